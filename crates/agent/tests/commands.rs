@@ -13,7 +13,7 @@ use std::process::{Command, Output, Stdio};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_pilot-agent");
 
-/// Runs the program with nothing in its environment; it must end by itself.
+/// Runs the program with an empty environment; it must exit by itself.
 fn run(program: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new("timeout");
     command
@@ -25,7 +25,7 @@ fn run(program: &Path, arguments: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-/// Asks for help; it must be all that happens.
+/// Runs a command with `--help`, which must have no other effect.
 fn helps(program: &Path, arguments: &[&str], usage: &str) {
     let output = run(program, arguments);
     let out = String::from_utf8(output.stdout).unwrap();
@@ -90,8 +90,8 @@ fn a_program_starts_with_the_agent_as_its_parent_under_any_file_name() {
     let folder = tempfile::tempdir().unwrap();
     let other = folder.path().join("agent-of-the-node");
     std::fs::copy(PROGRAM, &other).unwrap();
-    // What the agent starts itself with: the step before Envoy, here before `true`; its parent is
-    // `timeout`, not the number given.
+    // The command that the agent runs before Envoy, here before `true`; its parent is `timeout`,
+    // not the process with the given id.
     for (program, words) in [
         (Path::new(PROGRAM), &["exec-with-parent", "1", "true"][..]),
         (&other, &["agent", "exec-with-parent", "1", "true"]),

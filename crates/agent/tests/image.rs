@@ -1,5 +1,5 @@
-//! The image of the proxy has every program that the agent runs, and traffic capture works in it:
-//! within a root folder that has only what `scripts/image-root` puts there.
+//! The image of the proxy contains every program that the agent runs, and traffic capture works in
+//! it: in a root directory with only the files that `scripts/image-root` puts there.
 //!
 //! Needs root, for network namespaces, the packages iptables and nftables, and Envoy.
 
@@ -17,7 +17,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-/// The files of the agent that start programs, how often, and which they are.
+/// The agent's source files that start programs, the number of places, and the programs.
 const STARTS: [(&str, usize, &str); 6] = [
     ("cli/exec.rs", 1, "Envoy, started through the agent itself"),
     ("envoy_features.rs", 1, "Envoy"),
@@ -70,7 +70,7 @@ fn every_program_that_the_agent_starts_is_listed() -> Result<()> {
     Ok(())
 }
 
-/// Why the test cannot be made here; nothing if it can.
+/// Why the tests cannot run here; `None` if they can.
 fn missing() -> Option<String> {
     if !nix::unistd::getuid().is_root() {
         return Some("it needs root, for network namespaces".to_owned());
@@ -102,8 +102,8 @@ fn root(folder: &Path) -> Result<PathBuf> {
     Ok(root)
 }
 
-/// A shell script in a network namespace of its own, with `$1` as the image's root folder; what it
-/// prints.
+/// Runs a shell script in a new network namespace, with `$1` as the image's root directory; returns
+/// its output.
 fn unshared(root: &Path, script: &str) -> Result<String> {
     let output = Command::new("unshare")
         .args([
@@ -126,7 +126,7 @@ fn unshared(root: &Path, script: &str) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The families of a pod's addresses.
+/// The address families of a pod.
 const PODS: [(&str, &str); 3] = [
     ("IPv4", "ip addr add 10.9.0.1/24 dev lo"),
     ("IPv6", "ip addr add fd00:9::1/64 dev lo nodad"),
@@ -150,7 +150,7 @@ fn traffic_is_captured_by_the_programs_of_the_image_alone() -> Result<()> {
         ensure!(path.exists(), "{program} is not in the image");
     }
 
-    // A kernel may lack the tables of the legacy programs, and TPROXY for either.
+    // A kernel may lack the tables for iptables-legacy, and TPROXY for either tool.
     let legacy = "chroot $1 /usr/sbin/iptables-legacy -t nat -L; chroot $1 /usr/sbin/ip6tables-legacy -t mangle -L";
     let mut tools = vec!["--native-nftables", "--force-iptables-binary nft"];
     match unshared(&root, legacy) {
@@ -171,7 +171,8 @@ fn traffic_is_captured_by_the_programs_of_the_image_alone() -> Result<()> {
     Ok(())
 }
 
-/// Applies the rules twice within the image, which has what a container runtime mounts, and looks at what the kernel then has.
+/// Applies the rules twice inside the image, with the mounts of a container runtime, and checks the
+/// kernel's rules.
 fn captures(root: &Path, tool: &str, mode: &str, addresses: &str) -> Result<()> {
     let script = format!(
         "mkdir -p $1/proc $1/dev

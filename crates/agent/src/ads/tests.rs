@@ -1,4 +1,4 @@
-//! The proxy between a client on its socket and a control plane on a port.
+//! The ADS proxy between a client on its socket and a control plane on a port.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -29,14 +29,14 @@ mod peers;
 
 const CLUSTER: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
-/// What a control plane's stream has seen, and where its answers go.
+/// The requests that arrived on a control plane's stream, and the sender of its responses.
 struct Visit<Q, A> {
     headers: MetadataMap,
     requests: Streaming<Q>,
     answers: mpsc::Sender<Result<A, Status>>,
 }
 
-/// A control plane that hands its streams to the test.
+/// A control plane that passes its streams to the test.
 struct ControlPlane {
     state: mpsc::Sender<Visit<DiscoveryRequest, DiscoveryResponse>>,
     delta: mpsc::Sender<Visit<DeltaDiscoveryRequest, DeltaDiscoveryResponse>>,
@@ -82,7 +82,7 @@ impl AggregatedDiscoveryService for ControlPlane {
     }
 }
 
-/// A proxy between the two.
+/// A client, a proxy and a control plane.
 struct World {
     state: mpsc::Receiver<Visit<DiscoveryRequest, DiscoveryResponse>>,
     delta: mpsc::Receiver<Visit<DeltaDiscoveryRequest, DeltaDiscoveryResponse>>,
@@ -99,7 +99,7 @@ async fn world() -> World {
     world_with(None).await
 }
 
-/// With metrics made of Envoy's access logs.
+/// With metrics from Envoy's access logs.
 async fn world_with(mesh_metrics: Option<MeshMetrics>) -> World {
     let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0)))
         .await
@@ -214,7 +214,7 @@ async fn the_agent_handles_its_own_types_and_forwards_the_rest() {
         ask(CLUSTER)
     );
 
-    // A large answer with everything in it arrives as it was sent.
+    // A large response with unknown fields arrives unchanged.
     let large = DiscoveryResponse {
         version_info: "v".to_owned(),
         resources: vec![Any {
@@ -230,7 +230,8 @@ async fn the_agent_handles_its_own_types_and_forwards_the_rest() {
     visit.answers.send(Ok(large.clone())).await.unwrap();
     assert_eq!(answers.message().await.unwrap().unwrap(), large);
 
-    // The health is held back until Envoy asks for listeners, and so is what the agent asks itself.
+    // Health information and the agent's own subscriptions are held back until Envoy subscribes to
+    // listeners.
     world
         .health
         .send_replace(Some(Health::NotReady("it is ill".to_owned())));
@@ -293,7 +294,7 @@ async fn the_agent_handles_its_own_types_and_forwards_the_rest() {
             .is_some()
     );
 
-    // What istioctl asks passes, and does not take the stream away from Envoy.
+    // Requests of istioctl are forwarded, and do not replace Envoy's stream.
     let (debug_asks, receiver) = mpsc::channel(8);
     debug_asks.send(ask(own::DEBUG)).await.unwrap();
     let mut debug = world
@@ -322,7 +323,8 @@ async fn the_agent_handles_its_own_types_and_forwards_the_rest() {
     debug_visit.answers.send(Ok(dump.clone())).await.unwrap();
     assert_eq!(debug.message().await.unwrap().unwrap(), dump);
 
-    // The control plane's end is Envoy's end, and it comes again with the token of that moment.
+    // If the control plane closes the stream, so does the proxy; Envoy's next stream uses the
+    // current token.
     drop(visit);
     assert!(answers.message().await.unwrap().is_none());
     std::fs::write(world.folder.path().join("token"), "second").unwrap();
@@ -337,7 +339,7 @@ async fn the_agent_handles_its_own_types_and_forwards_the_rest() {
     let visit = world.state.recv().await.unwrap();
     assert_eq!(visit.headers.get("authorization").unwrap(), "Bearer second");
 
-    // Another stream of Envoy's takes the place of the one before.
+    // A new stream of Envoy replaces the previous one.
     asks.send(ask(CLUSTER)).await.unwrap();
     let (again, receiver) = mpsc::channel(8);
     again.send(ask(CLUSTER)).await.unwrap();
@@ -444,7 +446,7 @@ async fn delta_streams_pass_too() {
 
     assert_eq!(answers.message().await.unwrap().unwrap(), removed);
 
-    // A refusal comes through with its reason.
+    // A rejection is forwarded with its reason.
     visit
         .answers
         .send(Err(Status::permission_denied("not you")))

@@ -1,4 +1,4 @@
-//! Names, answers, and the server between real sockets.
+//! DNS table, responses, and the server on real sockets.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -77,7 +77,7 @@ fn query(name: &str, kind: RecordType) -> Message {
     message
 }
 
-/// What the table answers: the code, whether it is cut, and the records.
+/// The table's response: code, truncation, and records.
 fn table_response(name: &str, kind: RecordType) -> Option<(ResponseCode, Vec<String>)> {
     let table = Table::new(&wire(), &table_config());
     let bytes = query(name, kind).to_vec().unwrap();
@@ -135,7 +135,7 @@ fn names_are_found_in_all_their_forms() {
         ),
         ("far.", A, None),
         ("api.example.com.", A, some(&["api.example.com. 10.0.0.5"])),
-        // What programs make of it by their first search domain is an alias.
+        // A name with the first search domain appended is an alias.
         (
             "api.example.com.shop.svc.cluster.local.",
             A,
@@ -245,7 +245,7 @@ fn malformed_dns_queries_get_no_or_a_short_response() {
     );
 }
 
-/// A resolver that knows one name; with a bad one, it answers under wrong ids first.
+/// A resolver with a single name. If `liar` is set, it first sends responses with wrong ids.
 async fn resolver(liar: bool, tasks: &mut JoinSet<()>) -> (SocketAddr, Arc<AtomicU16>) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -411,7 +411,7 @@ async fn the_rest_is_forwarded_and_lies_loops_and_failures_are_survived() {
 
     assert!(lied.load(Ordering::Relaxed) > 0);
 
-    // A resolver that sends questions back to the agent: asked once, not for ever.
+    // A resolver that sends queries back to the agent must not cause a loop.
     let mirror = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let server = DnsServer::bind(config(vec![mirror.local_addr().unwrap()], false), names)
         .await

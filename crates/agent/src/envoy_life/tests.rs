@@ -1,4 +1,4 @@
-//! Processes end on command and report their exit status.
+//! Processes exit on command, and their exit status is reported.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn shell(script: &str) -> Launch {
 }
 
 fn plan(duration: Duration) -> DrainPlan {
-    // Nothing listens on port 1: a failed drain request must not keep Envoy from ending.
+    // No server listens on port 1: a failed drain request must not prevent Envoy from exiting.
     let admin = AdminApi {
         host: "127.0.0.1".to_owned(),
         port: 1,
@@ -33,7 +33,7 @@ fn plan(duration: Duration) -> DrainPlan {
     }
 }
 
-/// Runs a script under a list of orders.
+/// Runs a script with a list of commands.
 async fn run(script: &str, drain: Duration, given: &[EnvoyCommand]) -> (Ended, Duration) {
     let (give, mut orders) = mpsc::channel(8);
     for order in given {

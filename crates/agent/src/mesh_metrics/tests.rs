@@ -1,4 +1,4 @@
-//! From entries to what Prometheus reads.
+//! From access log entries to Prometheus metrics.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -55,7 +55,7 @@ fn texts(pairs: &[(&str, &str)]) -> Texts {
         .collect()
 }
 
-/// A request that was answered with 200 in 7 ms.
+/// A request with status 200 after 7 ms.
 fn request(tags: &[(&str, &str)]) -> HttpEntry {
     HttpEntry {
         common_properties: Some(Common {
@@ -80,7 +80,7 @@ fn request(tags: &[(&str, &str)]) -> HttpEntry {
     }
 }
 
-/// What Envoy tells of an endpoint of the mesh.
+/// Envoy's tags for an endpoint of the mesh.
 const OUTBOUND: [(&str, &str); 4] = [
     (WORKLOAD_TAG, "web-v1;shop;web;;west"),
     (SERVICES_TAG, SERVICES),
@@ -100,7 +100,7 @@ fn certificate(uri: &str) -> Option<Certificate> {
     })
 }
 
-/// What Envoy tells of a client of the mesh.
+/// Sets the properties of a client of the mesh.
 fn inbound(common: &mut Common) {
     common.tls_properties = Some(Tls {
         local_certificate_properties: certificate(WEB),
@@ -118,7 +118,7 @@ fn inbound(common: &mut Common) {
     });
 }
 
-/// What is counted of requests.
+/// The resulting lines of a metric.
 fn counted(own: Workload, name: &str, entries: &[HttpEntry]) -> String {
     let metrics = MeshMetrics::new(own, "1.32\"");
     let log = metrics.log(name).unwrap();
@@ -198,7 +198,7 @@ fn client_metrics_have_the_application_of_endpoints_with_sidecars() {
     assert!(text.contains(labels), "{text}");
 }
 
-/// What the end of a tunnel tells of who began it.
+/// Envoy's tags for the client at the end of a tunnel.
 const TUNNEL: [(&str, &str); 3] = [
     (PEER_TAG, CLIENT),
     (OWN_TAG, "spiffe://cluster.local/ns/shop/sa/way"),
@@ -237,7 +237,7 @@ fn a_request_through_a_waypoint_is_counted_with_labels_of_tunnel_and_endpoint() 
         "{text}"
     );
 
-    // What goes no further, since a policy forbids it, has no endpoint.
+    // A request that a policy denies has no endpoint.
     let refused = request(&[&TUNNEL[..], &[(WORKLOAD_TAG, "-")]].concat());
     let text = counted(
         workload("way", "shop"),
@@ -265,7 +265,7 @@ fn a_request_that_came_through_a_tunnel_is_counted_with_whose_tunnel_it_was() {
         "{text}"
     );
 
-    // At the client's end the endpoint says whose certificate it met.
+    // On the client's side, the tag of the endpoint has the expected identity of the server.
     let endpoint = "web-v1;shop;web;;west;spiffe://cluster.local/ns/shop/sa/web";
     let entry = request(&[(WORKLOAD_TAG, endpoint), (PEER_TAG, "-"), (OWN_TAG, "-")]);
     let text = counted(
@@ -395,7 +395,7 @@ fn messages_of_grpc_are_counted_beside_its_status() {
         );
     }
 
-    // They are counted without the outcome, so that both are of one label set.
+    // Received and sent messages are counted without the status, so that both have the same labels.
     let ends = |name: &str, ending: &str| {
         text.lines()
             .any(|line| line.starts_with(name) && line.ends_with(ending))
@@ -470,7 +470,7 @@ fn open_connections_are_counted_and_their_bytes_once() {
         [1, 1, 20, 200]
     );
 
-    // One that was never heard of counts when it ends.
+    // A connection without earlier entries counts when it ends.
     metrics.count_connections(
         &log,
         &[connection("b", AccessLogType::TcpConnectionEnd, 1, 1)],

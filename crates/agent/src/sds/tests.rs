@@ -17,19 +17,19 @@ use crate::metrics::AgentMetrics;
 use crate::secrets::tests::{clock, config, put};
 use crate::socket;
 
-/// A client on a socket.
+/// Connects a client to a socket.
 async fn client(path: &Path) -> SecretDiscoveryServiceClient<Channel> {
     let endpoint = Endpoint::from_shared(format!("unix://{}", path.display())).unwrap();
     SecretDiscoveryServiceClient::new(endpoint.connect().await.unwrap())
 }
 
-/// What an answer holds, as text.
+/// The content of a response, as text.
 fn text(resource: &Any) -> String {
     String::from_utf8_lossy(&Secret::decode(&resource.value[..]).unwrap().encode_to_vec())
         .into_owned()
 }
 
-/// An SDS server of the workload's certificate, with a private key provider; it ends with the
+/// An SDS server for the workload's certificate, with a private key provider; it stops with the
 /// token.
 struct Serving {
     client: SecretDiscoveryServiceClient<Channel>,
@@ -199,7 +199,7 @@ async fn both_xds_protocols_send_initial_and_changed_secrets() {
     let answer = delta_answers.message().await.unwrap().unwrap();
     assert_eq!(answer.resources[0].name, "ROOTCA");
 
-    // A name of somebody else's ends a stream that cannot say that there is none.
+    // An unknown name closes the stream, as the protocol has no way to report a missing resource.
     asks.send(ask(&["kubernetes://none"], "", ""))
         .await
         .unwrap();

@@ -30,7 +30,7 @@ pub(crate) fn config(folder: &Path) -> SecretsConfig {
     }
 }
 
-/// Puts a certificate, its key and it as a root into files.
+/// Writes a certificate, its key, and the certificate as root into files.
 pub(crate) fn put(folder: &Path, name: &str) -> (String, String) {
     let made = rcgen::generate_simple_self_signed([name.to_owned()]).unwrap();
     let chain = made.cert.pem();
@@ -88,7 +88,7 @@ async fn mounted_certificates_are_served_and_followed() {
     )
     .await;
 
-    // A further root from the proxy config is added to those in the file.
+    // An additional root from the proxy config is added to those in the file.
     let extra = rcgen::generate_simple_self_signed(["extra".to_owned()])
         .unwrap()
         .cert
@@ -202,6 +202,6 @@ async fn eventually(what: &str, holds: impl Fn() -> bool) {
         tokio::time::timeout(Duration::from_secs(60), waiting)
             .await
             .is_ok(),
-        "it never holds: {what}"
+        "it never became true: {what}"
     );
 }

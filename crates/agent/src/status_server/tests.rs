@@ -1,4 +1,4 @@
-//! The server against a small application on loopback.
+//! The status server with a small application on loopback.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -18,18 +18,18 @@ use crate::local_http::{LocalRequest, LocalResponse};
 use crate::metrics::AgentMetrics;
 use crate::own_metrics::OwnMetrics;
 
-/// A server with its application, and the orders that it gives.
+/// A server with its application, and the commands that it sends.
 struct Setting {
     /// The server's port.
     port: u16,
-    /// What the agent counts of its work.
+    /// The agent's metrics.
     work: AgentMetrics,
     orders: mpsc::Receiver<EnvoyCommand>,
-    /// What runs.
+    /// The running tasks.
     _tasks: JoinSet<()>,
 }
 
-/// Answers every connection with the same bytes, and closes.
+/// Sends the same bytes on every connection, and closes it.
 async fn application(answer: String, tasks: &mut JoinSet<()>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -37,7 +37,7 @@ async fn application(answer: String, tasks: &mut JoinSet<()>) -> u16 {
         loop {
             let (mut stream, _) = listener.accept().await.unwrap();
             let mut request = vec![0; 4096];
-            // A probe of the port alone asks nothing.
+            // A TCP probe sends no request.
             if stream.read(&mut request).await.unwrap_or(0) > 0 {
                 let _ = stream.write_all(answer.as_bytes()).await;
             }
@@ -89,7 +89,7 @@ async fn setting(app: u16, scrape: Option<String>, mut tasks: JoinSet<()>) -> Se
 }
 
 impl Setting {
-    /// Asks the server.
+    /// Requests a page of the server.
     async fn get(&self, path: &str) -> LocalResponse {
         LocalRequest::get("127.0.0.1", self.port, path, Duration::from_secs(5))
             .send()

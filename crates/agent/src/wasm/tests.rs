@@ -1,4 +1,4 @@
-//! Modules from a real server: by HTTP and from images, and replacement filters for modules that
+//! Modules from a real server, over HTTP and from images, and replacement filters for modules that
 //! cannot be fetched.
 
 use std::collections::BTreeMap;
@@ -40,7 +40,7 @@ use navarch_api::digest::sha256_hex;
 
 const MODULE: &[u8] = b"\0asm\x01\0\0\0module";
 
-/// What was asked of the server.
+/// The number of requests to the server.
 #[derive(Debug, Default)]
 struct RequestCount(AtomicUsize);
 
@@ -166,7 +166,7 @@ async fn server(requests: Arc<RequestCount>, tasks: &mut tokio::task::JoinSet<()
     address
 }
 
-/// An extension config that names a module.
+/// An extension config with a module.
 fn config(url: &str, sha256: &str, policy: FailurePolicy, environment: &[(&str, &str)]) -> Any {
     let key_values: BTreeMap<_, _> = environment
         .iter()
@@ -215,7 +215,7 @@ fn config(url: &str, sha256: &str, policy: FailurePolicy, environment: &[(&str, 
     })
 }
 
-/// What became of a config: the module's file and environment, or the filter in its place.
+/// The resulting config: the module's file and environment, or the replacement filter.
 #[derive(Debug, PartialEq)]
 enum Outcome {
     Module(PathBuf, Option<Vec<String>>),
@@ -281,7 +281,8 @@ async fn modules_are_fetched_checked_and_kept_or_stood_in_for() {
     let oci = |path: &str| format!("oci://{address}/{path}");
     let closed = FailurePolicy::FailClosed;
 
-    // By HTTP, once; what the control plane says to the agent is kept from the module.
+    // Over HTTP, fetched once. The module does not see the environment variables that the control
+    // plane sends to the agent.
     let environment = [
         ("ISTIO_META_WASM_PLUGIN_RESOURCE_VERSION", "1"),
         ("MINE", "yes"),
@@ -314,7 +315,7 @@ async fn modules_are_fetched_checked_and_kept_or_stood_in_for() {
         assert!(matches!(got, Outcome::Module(..)), "{path}: {got:?}");
     }
 
-    // Out of an image, with and without a secret.
+    // From an image, with and without a pull secret.
     let requests_before = requests.0.load(Ordering::Relaxed);
 
     for _ in 0..2 {
@@ -343,7 +344,7 @@ async fn modules_are_fetched_checked_and_kept_or_stood_in_for() {
     .await;
     assert!(matches!(got, Outcome::Module(..)), "{got:?}");
 
-    // `latest` is asked for again when the resource that names it has changed, and not before.
+    // The tag `latest` is resolved again only when the resource version changes.
     let version = |version| [("ISTIO_META_WASM_PLUGIN_RESOURCE_VERSION", version)];
     let mut counts = Vec::new();
 
@@ -449,12 +450,12 @@ async fn modules_that_listeners_name_in_place_are_fetched_too() {
     assert!(modules.localize_listeners(resources.iter_mut()).await);
     assert!(
         memchr::memmem::find(&resources[0].value, sha256_hex(MODULE).as_bytes()).is_some(),
-        "a file is named"
+        "the config has a file"
     );
 
     assert!(
         memchr::memmem::find(&resources[0].value, b"http://").is_none(),
-        "and no URL"
+        "the config has no URL"
     );
     assert_eq!(resources[1], untouched);
     let mut broken = Any {
@@ -518,7 +519,7 @@ async fn unused_modules_are_removed() {
         panic!("no module")
     };
 
-    // The clock may still show the moment of its last use.
+    // The clock may still be at the time of its last use.
     let removed = async {
         while path.exists() {
             modules.0.purge();
@@ -531,6 +532,6 @@ async fn unused_modules_are_removed() {
         .unwrap();
     assert!(
         matches!(outcome(&modules, resource).await, Outcome::Module(..)),
-        "it is fetched anew"
+        "it is fetched again"
     );
 }

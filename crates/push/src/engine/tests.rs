@@ -1,4 +1,5 @@
-//! The engine on a small translator of its own: reuse, reach, cut-off, faults.
+//! The engine with a small translator: reuse, the extent of a change, cut-off of equal results,
+//! panics.
 
 #[path = "../../../../tests/shared/colliding_names.rs"]
 mod colliding_names;
@@ -21,7 +22,8 @@ use navarch_api::names::Namespace;
 use navarch_api::object::NamespacedName;
 use navarch_registry::model::{ServiceEndpoints, ServiceKey, Workload};
 
-/// Clusters: one per endpoint set. Endpoints: how many there are, and by whose label they are seen.
+/// Clusters: one per endpoint set. Endpoints: their number, and the label of the proxy that sees
+/// them.
 #[derive(Default)]
 struct Toy {
     translated: AtomicUsize,

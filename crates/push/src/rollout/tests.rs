@@ -1,4 +1,4 @@
-//! Which version of an object each proxy sees, on a mesh state and an engine of its own.
+//! The version of an object that each proxy sees, with a mesh state and an engine.
 
 use bytes::Bytes;
 use navarch_api::decode::{Format, Outcome, decode_documents};
@@ -14,8 +14,8 @@ use crate::proxy::{Locality, Proxy};
 use crate::resource::{Collection, ResourceType};
 use crate::view::{Translator, View};
 
-/// One route for each VirtualService by name, and one that lists all hosts: what is read one by
-/// one, by names, by namespace and at once.
+/// One route per VirtualService by name, and one that lists all hosts: objects are read one by one,
+/// by name, by namespace and all at once.
 struct Hosts;
 
 fn hosts<'a>(
@@ -58,7 +58,7 @@ impl Sink for Quiet {
     fn publish(&self, _: ResourceType, _: Arc<Collection>, _: &Arc<PushCause>) {}
 }
 
-/// A mesh state, an engine on it, and proxies that are shown everything.
+/// A mesh state, an engine, and proxies that subscribe to everything.
 struct Mesh {
     state: MeshState,
     engine: Engine,
@@ -108,7 +108,7 @@ fn proxy(n: usize) -> String {
 }
 
 impl Mesh {
-    /// Changes are taken in before any may be staged.
+    /// The initial objects are applied before any rollout.
     fn new(proxies: usize, changes: impl IntoIterator<Item = Change>) -> Self {
         let mut state = MeshState::new(Settings::default());
         state.apply(changes);
@@ -145,7 +145,7 @@ impl Mesh {
         self.engine.apply(self.state.context(), facts)
     }
 
-    /// Each resource that a proxy is shown, with what it says.
+    /// The content of each of a proxy's resources.
     fn shown(&self, n: usize) -> Vec<(String, String)> {
         let shown = self
             .engine
@@ -159,7 +159,7 @@ impl Mesh {
             .collect()
     }
 
-    /// The host that each proxy sees, the same wherever it is read.
+    /// The host that each proxy sees, which must be the same in all resources.
     fn hosts(&self) -> Vec<Option<String>> {
         let host = |n: usize| {
             let shown: BTreeMap<String, String> = self.shown(n).into_iter().collect();
@@ -195,7 +195,7 @@ fn a_rollout_only_adds_proxies() {
     assert_eq!(
         mesh.count("old"),
         40,
-        "until somebody says who begins, nobody does"
+        "no proxy gets the new version before a stage is set"
     );
 
     mesh.apply([stage(0, &["p3.shop"])]);
@@ -204,7 +204,7 @@ fn a_rollout_only_adds_proxies() {
     assert!((5..20).contains(&count), "{count} of 40 are about 30 %");
     assert_eq!(first[3].as_deref(), Some("new"));
 
-    // All computations are shared by two groups.
+    // Two groups of proxies share all computations.
     mesh.apply([stage(1, &["p3.shop"])]);
     let second = mesh.hosts();
     assert!(mesh.count("new") > count);
@@ -218,7 +218,7 @@ fn a_rollout_only_adds_proxies() {
     assert_eq!(
         (mesh.count("new"), settled.published),
         (40, 0),
-        "all have it already"
+        "all proxies have it already"
     );
 
     assert!(
@@ -232,17 +232,17 @@ fn results_of_either_version_are_computed_once() {
     let mut mesh = Mesh::new(40, [plain("old"), Change::Put(rule("other", "x", ""))]);
     mesh.apply([Change::Stages]);
     let begun = mesh.apply([staged("new")]);
-    // The version before is made once more, now that it is asked who sees it: its own, both lists,
-    // the names and the collection.
+    // The previous version is computed once more, because results now depend on the proxy: its own
+    // route, both lists, the names and the collection.
     assert!(begun.published == 0 && begun.computed < 60, "{begun:?}");
     let moved = mesh.apply([stage(0, &[])]);
     assert_eq!(
         moved.published,
         mesh.count("new"),
-        "those are sent something who see another version"
+        "only proxies that see another version get a push"
     );
-    // Each proxy is asked whether it sees the new version; what is made of it is computed for the
-    // first.
+    // For each proxy it is computed whether it sees the new version; the resources for that version
+    // are computed for the first one only.
     assert!(moved.computed < 40 + 30, "{moved:?}");
 }
 
@@ -256,7 +256,7 @@ fn without_rollouts_no_extra_queries_are_made() {
     assert_eq!(
         mesh.count("new"),
         10,
-        "an annotation alone is no change to roll out"
+        "a changed annotation alone starts no rollout"
     );
     let sizes = mesh.engine.sizes();
     assert_eq!(
@@ -271,7 +271,7 @@ fn a_stopped_version_is_not_served_until_the_object_is_edited() {
     mesh.apply([Change::Stages, staged("bad"), stage(1, &["p0.shop"])]);
     assert!(mesh.count("bad") > 0);
 
-    // A refusal is charged to the version that is in progress, and nothing is quarantined.
+    // A rejection is attributed to the version in progress, and no object is quarantined.
     mesh.apply([Change::Quarantine(name(), "no such filter".into())]);
     assert_eq!(
         (mesh.count("old"), mesh.state.context().quarantined.len()),
@@ -291,7 +291,7 @@ fn a_stopped_version_is_not_served_until_the_object_is_edited() {
     assert_eq!(
         mesh.count("old"),
         10,
-        "neither an order nor the same once more begins it again"
+        "neither a command nor the same object starts it again"
     );
     mesh.apply([Change::Quarantine(name(), "again".into())]);
     assert_eq!(
@@ -299,7 +299,7 @@ fn a_stopped_version_is_not_served_until_the_object_is_edited() {
         (10, 0)
     );
 
-    // An edit begins from the last complete version.
+    // An edit starts from the last complete version.
     mesh.apply([staged("mended")]);
     assert_eq!(
         (mesh.count("old"), mesh.rollout().progress.clone()),
@@ -329,12 +329,12 @@ fn an_edit_during_a_rollout_replaces_the_new_version() {
     assert_eq!(
         mesh.count("old"),
         10,
-        "an order for the one before is for nobody"
+        "a command for the previous rollout has no effect"
     );
     mesh.apply([stage(2, &[])]);
     assert_eq!(mesh.count("two"), 10);
 
-    // Back to what all had: nothing is left to be rolled out.
+    // Back to the previous version: no rollout is left.
     mesh.apply([plain("old")]);
     assert_eq!(
         (mesh.count("old"), mesh.state.context().rollouts.len()),
@@ -352,7 +352,7 @@ fn a_new_object_follows_stages_and_a_deletion_applies_at_once() {
         "{hosts:?}"
     );
 
-    // Gone and back in one batch, as when a source reads all anew.
+    // Deleted and recreated in one batch, as when a source reads all objects again.
     assert_eq!(
         mesh.apply([Change::Removed(name()), staged("new")])
             .published,
@@ -379,7 +379,7 @@ fn a_copy_of_the_world_has_both_versions() {
         (&other.rollouts, other.new_versions.any(&name()))
     );
 
-    // What is tried there is tried on all.
+    // A tried version applies to all proxies of the copy.
     copy.apply([staged("tried")]);
     let tried = copy.context();
     assert!(
@@ -437,7 +437,7 @@ fn rollouts_resume_after_a_restart() {
     aborted.apply([Change::Stages]);
     assert_eq!(aborted.count("old"), 20);
 
-    // It was edited while nobody looked.
+    // The object was edited while no control plane was running.
     let mut edited = Mesh::new(20, [order(begun()), staged("newer"), Change::Stages]);
     edited.apply([staged("newer")]);
     assert_eq!(
@@ -446,7 +446,7 @@ fn rollouts_resume_after_a_restart() {
     );
 }
 
-/// One thing that happens, and to which of two objects.
+/// A random event of one of two objects.
 fn event() -> impl Strategy<Value = Change> {
     let object = prop_oneof![Just("v"), Just("w")];
     let host = prop_oneof![Just("a"), Just("b"), Just("c")];
@@ -490,7 +490,7 @@ fn event() -> impl Strategy<Value = Change> {
     prop_oneof![5 => put, 5 => step, 2 => end, 1 => refused, 1 => gone]
 }
 
-/// What a fresh control plane shows of the versions that are in force.
+/// The resources of a new control plane with the versions in force.
 fn fresh(context: &crate::context::PushContext) -> Mesh {
     let old = context.objects.all().map(Change::Put);
     let restored = context.rollouts.iter().map(|(name, rollout)| {
@@ -532,7 +532,7 @@ proptest! {
             }
         }
 
-        // Complete or stopped, all see one version.
+        // If it is complete or stopped, all proxies see the same version.
         let context = mesh.state.context();
         for name in context.rollouts.keys() {
             mesh.apply([Change::Rollout(name.clone(), Arc::new(RolloutOrder::Complete { serial: None }))]);

@@ -1,4 +1,4 @@
-//! The push thread under clients that ask for much, and that go away while it is busy.
+//! The push thread with clients that request much, and that disconnect while it is busy.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ use crate::resource::Collection;
 use crate::view::View;
 use navarch_api::names::ResourceName;
 
-/// Takes its time for each resource.
+/// A translator that takes a while for each resource.
 struct Slow;
 
 impl Translator for Slow {
@@ -28,7 +28,7 @@ impl Translator for Slow {
     }
 }
 
-/// Notes that it was answered.
+/// Records that its request was executed.
 #[derive(Default)]
 struct Answered(AtomicBool);
 
@@ -72,7 +72,7 @@ fn names(prefix: &str, count: usize) -> Interest {
     }
 }
 
-/// Waits for something, and looks at the thread in between.
+/// Waits until a condition on the thread's state holds.
 async fn until(push: &PushHandle, is_so: impl Fn(&Inspect<'_>) -> bool + Clone + Send + 'static) {
     let waiting = async {
         loop {
@@ -84,14 +84,14 @@ async fn until(push: &PushHandle, is_so: impl Fn(&Inspect<'_>) -> bool + Clone +
     };
     tokio::time::timeout(Duration::from_secs(60), waiting)
         .await
-        .expect("it never comes");
+        .expect("the condition never became true");
 }
 
 #[tokio::test]
 async fn a_heavy_client_delays_neither_others_nor_changes() {
     let push = started().await;
 
-    // Streams of one client, each of which asks for nearly half a second's work.
+    // Streams of one client, each of which requests nearly half a second of work.
     let mut greedy = Vec::new();
 
     for number in 0..5 {
@@ -113,7 +113,10 @@ async fn a_heavy_client_delays_neither_others_nor_changes() {
     let seen = answered.clone();
     until(&push, move |_| seen.is()).await;
     let done = greedy.iter().filter(|sink| sink.is()).count();
-    assert_eq!(done, 0, "what came first goes on after what is small");
+    assert_eq!(
+        done, 0,
+        "the large earlier requests continue after the small one"
+    );
 
     until(&push, move |_| greedy.iter().all(|sink| sink.is())).await;
 }

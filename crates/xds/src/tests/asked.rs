@@ -1,4 +1,4 @@
-//! Questions of operators' tools, and sending all once more.
+//! Requests of operators' tools, and pushing all resources again.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use tonic::{Code, Status};
 use super::bench::*;
 use crate::{DebugPages, DebugRequest, DebugResponse, DebugResponseFuture};
 
-/// Answers with what it was asked; refuses to tell secrets.
+/// Responds with the request; denies access to secrets.
 #[derive(Debug)]
 struct Echo;
 
@@ -56,12 +56,13 @@ fn each_question_has_one_answer_and_a_refusal_ends_the_stream() {
         let mesh = Mesh::new(&[(LDS, "a", body("1"))]).await;
         mesh.ads.set_debug_pages(Arc::new(Echo));
         let mut client = mesh.delta().await;
-        // istioctl quotes a nonce that nobody has given it.
+        // istioctl sends a nonce that the server has never used.
         client.send(question("syncz", "made up")).await;
         let got = client.get().await;
         assert_eq!(got.resources.len(), 1);
         assert!(!got.nonce.is_empty());
-        // A request that quotes the response has none; what is subscribed to goes on beside.
+        // A request with the response's nonce gets no response; the subscriptions on the same
+        // stream continue.
         client.send(question("syncz", &got.nonce)).await;
         client.subscribe(LDS, &[]).await;
         client.take().await.is(LDS, &["a=1"], &[]);

@@ -45,10 +45,10 @@ pub(super) use ResourceType::{
     Secret as SDS,
 };
 
-/// Nothing takes this long unless it hangs.
+/// No step takes this long unless it hangs.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Makes resources of ConfigMaps.
+/// Creates resources from ConfigMaps.
 #[derive(Debug)]
 struct Toy;
 
@@ -79,7 +79,7 @@ pub(super) struct Mesh {
     channel: Channel,
 }
 
-/// What to put (`Some`) and to take away.
+/// Resources to create (`Some`) or remove.
 pub(super) type Edit<'a> = (ResourceType, &'a str, Option<Bytes>);
 
 /// Fails instead of hanging.
@@ -273,21 +273,21 @@ fn change(kind: ResourceType, name: &str, body: Option<Bytes>) -> Change {
     }
 }
 
-/// A delta client that does nothing by itself.
+/// A delta client that never acts on its own.
 pub(super) struct DeltaClient {
     sender: mpsc::Sender<DeltaDiscoveryRequest>,
     responses: Streaming<DeltaDiscoveryResponse>,
     node: Option<Node>,
 }
 
-/// A state-of-the-world client that does nothing by itself.
+/// A state-of-the-world client that never acts on its own.
 pub(super) struct StateClient {
     sender: mpsc::Sender<DiscoveryRequest>,
     responses: Streaming<DiscoveryResponse>,
     node: Option<Node>,
 }
 
-/// A response in short: type, `name=body` of each resource, removed names.
+/// A response in short form: type, `name=body` of each resource, removed names.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ReceivedResponse {
     pub(super) kind: &'static str,
@@ -298,7 +298,7 @@ pub(super) struct ReceivedResponse {
 }
 
 impl ReceivedResponse {
-    /// Whether it is this, its marks aside.
+    /// Asserts the content, ignoring the nonce.
     #[track_caller]
     pub(super) fn is(self, kind: ResourceType, resources: &[&str], removed: &[&str]) -> Self {
         assert_eq!(self.kind, kind.short_name(), "{self:?}");
@@ -320,7 +320,7 @@ fn kind_of(url: &str) -> &'static str {
     ResourceType::from_type_url(url).map_or("unserved", ResourceType::short_name)
 }
 
-/// A body as tests show it: text, or a cluster's version.
+/// A body in the form of tests: text, or a cluster's version.
 fn shown(url: &str, value: &[u8]) -> String {
     match ResourceType::from_type_url(url) {
         Some(CDS) => {
@@ -352,7 +352,7 @@ impl DeltaClient {
         self
     }
 
-    /// Asks for all of a type by its URL.
+    /// Subscribes to all resources of a type by its URL.
     pub(super) async fn ask(&mut self, url: &str) {
         self.send(DeltaDiscoveryRequest {
             type_url: url.to_owned(),
@@ -419,7 +419,7 @@ impl DeltaClient {
         .await;
     }
 
-    /// The next response, not answered.
+    /// The next response, without a reaction to it.
     pub(super) async fn get(&mut self) -> ReceivedResponse {
         let response = soon(self.responses.message())
             .await
@@ -447,7 +447,7 @@ impl DeltaClient {
         }
     }
 
-    /// The next response, accepted.
+    /// The next response, acknowledged.
     pub(super) async fn take(&mut self) -> ReceivedResponse {
         let got = self.get().await;
         let kind = ResourceType::ALL
@@ -458,7 +458,7 @@ impl DeltaClient {
         got
     }
 
-    /// How the stream ended.
+    /// The status with which the stream ended.
     pub(super) async fn end(mut self) -> Status {
         loop {
             match soon(self.responses.message()).await {
@@ -498,7 +498,7 @@ impl StateClient {
         self.request(kind, names, "", None).await;
     }
 
-    /// The next response, not answered. Resources have no names in this protocol.
+    /// The next response, without a reaction to it. Resources have no names in this protocol.
     pub(super) async fn get(&mut self) -> ReceivedResponse {
         let response = soon(self.responses.message())
             .await
@@ -517,14 +517,14 @@ impl StateClient {
         }
     }
 
-    /// How the stream ended, which has answered nothing.
+    /// The status with which the stream ended, which must have sent no response.
     pub(super) async fn end(mut self) -> Status {
         soon(self.responses.message())
             .await
             .expect_err("an end with a reason")
     }
 
-    /// The next response, accepted, still wanting `names`.
+    /// The next response, acknowledged with a subscription to `names`.
     pub(super) async fn take(&mut self, names: &[&str]) -> ReceivedResponse {
         let got = self.get().await;
         let kind = ResourceType::ALL

@@ -1,4 +1,4 @@
-//! What both protocols have in common.
+//! Behaviour that both protocols share.
 
 use navarch_proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
 use tonic::Code;
@@ -188,7 +188,7 @@ fn xds_metrics_have_istios_names() {
 
         drop(client);
 
-        // It leaves the list of streams before it is counted no more.
+        // The stream leaves the list before the metric is decremented.
         mesh.until(|streams| streams.is_empty() && mesh.metric("pilot_xds{").is_empty())
             .await;
     });

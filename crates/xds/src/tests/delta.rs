@@ -48,7 +48,7 @@ fn names_may_be_subscribed_and_unsubscribed() {
         mesh.edit(&[(EDS, "b", body("2"))]).await;
         client.take().await.is(EDS, &["b=2"], &[]);
 
-        // What it let go and wants again it gets again, changed or not.
+        // A resource that is unsubscribed and subscribed again is sent again, changed or not.
         client.change(EDS, &[], &["b"]).await;
         client.subscribe(EDS, &["b"]).await;
         client.take().await.is(EDS, &["b=2"], &[]);
@@ -159,7 +159,7 @@ fn a_rejected_response_is_not_sent_again_until_something_changes() {
         })
         .await;
 
-        // Another type still works, and nothing of this one came before.
+        // Another type still works, and the rejected type was not sent again.
         client.subscribe(RDS, &["r"]).await;
         client.take().await.is(RDS, &[], &["r"]);
 
@@ -200,7 +200,8 @@ fn clusters_go_after_the_routes_that_name_them() {
         ])
         .await;
 
-        // The new cluster; its endpoints; the route; and only then the old cluster goes.
+        // First the new cluster, then its endpoints, then the route; the old cluster is removed
+        // last.
         client.take().await.is(CDS, &["new=1"], &[]);
         client.subscribe(EDS, &["new"]).await;
         client.take().await.is(EDS, &["new=1"], &[]);

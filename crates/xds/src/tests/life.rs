@@ -1,4 +1,4 @@
-//! How long connections live: signs of life, old age, and what is no HTTP/2.
+//! The lifetime of connections: keepalive, maximum age, and bytes that are not HTTP/2.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ use super::bench::*;
 use crate::Limits;
 use crate::transport::{ConnectionInfo, plain_connections};
 
-/// What every client says first, and empty settings.
+/// The HTTP/2 preface, and empty settings.
 const HELLO: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
-/// The type of the frames that ask for a sign of life.
+/// The frame type PING.
 const PING: u8 = 6;
-/// Of good-byes.
+/// The frame type GOAWAY.
 const GOAWAY: u8 = 7;
 
-/// Types of the frames that a server says until it ends the connection.
+/// The types of the frames that a server sends until it closes the connection.
 async fn frames_until_the_end(mut stream: TcpStream) -> Vec<u8> {
     let mut types = Vec::new();
     let mut head = [0; 9];
@@ -51,7 +51,7 @@ fn a_client_without_ping_acks_is_disconnected() {
             ..Limits::default()
         };
         let mesh = Mesh::with_limits(&[], limits).await;
-        // It reads, but has no answer to a ping.
+        // The client reads, but does not respond to PINGs.
         let stream = says(&mesh, HELLO).await;
         assert!(frames_until_the_end(stream).await.contains(&PING));
     });
@@ -92,7 +92,7 @@ fn connections_over_the_maximum_age_get_goaway_and_then_end() {
             ..Limits::default()
         };
         let mesh = Mesh::with_limits(&[(LDS, "a", body("1"))], limits).await;
-        // It answers nothing, so nothing but its age ends it.
+        // The client sends no messages, so only the maximum age closes the connection.
         let stream = says(&mesh, HELLO).await;
         assert!(frames_until_the_end(stream).await.contains(&GOAWAY));
     });
@@ -156,8 +156,8 @@ fn a_non_http2_client_ends_only_its_own_connection() {
         client.subscribe(LDS, &[]).await;
         client.take().await.is(LDS, &["a=1"], &[]);
 
-        // Another protocol, a frame larger than allowed, data for a stream that is not open,
-        // headers that are none.
+        // Another protocol, a frame above the maximum size, DATA on a stream that is not open,
+        // invalid HEADERS.
         let large = [HELLO, b"\xff\xff\xff\0\0\0\0\0\x01"].concat();
         let unopened = [HELLO, b"\0\0\x01\0\0\0\0\0\x01x"].concat();
         let no_headers = [HELLO, b"\0\0\x02\x01\x05\0\0\0\x01\xff\xff"].concat();

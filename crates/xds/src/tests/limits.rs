@@ -1,4 +1,4 @@
-//! What a client may make the server hold, and for how long.
+//! Limits of the memory that a client can occupy, and for how long.
 
 use std::future::ready;
 use std::time::Duration;
@@ -40,7 +40,7 @@ fn a_stream_ends_when_the_credential_of_its_client_expires() {
     run(async {
         let mesh = Mesh::new(&[(LDS, "a", body("1"))]).await;
 
-        // By the clock of the test the server started at 1970.
+        // On the test's clock the server started in 1970.
         let caller = Caller {
             identities: vec![Identity::parse("spiffe://td/ns/shop/sa/web").unwrap()],
             expires: Some(Timestamp::from_millisecond(1000).unwrap()),
@@ -137,7 +137,7 @@ fn memory_of_clients_is_bounded_and_released() {
         let memory = 256 << 10;
         let mesh = Mesh::with_memory(&[], memory).await;
 
-        // The same names on many streams are held once.
+        // Names that many streams share are stored once.
         let names: Vec<String> = (0..50).map(|number| format!("service-{number}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let mut alike = Vec::new();
@@ -250,7 +250,7 @@ fn config_kinds_of_another_version_get_an_empty_response() {
                 metadata: Some(metadata),
                 ..Node::default()
             };
-            // In plain text nobody proves to be a control plane.
+            // Plain-text clients cannot authenticate as a control plane.
             let mut client = mesh.delta().await.of(node);
             client.ask(url).await;
             let status = client.end().await;
@@ -262,7 +262,7 @@ fn config_kinds_of_another_version_get_an_empty_response() {
         assert_eq!(
             client.end().await.code(),
             Code::Unimplemented,
-            "proxies have nothing to do with it"
+            "proxies are not affected"
         );
     });
 }

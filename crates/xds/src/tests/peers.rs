@@ -1,4 +1,5 @@
-//! Who may ask for peers by their addresses, and what else is refused without ambient mode.
+//! Subscriptions to peers by address: who may have them, and which are rejected without ambient
+//! mode.
 
 use ResourceType::{Address as WDS, Authorization as WADS, Workload as WLDS};
 use navarch_push::resource::ResourceType;
@@ -22,11 +23,11 @@ fn peers_are_indexed_on_the_first_address_request() {
 
         assert!(mesh.push.context().finds_peers);
 
-        // Some more, some less.
+        // Some addresses are added, some removed.
         client.change(WLDS, &["/10.0.0.2"], &["/fd00::1"]).await;
         client.take().await.is(WLDS, &[], &["/10.0.0.2"]);
 
-        // All would be the mesh's.
+        // A wildcard would return the workloads of the whole mesh.
         client.subscribe(WLDS, &["*"]).await;
         assert_eq!(client.end().await.code(), Code::Unimplemented);
     });
@@ -83,7 +84,8 @@ fn in_ambient_mode_peers_are_indexed_on_request_and_ztunnel_is_unaffected() {
             client.subscribe(WLDS, &["net/10.0.0.1"]).await;
             client.take().await.is(WLDS, &[], &["net/10.0.0.1"]);
             assert!(mesh.push.context().finds_peers);
-            // All are served as by istiod: Istio's Envoy can want them.
+            // With this setting all types are served as by istiod: Istio's Envoy may subscribe to
+            // them.
             client.subscribe(WLDS, &["*"]).await;
             client.take().await.is(WLDS, &[], &[]);
         }

@@ -24,14 +24,13 @@ fn a_slow_reader_blocks_no_one_and_gets_the_latest_version() {
             quick.take().await;
         }
 
-        // Fifty megabytes were made; what waits is the first, and what is the newest once that is
-        // read.
+        // Fifty megabytes were computed; only the first response and the newest one wait.
         let mut read = 0;
         while !slow.take(&[]).await.resources[0].starts_with("499x") {
             read += 1;
         }
 
-        // How many of the first the buffers of the kernel took depends on the machine.
+        // The size of the kernel's buffers depends on the machine.
         assert!(read < 100, "{read}");
     });
 }

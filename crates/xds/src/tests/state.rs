@@ -21,7 +21,7 @@ fn wildcard_types_are_sent_in_full_and_named_types_by_change() {
         mesh.edit(&[(LDS, "a", None), (RDS, "r", None)]).await;
         client.take(&[]).await.is(LDS, &["b2"], &[]);
 
-        // A route that is gone is not spoken of.
+        // A removed route is not part of the response.
         mesh.edit(&[(RDS, "s", body("s3"))]).await;
         client.take(&["r", "s"]).await.is(RDS, &["s3"], &[]);
     });
@@ -44,7 +44,8 @@ fn only_added_names_get_a_response() {
         mesh.edit(&[(EDS, "b", body("b2"))]).await;
         let third = client.take(&["b"]).await.is(EDS, &["b2"], &[]);
 
-        // None at all: it leaves the type, and starts anew when it comes back.
+        // Without names the client unsubscribes from the type, and a later subscription starts
+        // anew.
         client.request(EDS, &[], &third.nonce, None).await;
         mesh.until(|streams| streams[0].types.is_empty()).await;
         client.request(EDS, &["a"], &third.nonce, None).await;

@@ -1,11 +1,11 @@
-//! The agent asks for peers beside Envoy.
+//! The agent's own subscriptions to peers on Envoy's stream.
 
 use super::*;
 use crate::mesh_metrics::{WORKLOAD, Workload};
 
 const BUYER: &str = "spiffe://td/ns/shop/sa/buyer";
 
-/// Envoy's stream, which has asked for listeners, and that of the control plane.
+/// Envoy's stream, which has subscribed to listeners, and that of the control plane.
 async fn open(
     world: &mut World,
 ) -> (
@@ -38,7 +38,8 @@ fn delta(type_url: &str) -> DeltaDiscoveryRequest {
     }
 }
 
-/// Waits until entries of this client wait for who it is, and the control plane is asked.
+/// Waits until entries of this client wait for its workload, and the control plane has the
+/// subscription.
 async fn requested(
     metrics: &MeshMetrics,
     visit: &mut Visit<DeltaDiscoveryRequest, DeltaDiscoveryResponse>,
@@ -84,10 +85,10 @@ async fn peers_are_requested_on_envoys_stream_and_not_forwarded_to_envoy() {
 
     assert!(
         !metrics.look_up_client("10.0.0.1", BUYER),
-        "that nobody is there is known"
+        "the absence of a workload is cached"
     );
 
-    // On a new stream it is subscribed to once more.
+    // The subscription is repeated on a new stream.
     visit
         .answers
         .send(Err(Status::unavailable("it restarts")))
@@ -164,7 +165,7 @@ async fn workloads_that_envoy_requests_are_forwarded_to_envoy() {
     assert_eq!(
         visit.requests.message().await.unwrap().unwrap().type_url,
         CLUSTER,
-        "the agent asks for nothing"
+        "the agent subscribes to no peer"
     );
 
     world.stop.cancel();

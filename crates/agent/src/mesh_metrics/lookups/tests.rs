@@ -1,4 +1,4 @@
-//! Which addresses are asked for, and how answers are used.
+//! Subscriptions to addresses, and the use of responses.
 
 use navarch_proto::raw::{RawAny, RawResource};
 
@@ -53,7 +53,7 @@ fn names(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-/// Lookups with a stream that asks.
+/// Lookups with an open stream.
 fn begun(now: Instant) -> (Lookups, StreamId) {
     let mut lookups = Lookups::in_network("net");
     let stream = lookups.begin(now);
@@ -88,8 +88,8 @@ fn a_peer_is_looked_up_once_and_then_cached() {
         Answer::Known(DESCRIPTION.into())
     );
 
-    // Another identity at the address is somebody else, and what means nothing is not asked for
-    // again.
+    // Another identity at an address is another peer, and an address without a workload is not
+    // requested again.
     assert_eq!(
         lookups.find(at(1), "spiffe://td/ns/shop/sa/seller", now),
         Answer::Unknown
@@ -101,10 +101,10 @@ fn a_peer_is_looked_up_once_and_then_cached() {
     assert_eq!(
         lookups.by_uid[UID],
         [at(1)],
-        "nobody has asked for its other address"
+        "its other address was not requested"
     );
 
-    // What means nothing may mean something later, and workloads go.
+    // An address may get a workload later, and workloads are removed.
     lookups
         .take(answer(vec![workload("b", "b", &[at(2)])], &[UID]))
         .unwrap();
@@ -154,7 +154,7 @@ fn peer_lookups_time_out_and_fail_at_once_without_a_stream() {
         [Answer::Unknown, Answer::Unknown]
     );
 
-    // Nothing was asked for without a stream; the next one asks for what is known.
+    // Without a stream there was no request; the next stream subscribes to all addresses.
     let next = lookups.begin(now);
     lookups.end(stream);
     assert_eq!(lookups.next(stream), None);
@@ -163,7 +163,7 @@ fn peer_lookups_time_out_and_fail_at_once_without_a_stream() {
         ["net/10.0.0.1", "net/10.0.0.2"]
     );
 
-    // A control plane that does not serve it is left in peace.
+    // A control plane that does not support the type gets no further requests.
     lookups.refused(now);
     let third = lookups.begin(now);
     assert_eq!(lookups.find(at(4), BUYER, now), Answer::Unknown);
@@ -201,7 +201,7 @@ fn peers_of_an_earlier_stream_are_kept_until_the_next_stream_responds() {
         Answer::Known(DESCRIPTION.into())
     );
 
-    // Meanwhile one has gone, and another has the address of the other.
+    // Meanwhile one workload was removed, and another has taken over the address.
     lookups
         .take(answer(
             vec![workload("new", "client", &[at(2)])],
@@ -247,7 +247,10 @@ fn addresses_and_names_in_requests_are_bounded() {
         (names(&["net/0.0.16.0"]), EVICTION_BATCH)
     );
 
-    assert!(lookups.peers.contains_key(&address(0)), "it was seen");
+    assert!(
+        lookups.peers.contains_key(&address(0)),
+        "the peer is cached"
+    );
     assert_eq!(lookups.by_uid[UID], [address(4000)]);
     let broken = RawResource {
         resource: Some(RawAny {

@@ -1,4 +1,4 @@
-//! Entries of a server whose client is known by address and identity alone.
+//! Entries of a server that has only the address and identity of a client.
 
 use navarch_proto::istio::workload::Workload as WireWorkload;
 use navarch_proto::raw::{RawAny, RawDeltaDiscoveryResponse, RawResource};
@@ -11,7 +11,7 @@ const KNOWN: &str = "source_workload=\"client-v1\",source_canonical_service=\"cl
     source_workload_namespace=\"buyers\",source_principal=\"spiffe://cluster.local/ns/buyers/sa/client\",\
     source_app=\"client\",source_version=\"v1\",source_cluster=\"east\",";
 
-/// A server's metrics and its log, with a stream that asks.
+/// A server's metrics and its log, with an open stream for lookups.
 fn server() -> (MeshMetrics, Arc<Log>, peer_subscription::PeerSubscription) {
     let metrics = MeshMetrics::in_network(workload("web", "shop"), "", "net");
     let reporter = Reporter::Destination;
@@ -35,7 +35,7 @@ fn address(ip: &str) -> Option<Address> {
     })
 }
 
-/// An entry of a connection from 10.0.0.1 under an identity.
+/// An entry of a connection from 10.0.0.1 with an identity.
 fn entry(id: &str, kind: AccessLogType, received: u64) -> TcpEntry {
     let mut entry = connection(id, kind, received, 0);
     let common = entry.common_properties.as_mut().unwrap();
@@ -46,7 +46,7 @@ fn entry(id: &str, kind: AccessLogType, received: u64) -> TcpEntry {
     entry
 }
 
-/// The control plane tells who is at 10.0.0.1, or that nobody is.
+/// The control plane sends the workload at 10.0.0.1, or that there is none.
 fn answer(metrics: &MeshMetrics, is_known: bool) {
     let workload = WireWorkload {
         workload_name: "client-v1".to_owned(),
@@ -124,7 +124,8 @@ async fn a_connection_waits_for_the_answer_and_is_counted_with_it() {
         );
     }
 
-    // From then on nobody waits, and requests without a header are counted with it, too.
+    // From then on entries do not wait, and requests without a header get the workload's labels,
+    // too.
     metrics.count_connections(&log, &[entry("b", AccessLogType::TcpPeriodic, 1)], now);
     let mut plain = request(&[]);
     let common = plain.common_properties.as_mut().unwrap();
@@ -152,7 +153,7 @@ fn unresolved_peers_are_counted_as_unknown_after_a_timeout() {
         "{counted:?}"
     );
 
-    // Its labels stay, though others are known later.
+    // Its labels do not change when the workload becomes known.
     answer(&metrics, true);
     metrics.count_connections(
         &log,
@@ -172,7 +173,8 @@ fn known_and_unresolvable_peers_are_counted_at_once() {
     let (metrics, log, asking) = server();
     let now = Instant::now();
 
-    // Without an identity, with a header, and where the control plane does not tell.
+    // Entries that never wait: without an identity, with a header, or without lookups at the
+    // control plane.
     let mut plain = entry("a", AccessLogType::TcpPeriodic, 1);
     plain.common_properties.as_mut().unwrap().tls_properties = None;
     metrics.count_connections(&log, &[plain], now);
@@ -199,7 +201,7 @@ fn known_and_unresolvable_peers_are_counted_at_once() {
     assert!(!metrics.state.lock().lookups.has_changes());
     assert_eq!(lines(&metrics, OPENED).len(), 2);
 
-    // Nobody is there, and nobody asks any more.
+    // The address has no workload, and is not requested again.
     metrics.count_connections(&log, &[entry("d", AccessLogType::TcpPeriodic, 1)], now);
     answer(&metrics, false);
     drop(asking);
@@ -230,7 +232,7 @@ fn waiting_requests_are_bounded_and_the_oldest_counted_without_peers() {
         "{counted:?}"
     );
 
-    // Bytes count, too.
+    // The size of waiting entries is limited, too.
     let mut large = entry("large", AccessLogType::TcpPeriodic, 1);
     let tag = ("value.0".to_owned(), vec![b'x'; 5 << 20]);
     large

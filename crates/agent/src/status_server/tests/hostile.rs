@@ -1,4 +1,4 @@
-//! An application that means harm, and one that speaks HTTP/2.
+//! A malicious application, and one with HTTP/2.
 
 use std::io::Read as _;
 
@@ -12,11 +12,10 @@ use tokio_rustls::TlsAcceptor;
 
 use super::*;
 
-/// How long anything may take.
+/// Timeout of each step.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Sends the same bytes over every connection for as long as somebody takes them, after a
-/// beginning.
+/// Sends a beginning on every connection, then the same bytes as long as the peer reads.
 async fn endless(beginning: &'static [u8], again: &'static [u8], tasks: &mut JoinSet<()>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -37,7 +36,7 @@ async fn endless(beginning: &'static [u8], again: &'static [u8], tasks: &mut Joi
     port
 }
 
-/// A server of TLS that offers HTTP/2 first, and tells what it was asked over.
+/// A TLS server that prefers HTTP/2, and responds with the protocol of the request.
 async fn over_tls(protocols: &[&[u8]], tasks: &mut JoinSet<()>) -> u16 {
     let key = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let chain = vec![key.cert.der().clone()];
@@ -136,14 +135,14 @@ async fn metrics_without_end_are_cut_off() {
     assert_eq!(
         &merged.body[..],
         b"agent 1\nb 1\n",
-        "the other target is there all the same"
+        "the other target's metrics are present"
     );
 }
 
 #[tokio::test]
 async fn answers_that_drip_or_are_all_headers_end_with_the_probes_time_and_room() {
     for (beginning, again) in [
-        // A body that never ends is read as far as is passed on.
+        // An endless body is read up to the limit.
         (&b"HTTP/1.1 200 OK\r\n\r\n"[..], &[b'x'; 4096][..]),
         (b"HTTP/1.1 200 OK\r\n", b"x-more: and more of the same\r\n"),
         (
@@ -168,7 +167,7 @@ async fn answers_that_drip_or_are_all_headers_end_with_the_probes_time_and_room(
 
 #[tokio::test]
 async fn floods_of_http_2_frames_fail_only_their_own_probe() {
-    // Settings of the server, then without end: settings, pings, resets, headers that never end.
+    // A SETTINGS frame, then endless frames: SETTINGS, PING, RST_STREAM, CONTINUATION.
     let settings = b"\0\0\0\x04\0\0\0\0\0";
     let floods: [&'static [u8]; 4] = [
         settings,
@@ -191,7 +190,7 @@ async fn floods_of_http_2_frames_fail_only_their_own_probe() {
     }
 }
 
-/// A connection from another address of loopback, which is another peer.
+/// A connection from another loopback address, which counts as another peer.
 async fn connect_from(last: u8, port: u16) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket
@@ -218,7 +217,7 @@ async fn silent_connections_are_closed_in_favour_of_others() {
     }
     let mut rest = Vec::new();
     let closed = timeout(TIMEOUT, silent[0].read_to_end(&mut rest)).await;
-    assert!(closed.is_ok(), "the idlest were closed");
+    assert!(closed.is_ok(), "the idlest connections were closed");
 }
 
 #[tokio::test]
@@ -228,7 +227,7 @@ async fn slow_scrapers_are_rejected_and_others_are_served() {
     let setting = setting(app, Some(format!(r#"{{"port":"{app}"}}"#)), tasks).await;
     let ask = async |from| {
         let mut stream = connect_from(from, setting.port).await;
-        // Prometheus waits longer than this test takes.
+        // This scrape's timeout is longer than the test.
         let request =
             "GET /metrics HTTP/1.1\r\nhost: a\r\nx-prometheus-scrape-timeout-seconds: 100\r\n\r\n";
         stream.write_all(request.as_bytes()).await.unwrap();
@@ -249,7 +248,7 @@ async fn slow_scrapers_are_rejected_and_others_are_served() {
         held.push(stream);
     }
 
-    assert!((1..60).contains(&refused), "{refused} of 60 were refused");
+    assert!((1..60).contains(&refused), "{refused} of 60 were rejected");
     let text = OwnMetrics::new(setting.work.clone()).scrape();
     assert!(
         text.contains(&format!(

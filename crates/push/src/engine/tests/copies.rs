@@ -1,9 +1,9 @@
-//! A copy of the engine goes on as the engine would, and the engine does not notice.
+//! A copy of the engine behaves like the original, and does not affect it.
 
 use super::soundness::{AppIfOn, accounts, engine_by, relabel, set, shown};
 use super::*;
 
-/// Two proxies of each of some apps, on routes that say what the endpoints and their app are.
+/// Two proxies of each of some apps, with routes that contain the endpoints and the proxy's app.
 fn mesh() -> (Engine, Vec<ProxyId>, Vec<Arc<RecordingSink>>) {
     let mut engine = engine_by(
         &[("a", &["x"]), ("b", &["x"]), ("switch", &["on"])],
@@ -63,7 +63,7 @@ fn a_trial_on_a_copy_costs_the_same_and_does_not_leak() {
 
         assert!(
             sinks.iter().all(|sink| sink.take().is_empty()),
-            "nobody is published to"
+            "a copy publishes to no proxy"
         );
         let done = step(&mut engine);
         assert_eq!(
@@ -112,5 +112,5 @@ fn a_copy_made_during_a_sweep_has_all_used_results() {
         }
     }
 
-    panic!("a sweep ends");
+    panic!("the sweep does not end");
 }

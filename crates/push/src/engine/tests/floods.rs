@@ -1,4 +1,4 @@
-//! Subscriptions by which a client would keep the engine to itself.
+//! Subscriptions with which a client could monopolize the engine.
 
 use tokio::time::Instant;
 
@@ -29,7 +29,7 @@ fn names_chosen_to_collide_are_interned_as_fast_as_others() {
     );
     let colliding = time(colliding_names(50_000));
 
-    // Without a key: more than a thousand times.
+    // With an unkeyed hash the ratio is above a thousand.
     assert!(colliding < usual * 20, "{colliding:?} against {usual:?}");
 }
 
@@ -43,7 +43,7 @@ fn resources_of_an_ended_stream_are_released_without_a_change() {
     engine.subscribe(stays, ResourceType::Endpoint, names(&["a"]));
     let before = engine.sizes();
 
-    // Few enough that no table outgrows what the last sweep left.
+    // So few that no table grows beyond its size after the last sweep.
     let many: Vec<String> = (0..3_000)
         .map(|number| format!("{}{number}", "n".repeat(200)))
         .collect();
@@ -62,7 +62,7 @@ fn resources_of_an_ended_stream_are_released_without_a_change() {
     assert!(engine.continue_sweep(|| true));
     assert_eq!((engine.sizes(), engine.has_orphans()), (before, false));
 
-    // Another that had the same leaves nothing behind.
+    // Another client with the same subscription leaves no state either.
     let same = engine.connect(
         proxy("r", "shop", "web"),
         Arc::new(RecordingSink::default()),
@@ -75,11 +75,11 @@ fn resources_of_an_ended_stream_are_released_without_a_change() {
     assert_eq!(
         engine.apply(next, changed).published,
         1,
-        "what stays is whole"
+        "the remaining resources are complete"
     );
 }
 
-/// Counts the answers.
+/// Counts the pushes.
 #[derive(Default)]
 struct Answers(Mutex<Vec<(u32, usize)>>);
 
@@ -111,7 +111,7 @@ fn a_large_subscription_is_computed_in_slices_between_other_clients() {
 
     while !engine.subscribe_in_slices(slow, ResourceType::Endpoint, &all, 3, || false) {
         slices += 1;
-        // What is prepared stays, whatever else goes.
+        // A prepared subscription is kept although a sweep runs.
         engine.core.get_mut().sweep();
         if slices == 10 {
             assert!(engine.subscribe_in_slices(quick, ResourceType::Endpoint, &one, 1, || false));
@@ -127,15 +127,15 @@ fn a_large_subscription_is_computed_in_slices_between_other_clients() {
     assert_eq!(
         *large.0.lock(),
         [(3, 1000)],
-        "one answer, when all of it is there"
+        "one push, once everything is computed"
     );
 
-    // Each once, and the one that changed twice.
+    // Each once, and the changed one twice.
     assert_eq!(toy.translated.load(Ordering::Relaxed), 1001);
     let again = engine.connect(proxy("r", "shop", "web"), large.clone());
     assert!(
         engine.subscribe_in_slices(again, ResourceType::Endpoint, &all, 1, || false),
-        "others share it at once"
+        "other proxies share the results immediately"
     );
 }
 

@@ -1,5 +1,5 @@
-//! Marking waits where much depends on a result: what comes out is what a fresh start gives, and
-//! what did not change costs nothing.
+//! Marking waits at results with many dependents: the outcome must equal a fresh start, and
+//! unchanged results must cost no recomputation.
 
 use proptest::prelude::*;
 
@@ -13,7 +13,8 @@ const CELLS: usize = 24;
 /// Resources that depend on cells.
 const RESOURCES: usize = 8;
 
-/// A number made of an input, of lower cells that depend on it, and for some of who asks.
+/// A number computed from an input, from lower cells that depend on it, and for some cells from the
+/// proxy.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Cell(usize);
 
@@ -25,7 +26,7 @@ impl Query for Cell {
         let input = accounts(view, &input(place)).len();
         let mut sum = input;
         if place > 0 {
-            // What is read depends on what was read, and may stand anywhere below.
+            // The index of the read cell depends on a value that was read, so dependencies change.
             sum += *view.get(&Cell((place * 7 + input * 5) % place));
             sum += *view.get(&Cell((place * 3 + sum) % place));
         }
@@ -37,7 +38,7 @@ impl Query for Cell {
     }
 }
 
-/// The input of this number.
+/// The name of an input.
 fn input(number: usize) -> String {
     format!("input{}", number % INPUTS)
 }
@@ -47,7 +48,7 @@ fn resource(number: usize) -> String {
     format!("r{number:02}")
 }
 
-/// A resource: several cells from the top.
+/// The content of a resource: several cells from the top.
 fn body(view: &View<'_>, name: &str) -> String {
     let number: usize = name.trim_start_matches('r').parse().unwrap();
     let cells = (0..4).map(|n| Cell(CELLS - 1 - (number * 5 + n * 3) % CELLS));
@@ -57,19 +58,19 @@ fn body(view: &View<'_>, name: &str) -> String {
         .join(" ")
 }
 
-/// The accounts of an input with this number of them.
+/// The accounts that encode a number as an input.
 fn of_number(number: usize) -> Vec<&'static str> {
     ["a", "b", "c", "d"].into_iter().take(number).collect()
 }
 
-/// What happens.
+/// A random event.
 #[derive(Clone, Debug)]
 enum Turn {
-    /// Inputs become these numbers, at once.
+    /// Inputs change to these numbers, in one batch.
     Set(Vec<(usize, usize)>),
-    /// A proxy comes.
+    /// A proxy connects.
     Come(usize),
-    /// The proxy that is there longest goes.
+    /// The proxy that has been connected longest disconnects.
     Go,
 }
 
@@ -81,7 +82,7 @@ fn turn() -> impl Strategy<Value = Turn> {
     ]
 }
 
-/// An engine whose inputs have these numbers, and what it shows to a proxy of this namespace.
+/// The resources of a proxy of this namespace in a new engine with these inputs.
 fn fresh(numbers: &[usize], namespace: &str) -> Vec<String> {
     let mut engine = engine_by(&[], body);
     for (place, number) in numbers.iter().enumerate() {
@@ -128,7 +129,7 @@ proptest! {
                     let mut facts = Vec::new();
                     for (place, number) in inputs {
                         let (next, changed) = with_endpoints(&context, &input(place), &of_number(number));
-                        // The mesh state tells of what differs alone.
+                        // The mesh state reports only facts that differ.
                         if numbers[place] != number {
                             facts.extend(changed);
                         }
@@ -149,7 +150,7 @@ proptest! {
     }
 }
 
-/// Whether there is anybody at all.
+/// Whether there is any account.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct IsAnybody;
 
@@ -230,7 +231,7 @@ fn a_failure_below_reaches_those_above() {
     assert_eq!(engine.faults(), []);
 }
 
-/// How many there are, unless one is not to be.
+/// The number of accounts; panics for one value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Fragile;
 

@@ -1,12 +1,12 @@
-//! What must hold whatever translators do: nobody is shown what was made for another, nothing is
-//! lost, nothing piles up.
+//! Invariants for any translator: a proxy never gets resources computed for another, no change is
+//! lost, and memory does not grow.
 
 use std::sync::atomic::AtomicBool;
 
 use super::*;
 use crate::query::ProxyQuery;
 
-/// Says of each endpoint set what a function makes of it.
+/// A translator that calls a function for each endpoint set.
 pub(super) struct By<F>(pub(super) F);
 
 impl<F: Fn(&View<'_>, &str) -> String + Send + Sync> Translator for By<F> {
@@ -32,7 +32,7 @@ pub(super) fn accounts(view: &View<'_>, name: &str) -> Vec<String> {
         .collect()
 }
 
-/// The proxy's app where the endpoint set `switch` is `on`.
+/// The proxy's app if the endpoint set `switch` is `on`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct AppIfOn;
 
@@ -150,7 +150,7 @@ fn a_failing_result_keeps_its_last_value_and_recovers() {
     let (new, _) = subscribed(&mut engine, proxy("q", "shop", "api"));
     assert!(shown(&engine, new).is_empty());
 
-    // All else goes on.
+    // Other resources are still updated.
     set(&mut engine, "a", &["y"]);
     assert_eq!(shown(&engine, old), ["[\"y\"] of web"]);
     assert!(shown(&engine, new).is_empty());
@@ -203,7 +203,7 @@ fn nondeterministic_read_order_loses_no_dependency() {
 fn answers_facts_and_questions_of_the_past_are_forgotten() {
     let mut engine = engine_by(&[("a", &["x"]), ("switch", &["on"])], |view, _| {
         let app = view.derived(&AppIfOn);
-        // A fact and a question of its own for each answer.
+        // Each resource has its own fact and its own attribute query.
         format!(
             "{app} {:?} {:?}",
             accounts(view, &app),
@@ -224,7 +224,7 @@ fn answers_facts_and_questions_of_the_past_are_forgotten() {
     engine.core.get_mut().sweep();
     assert_eq!(engine.sizes(), before);
 
-    // Names that were given again mean what they mean now.
+    // Reused ids have their new meaning.
     for app in ["app007", "first", "app199"] {
         relabel(&mut engine, "p", app);
         assert_eq!(shown(&engine, id), [format!("{app} [] None")]);

@@ -1,4 +1,4 @@
-//! What nothing depends on is freed a little at a time, and nobody is shown anything else for it.
+//! A sweep frees unused results step by step, and never changes a proxy's resources.
 
 use proptest::prelude::*;
 
@@ -6,7 +6,7 @@ use super::soundness::{AppIfOn, By, accounts, relabel, set, shown};
 use super::*;
 use crate::query::ProxyQuery;
 
-/// Resources that depend on each other's inputs, on answers of the proxy, and on answers that
+/// Resources that depend on each other's inputs, on attributes of the proxy, and on attributes that
 /// depend on inputs.
 const RESOURCES: [&str; 4] = ["a", "b", "c", "d"];
 const PODS: [&str; 3] = ["p", "q", "r"];
@@ -28,7 +28,7 @@ impl Query for Size {
     }
 }
 
-/// An answer that depends on another.
+/// An attribute that depends on another.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct AppOrNone;
 
@@ -58,7 +58,7 @@ fn body(view: &View<'_>, name: &str) -> String {
             .map(|app| app.to_string())
             .unwrap_or_default(),
     };
-    // Facts, questions and answers that are there for some time only.
+    // Facts, queries and attributes that are used for some time only.
     format!(
         "{size} {app} {:?} {:?}",
         accounts(view, &app),
@@ -66,22 +66,22 @@ fn body(view: &View<'_>, name: &str) -> String {
     )
 }
 
-/// What happens.
+/// A random event.
 #[derive(Clone, Debug)]
 enum Turn {
-    /// An input names these.
+    /// An input changes to these endpoints.
     Set(usize, Vec<usize>),
-    /// Answers that depend on the switch are given, or not.
+    /// Attributes that depend on the switch change.
     Switch(bool),
-    /// A pod has another app.
+    /// A pod gets another app.
     Relabel(usize, usize),
-    /// A proxy of this pod comes, for some resources.
+    /// A proxy of this pod connects, with some subscriptions.
     Come(usize, usize),
-    /// A proxy wants other resources.
+    /// A proxy changes its subscription.
     Want(usize, usize),
-    /// A proxy goes.
+    /// A proxy disconnects.
     Go(usize),
-    /// A sweep begins.
+    /// A sweep starts.
     Begin,
 }
 
@@ -97,7 +97,7 @@ fn turn() -> impl Strategy<Value = Turn> {
     ]
 }
 
-/// The resources of these bits.
+/// The subscription encoded by these bits.
 fn some(bits: usize) -> Interest {
     let chosen = RESOURCES
         .iter()
@@ -106,7 +106,7 @@ fn some(bits: usize) -> Interest {
     names(&chosen.map(|(_, name)| *name).collect::<Vec<_>>())
 }
 
-/// An engine that was never anything else, with these proxies.
+/// A new engine with the same inputs and proxies.
 fn fresh(
     context: &Arc<PushContext>,
     proxies: &[(ProxyId, usize, usize)],
@@ -124,7 +124,7 @@ fn fresh(
     (engine, ids)
 }
 
-/// Sweeps for this number of steps.
+/// Runs a number of sweep steps.
 fn sweep(engine: &mut Engine, mut steps: usize) {
     engine.continue_sweep(|| {
         steps = steps.saturating_sub(1);
@@ -143,8 +143,7 @@ proptest! {
     }
 }
 
-/// Plays turns, each with this number of steps of a sweep after it, and compares with an engine
-/// that was never anything else.
+/// Runs events, each followed by this number of sweep steps, and compares with a new engine.
 fn play(turns: Vec<(Turn, usize)>) -> Result<(), TestCaseError> {
     let mut engine = Engine::with_config(EngineConfig::SMALL, Arc::default(), Arc::new(By(body)));
     set(&mut engine, "switch", &["on"]);
@@ -195,8 +194,8 @@ fn play(turns: Vec<(Turn, usize)>) -> Result<(), TestCaseError> {
 
 #[test]
 fn an_answer_stays_current_if_its_subscription_comes_back_during_a_sweep() {
-    // The order in which a sweep looks at results is random, and so is what it has seen when the
-    // subscription comes back.
+    // A sweep visits results in random order, so the results visited before the subscription
+    // returns are random as well.
     for before in 1..20 {
         for after in [1, 2, 4, 8, 16] {
             let turns = [

@@ -25,7 +25,7 @@ fn voter(name: &str) -> Voter {
     }
 }
 
-/// The votes of these workloads, and of streams without identity.
+/// The votes of these workloads, and of a number of streams without identity.
 fn votes(answers: &[(&str, Answer)], strangers: usize) -> Votes {
     let mut counter = VoteCounter::default();
     for (name, answer) in answers {
@@ -37,7 +37,7 @@ fn votes(answers: &[(&str, Answer)], strangers: usize) -> Votes {
     counter.votes()
 }
 
-/// The verdict about a rule of `shop` once everything is known.
+/// The verdict on a rule of `shop` once all responses are known.
 fn verdict(answers: &[(&str, Answer)], strangers: usize) -> Verdict {
     verdict_about(&subject(Kind::VirtualService, "shop"), answers, strangers)
 }
@@ -74,12 +74,12 @@ fn the_namespace_of_the_object_decides_by_majority() {
     assert_eq!(
         verdict(&silent, 0),
         Verdict::Keep,
-        "silence is no agreement"
+        "a missing response does not count as agreement"
     );
     let unclear = [("shop/web/a", Rejected), ("shop/web/b", Unattributed)];
     assert_eq!(verdict(&unclear, 0), Verdict::Keep);
 
-    // It works everywhere else.
+    // It is accepted everywhere else.
     let elsewhere = [
         ("shop/web/a", Rejected),
         ("bank/x/a", Accepted),
@@ -91,11 +91,15 @@ fn the_namespace_of_the_object_decides_by_majority() {
 #[test]
 fn other_namespaces_need_a_majority_of_all_that_is_reached() {
     let gateway = [("edge/gateway/a", Rejected), ("edge/gateway/b", Rejected)];
-    assert_eq!(verdict(&gateway, 0), others(1, 1), "one account, one voice");
+    assert_eq!(
+        verdict(&gateway, 0),
+        others(1, 1),
+        "an account has one vote"
+    );
     assert_eq!(
         verdict(&gateway, 1),
         Verdict::Keep,
-        "somebody unknown has it"
+        "a stream without identity has the resource"
     );
 
     let split = [("edge/gateway/a", Rejected), ("edge/gateway/b", Pending)];
@@ -110,7 +114,7 @@ fn other_namespaces_need_a_majority_of_all_that_is_reached() {
     two.push(("toys/web/a", Accepted));
     assert_eq!(verdict(&two, 0), Verdict::Keep);
 
-    // Many accounts of one namespace are one namespace.
+    // Many accounts of one namespace count as one namespace.
     let names: Vec<String> = (0..50).map(|n| format!("evil/a{n}/p")).collect();
     let mut many: Vec<(&str, Answer)> =
         names.iter().map(|name| (name.as_str(), Rejected)).collect();
@@ -164,7 +168,7 @@ fn the_judgement_waits_for_answers() {
         own(2, 3)
     );
 
-    // The last answer ends it at once, unless other replicas have not reported.
+    // The last response decides at once, unless other replicas have not reported.
     let answered = votes(
         &[
             ("shop/web/a", Rejected),
@@ -183,7 +187,8 @@ fn the_judgement_waits_for_answers() {
     );
     assert!(!judgement.is_open());
 
-    // What other replicas know may contradict other namespaces, so it is needed.
+    // Other replicas may have responses that contradict other namespaces, so their reports are
+    // needed.
     let gateway = votes(&[("edge/gateway/a", Rejected)], 0);
     let mut judgement = Judgement::open(begin);
     assert_eq!(
@@ -191,7 +196,7 @@ fn the_judgement_waits_for_answers() {
         Verdict::Keep
     );
 
-    // Another rejection is judged anew, with its own time.
+    // Another rejection starts a new judgement with its own time limit.
     judgement.reject(begin + 2 * MAX_WAIT);
     assert!(judgement.is_open());
     assert_eq!(
@@ -214,7 +219,7 @@ fn a_verdict_of_other_namespaces_ends_when_the_object_reaches_another_workload()
         others(1, 1)
     );
 
-    // Another pod of the account that decided, and streams without identity, change nothing.
+    // Another pod of the deciding account, and streams without identity, do not change the verdict.
     let grown = votes(
         &[("edge/gateway/a", Accepted), ("edge/gateway/b", Pending)],
         3,
@@ -232,18 +237,18 @@ fn a_verdict_of_other_namespaces_ends_when_the_object_reaches_another_workload()
     assert!(!judgement.is_open(), "it is not judged again");
 }
 
-/// What happens to one workload, or how much later it is.
+/// A random event of one workload, or a delay.
 #[derive(Clone, Debug)]
 enum Step {
-    /// A compromised workload answers as it likes; `None` if it disconnects.
+    /// A compromised workload responds in any way; `None` if it disconnects.
     Evil(u8, u8, Option<Answer>),
-    /// An honest workload connects, and has not answered; acknowledges; or disconnects.
+    /// An honest workload connects without a response yet; acknowledges; or disconnects.
     Honest(u8, Option<bool>),
     /// Streams without identity.
     Strangers(u8),
     /// Milliseconds pass.
     Later(u16),
-    /// Replicas do or do not know of each other's answers.
+    /// Whether replicas have each other's responses.
     Complete(bool),
 }
 
@@ -304,7 +309,7 @@ proptest! {
             match step {
                 Step::Evil(account, pod, Some(answer)) => {
                     evil.insert((account, pod), answer);
-                    // Whatever it rejects is attributed to the object, as often as it likes.
+                    // Every rejection by the compromised workload is attributed to the object.
                     if answer == Rejected {
                         judgement.get_or_insert_with(|| Judgement::open(now)).reject(now);
                     }

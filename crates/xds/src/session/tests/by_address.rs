@@ -1,4 +1,4 @@
-//! Types that are asked for by address: what is there has other names, too.
+//! Types with subscriptions by address: their resources also have other names.
 
 use navarch_proto::istio::workload::Workload;
 use navarch_proto::raw::RawDeltaDiscoveryResponse;
@@ -11,8 +11,8 @@ use super::rig::*;
 
 const KIND: ResourceType = ResourceType::Workload;
 
-/// The push thread says which workloads there are for the client, by UID and the last part of their
-/// address; of what it asked for, `/10.0.0.9` means nothing.
+/// The push thread sends the client's workloads, by UID and the last part of their address; the
+/// subscribed address `/10.0.0.9` has no workload.
 fn tell(rig: &mut Rig, workloads: &[(&str, u8)], answers: u32) {
     let one = |(uid, last): &(&str, u8)| {
         let addresses = vec![vec![10, 0, 0, *last].into()];
@@ -50,7 +50,7 @@ fn tell(rig: &mut Rig, workloads: &[(&str, u8)], answers: u32) {
     );
 }
 
-/// Names with their aliases, and names that are gone, of the next response; acknowledged.
+/// Names with their aliases, and removed names, of the next response; acknowledges it.
 #[track_caller]
 fn next(rig: &mut Rig) -> (Vec<String>, Vec<String>) {
     let response = rig.session.next(rig.now, &rig.frames).expect("a response");
@@ -87,7 +87,7 @@ fn a_resource_requested_by_address_is_sent_under_its_own_name() {
     tell(&mut rig, &[("b", 2)], 0);
     assert_eq!(next(&mut rig), (vec![], strings(&["a"])));
 
-    // Who asks again waits for an answer.
+    // A repeated subscription gets a response.
     subscribe(&mut rig, &["/10.0.0.2"]);
     tell(&mut rig, &[("b", 2)], 1);
     assert_eq!(next(&mut rig), (strings(&["b /10.0.0.2"]), vec![]));

@@ -1,4 +1,4 @@
-//! The client's half of a conversation: it keeps what it is sent, as proxies do.
+//! The client's side of a conversation: it keeps the received resources, as proxies do.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -11,19 +11,19 @@ use super::super::*;
 use super::rig::*;
 use crate::session::discovery_request::Wire;
 
-/// What a client wants and has of one type.
+/// A client's subscription and resources of one type.
 #[derive(Debug, Default)]
 pub(crate) struct Have {
     pub(crate) wildcard: bool,
     pub(crate) names: BTreeSet<String>,
     /// Body and version.
     pub(crate) resources: BTreeMap<String, (String, String)>,
-    /// Whether the type was asked for on this stream.
+    /// Whether it has subscribed to the type on this stream.
     pub(crate) begun: bool,
     pub(crate) nonce: String,
 }
 
-/// A client of either protocol. Its requests reach the server in order, as late as the test wants.
+/// A client of either protocol. Its requests reach the server in order; the test decides when.
 pub(crate) struct Client {
     pub(crate) protocol: Protocol,
     pub(crate) have: BTreeMap<ResourceType, Have>,
@@ -54,7 +54,7 @@ impl Client {
         }
     }
 
-    /// Wants a name more, or, if it wants it already, less.
+    /// Adds a name to the subscription, or removes it.
     pub(crate) fn toggle(&mut self, kind: ResourceType, name: &str) {
         let have = self.have.get_mut(&kind).unwrap();
         let more = have.names.insert(name.to_owned());
@@ -70,7 +70,7 @@ impl Client {
         }
     }
 
-    /// Wants everything, or no longer.
+    /// Starts or ends a wildcard subscription.
     pub(crate) fn toggle_wildcard(&mut self, kind: ResourceType) {
         let have = self.have.get_mut(&kind).unwrap();
         have.wildcard = !have.wildcard;
@@ -91,7 +91,7 @@ impl Client {
         let mut subscribe: Vec<String> = more.iter().map(|name| (*name).to_owned()).collect();
         let mut unsubscribe: Vec<String> = less.iter().map(|name| (*name).to_owned()).collect();
         if !have.begun && kind.is_wildcard_by_default() && !have.wildcard && subscribe.is_empty() {
-            // The way to begin with nothing.
+            // A stream that starts without resources subscribes to `*`.
             subscribe = vec!["*".to_owned()];
             unsubscribe = subscribe.clone();
         }
@@ -122,7 +122,7 @@ impl Client {
         self.to_server.push_back(request.parse().unwrap());
     }
 
-    /// Begins again on a new stream, with what it has.
+    /// Starts a new stream with its resources.
     pub(crate) fn come_back(&mut self) {
         self.to_server.clear();
 
@@ -156,7 +156,7 @@ impl Client {
         }
     }
 
-    /// Takes a response; rejects it after `taken` resources if that is given.
+    /// Handles a response; rejects it after `taken` resources if that is given.
     pub(crate) fn receive(&mut self, response: &Response, taken: Option<usize>) {
         let kind = response.kind.unwrap();
         let limit = taken.unwrap_or(usize::MAX);

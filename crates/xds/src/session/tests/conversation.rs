@@ -1,4 +1,4 @@
-//! Random conversations: whatever happens, the client ends up with what there is.
+//! Random conversations: the client always ends up with the server's resources.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::client::*;
 use super::rig::*;
 use super::server::*;
 
-/// One thing that happens.
+/// A random event.
 #[derive(Clone, Debug)]
 enum Op {
     Change(Vec<(usize, usize, Option<u8>)>),
@@ -51,7 +51,7 @@ fn edit(world: &mut World, kind: ResourceType, name: &str, value: Option<String>
     };
 }
 
-/// Lets everything that is under way arrive.
+/// Delivers all messages in flight.
 fn settle(server: &mut Server, client: &mut Client) {
     for _ in 0..40 {
         loop {
@@ -141,7 +141,8 @@ fn converse(protocol: Protocol, ops: Vec<Op>) {
 
     settle(&mut server, &mut client);
 
-    // What was rejected comes with the next change of its type, of which everybody gets to hear.
+    // Rejected resources are sent again with the next change of their type, which reaches every
+    // client.
     for kind in KINDS {
         let have = &client.have[&kind];
         if !have.names.contains("z") && !have.wildcard {
@@ -172,7 +173,7 @@ fn converse(protocol: Protocol, ops: Vec<Op>) {
         if protocol == Protocol::Delta || kind.is_wildcard_by_default() {
             assert_eq!(has, shall, "{kind:?}");
         } else {
-            // Removals of named types are not sent in this protocol.
+            // The state-of-the-world protocol cannot remove resources of named types.
             let still: BTreeMap<&String, &String> = has
                 .into_iter()
                 .filter(|(name, _)| shall.contains_key(name))

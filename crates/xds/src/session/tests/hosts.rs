@@ -1,4 +1,4 @@
-//! Virtual hosts come with their route configurations and after them.
+//! Virtual hosts are sent with their route configurations, or after them.
 
 use super::super::*;
 use super::rig::*;
@@ -15,7 +15,7 @@ fn hosts_of(routes: &[&str]) -> Effect {
     )
 }
 
-/// A delta stream with one route configuration and a host of it, both answered.
+/// A delta stream with one route configuration and one of its hosts, both acknowledged.
 fn settled() -> Rig {
     let mut rig = Rig::new(Protocol::Delta);
     rig.request(delta(RDS, &["80"], "", None));
@@ -35,7 +35,7 @@ fn virtual_hosts_follow_subscribed_routes() {
     let mut rig = settled();
     let effects = rig.request(delta(RDS, &["81"], "", None));
     assert_eq!(effects.last(), Some(&hosts_of(&["80", "81"])));
-    // Hosts that come before their routes are lost to Envoy: they wait.
+    // Envoy ignores hosts that arrive before their routes, so they are held back.
     rig.answer(VHDS, &[("80/a", "1"), ("81/b", "1")]);
     rig.is_silent();
     rig.answer(RDS, &[("80", "1"), ("81", "1")]);

@@ -1,9 +1,9 @@
-//! Make before break, transition by transition.
+//! Make before break, one transition at a time.
 
 use super::super::*;
 use super::rig::*;
 
-/// A delta stream that has a cluster with its endpoints, a listener and a route, all answered.
+/// A delta stream with a cluster and its endpoints, a listener and a route, all acknowledged.
 fn settled() -> Rig {
     let mut rig = Rig::new(Protocol::Delta);
     for (kind, names, resources) in [
@@ -47,7 +47,7 @@ fn removals_do_not_wait_forever() {
     rig.now = seconds(5);
     let nonce = rig.sends(RDS, &["r=new"], &[]);
     rig.request(delta(RDS, &[], &nonce, None));
-    // What was never asked for is not waited for again.
+    // A type without a subscription is not awaited.
     rig.change(RDS, &[("r", "newer")]);
     rig.sends(RDS, &["r=newer"], &[]);
 }
@@ -90,7 +90,7 @@ fn clusters_are_removed_after_listeners_and_routes_are_acknowledged() {
     let routes = rig.sends(RDS, &["r=new"], &[]);
     rig.request(delta(LDS, &[], &listeners, None));
     rig.is_silent();
-    // A rejection is an answer.
+    // A NACK counts as a response.
     rig.request(delta(RDS, &[], &routes, Some("no")));
     rig.sends(CDS, &[], &["old"]);
 }

@@ -23,7 +23,7 @@ pub(crate) use ResourceType::{
     VirtualHost as VHDS,
 };
 
-/// A session with its memo, and a clock that stands still.
+/// A session with a manual clock.
 pub(crate) struct Rig {
     pub(crate) session: Session,
     pub(crate) frames: EncodingCache,
@@ -31,7 +31,7 @@ pub(crate) struct Rig {
     pub(crate) revision: u64,
 }
 
-/// A response in short.
+/// A response in short form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SentResponse {
     pub(crate) kind: ResourceType,
@@ -112,7 +112,7 @@ pub(crate) fn delta(
     request.parse().unwrap()
 }
 
-/// A delta client's first request of a type, with names that it has from an earlier stream.
+/// A delta client's first request of a type, with names from an earlier stream.
 pub(crate) fn come_back(kind: ResourceType, names: &[&str], initial_versions: &[&str]) -> Request {
     let request = DeltaDiscoveryRequest {
         type_url: kind.type_url().to_owned(),
@@ -183,12 +183,12 @@ impl Rig {
         self.session.step(Event::Request(request), &self.frames)
     }
 
-    /// The push thread answers a subscription.
+    /// The push thread responds to a subscription.
     pub(crate) fn answer(&mut self, kind: ResourceType, resources: &[(&str, &str)]) {
         self.update(kind, resources, 1);
     }
 
-    /// The push thread tells a change.
+    /// The push thread reports a change.
     pub(crate) fn change(&mut self, kind: ResourceType, resources: &[(&str, &str)]) {
         self.revision += 1;
         self.update(kind, resources, 0);
@@ -216,7 +216,7 @@ impl Rig {
         Some(read(self.session.protocol, &response))
     }
 
-    /// The next response, with these contents; gives its nonce.
+    /// Expects the next response, with this content; returns its nonce.
     #[track_caller]
     pub(crate) fn sends(
         &mut self,

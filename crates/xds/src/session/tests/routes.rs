@@ -1,5 +1,5 @@
-//! Random conversations with a proxy that uses what it is sent: no route leads nowhere, at any
-//! moment.
+//! Random conversations with a proxy that uses its resources: at any moment, every route leads to
+//! an existing cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use super::client::*;
 use super::rig::*;
 use super::server::*;
 
-/// Consistent worlds one after another, and how far things get between: clusters (name and
+/// A sequence of consistent meshes, with partial delivery between them: clusters (name and
 /// version), routes to them.
 #[derive(Clone, Debug)]
 enum Step {
@@ -69,8 +69,7 @@ fn set_world(world: &mut World, clusters: &BTreeMap<usize, u8>, routes: &[usize]
 }
 
 impl Client {
-    /// What a proxy does with a response beyond storing it: warms clusters, watches their
-    /// endpoints, uses routes.
+    /// Applies a response like a proxy: warms clusters, subscribes to their endpoints, uses routes.
     fn use_it(&mut self, response: &Response, before: &BTreeMap<String, (String, String)>) {
         match response.kind.unwrap() {
             CDS => {
@@ -172,7 +171,7 @@ fn route(protocol: Protocol, steps: Vec<Step>) {
         }
     };
 
-    // As Envoy starts: clusters, their endpoints, listeners, routes.
+    // In the order of Envoy's start: clusters, their endpoints, listeners, routes.
     for kind in [CDS, LDS] {
         match protocol {
             Protocol::Delta => client.toggle_wildcard(kind),

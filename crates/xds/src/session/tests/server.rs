@@ -1,4 +1,4 @@
-//! The server's half of a conversation.
+//! The server's side of a conversation.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,12 +11,12 @@ use navarch_push::fact::FactKey;
 /// All resources, by type and name.
 pub(crate) type World = BTreeMap<ResourceType, BTreeMap<String, String>>;
 
-/// A session with the push thread behind it and a wire before it, each as slow as the test wants.
+/// A session between a push thread and a connection, each as slow as the test wants.
 pub(crate) struct Server {
     pub(crate) rig: Rig,
     pub(crate) mailbox: Mailbox,
     pub(crate) world: World,
-    /// What the push thread has yet to do.
+    /// The commands that the push thread has not handled yet.
     pub(crate) commands: VecDeque<Effect>,
     pub(crate) shown: BTreeMap<ResourceType, (Interest, Arc<Collection>)>,
     pub(crate) to_client: VecDeque<Response>,
@@ -34,7 +34,7 @@ impl Server {
         }
     }
 
-    /// The client's stream broke; it makes a new one.
+    /// The client's stream breaks, and it opens a new one.
     pub(crate) fn restart(&mut self) {
         let mut fresh = Self::new(self.rig.session.protocol);
         fresh.world = std::mem::take(&mut self.world);
@@ -57,7 +57,7 @@ impl Server {
         collection(kind, &shown)
     }
 
-    /// The push thread does one thing.
+    /// The push thread handles one command.
     pub(crate) fn push_thread(&mut self) {
         match self.commands.pop_front() {
             Some(Effect::Subscribe(kind, interest)) => {
@@ -87,7 +87,7 @@ impl Server {
         });
         let mut shown = std::mem::take(&mut self.shown);
 
-        // In an order of no meaning, as the engine does.
+        // In arbitrary order, as in the engine.
         for (kind, (interest, old)) in shown.iter_mut().rev() {
             let new = self.look_up(*kind, interest);
             if *new != **old {

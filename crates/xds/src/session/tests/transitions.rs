@@ -165,7 +165,7 @@ fn nonces_classify_requests() {
         };
         assert_eq!(rig.request(make(RDS, same, &first, None)), []);
         assert_eq!(acked(&rig), Some(first.clone()));
-        // Again: nothing new.
+        // A repeated request gets no response.
         assert_eq!(rig.request(make(RDS, same, &first, None)), []);
         rig.change(RDS, &[("r", "2")]);
         let second = rig.next().unwrap().nonce;
@@ -216,7 +216,7 @@ fn a_rejection_is_kept_bars_the_type_and_is_lifted_by_an_answer() {
 
     assert_eq!(rig.session.wake_at(rig.now), None);
 
-    // Asked for by name it is sent again.
+    // A subscription by name gets the resource again.
     rig.request(delta(RDS, &["r"], "", None));
     let nonce = rig.sends(RDS, &["r=bad"], &[]);
     rig.request(delta(RDS, &[], &nonce, None));
@@ -267,7 +267,7 @@ fn resubscribed_names_are_sent_again() {
     rig.answer(EDS, &[("a", "1"), ("b", "1")]);
     let nonce = rig.sends(EDS, &["a=1"], &[]);
     rig.request(delta(EDS, &[], &nonce, None));
-    // Subscribed to twice: the client has its reasons.
+    // The client subscribed twice, so it gets the resource again.
     assert_eq!(rig.request(delta(EDS, &["b"], "", None)), []);
     rig.sends(EDS, &["b=1"], &[]);
 }
