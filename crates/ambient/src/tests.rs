@@ -21,7 +21,7 @@ use serde_json::json;
 
 use super::*;
 
-/// Makes nothing.
+/// A translator without resources.
 #[derive(Clone, Copy, Debug)]
 struct Nothing;
 
@@ -35,14 +35,14 @@ impl Translator for Nothing {
     }
 }
 
-/// Takes everything and keeps nothing.
+/// Discards pushes.
 struct Ignore;
 
 impl Sink for Ignore {
     fn publish(&self, _: ResourceType, _: Arc<Collection>, _: &Arc<PushCause>) {}
 }
 
-/// A mesh state and the engine on it.
+/// A mesh state and its engine.
 struct Mesh {
     state: MeshState,
     engine: Engine,
@@ -100,7 +100,7 @@ impl Mesh {
     }
 }
 
-/// The objects of a text, put into the second cluster.
+/// The objects of a text, in the second cluster.
 fn remote(yaml: &str) -> Vec<Change> {
     let put = |change| {
         let Change::Put(object) = change else {
@@ -115,7 +115,7 @@ fn names(shown: &Shown) -> Vec<&str> {
     shown.keys().map(String::as_str).collect()
 }
 
-/// The objects of a text, put.
+/// The objects of a text, as changes.
 fn objects(yaml: &str) -> Vec<Change> {
     let object = |decoded: navarch_api::decode::Decoded| match decoded.outcome {
         Outcome::Read { object, .. } => Change::Put(object),
@@ -139,7 +139,7 @@ fn pod(number: usize, ready: bool) -> String {
     )
 }
 
-/// One object of each kind that counts, in documents.
+/// One object of each relevant kind.
 const WORLD: &str = "
 { apiVersion: v1, kind: Namespace, metadata: { name: istio-system, labels: { topology.istio.io/network: n } } }
 ---
@@ -274,7 +274,7 @@ fn a_workload_lists_its_services_and_addresses() {
 
     assert!(policies.contains_key("istio-system/istio_converted_static_strict"));
     let waypoint = Workload::decode(shown["Kubernetes//Pod/shop/way-1"].clone()).unwrap();
-    assert_eq!(waypoint.waypoint, None, "a waypoint has none");
+    assert_eq!(waypoint.waypoint, None, "a waypoint itself has no waypoint");
 }
 
 #[test]
@@ -295,7 +295,7 @@ fn a_changed_pod_updates_only_itself() {
         let changed = mesh.put(&pod(7, false));
         assert_eq!(changed.published, 1);
 
-        // The pod, its piece and the list of pieces.
+        // The pod, its chunk and the list of chunks.
         assert!(changed.computed <= 4, "{changed:?}");
         let added = mesh.put(&pod(count, true));
         assert_eq!(added.published, 1);

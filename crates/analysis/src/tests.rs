@@ -21,14 +21,14 @@ use serde_json::{Value, json};
 use crate::analyzer::{self, analyze};
 use crate::{Context, Filter, Incremental, Kind, Mesh, Reader, Resource, Suppression, messages};
 
-/// A file with what is to be found in it.
+/// A file with its expected messages.
 struct Case {
     name: String,
     text: String,
 }
 
 impl Case {
-    /// All of them.
+    /// All cases.
     fn all() -> Vec<Self> {
         let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("cases");
         let files = std::fs::read_dir(directory)
@@ -48,7 +48,7 @@ impl Case {
             .collect()
     }
 
-    /// The objects in it.
+    /// The objects in the file.
     fn context(&self) -> Context {
         let mut mesh = Mesh::default();
         mesh.config = mesh
@@ -85,7 +85,7 @@ impl Case {
         Context::new(reader, mesh, BTreeSet::new())
     }
 
-    /// What is found in it.
+    /// The messages about the file.
     fn found(&self) -> Vec<String> {
         let context = self.context();
         let names: Vec<_> = self
@@ -129,7 +129,7 @@ fn every_case_has_its_expected_messages() {
 
         if found != case.lines("# > ") {
             faults.push_str(&format!(
-                "{} has\n# > {}\n",
+                "{} has the messages\n# > {}\n",
                 case.name,
                 found.join("\n# > ")
             ));
@@ -168,7 +168,7 @@ fn messages_of(text: &str, has_runtime: bool, filter: &Filter) -> Vec<String> {
         .collect()
 }
 
-/// A VirtualService that names two gateways which are not there.
+/// A VirtualService with two gateways that do not exist.
 const LOST: &str = "# a comment
 ---
 
@@ -306,7 +306,7 @@ fn a_host_that_one_of_two_gateways_has_is_found() {
     };
 
     assert_eq!(count("*.corp.test"), 0);
-    assert_eq!(count("*.other.test"), 2, "none has it");
+    assert_eq!(count("*.other.test"), 2, "no Gateway has the host");
 }
 
 #[test]
@@ -382,7 +382,7 @@ fn analyzers_read_only_the_kinds_that_they_declare() {
                 .collect();
             assert!(
                 unnamed.is_empty(),
-                "{} asks for {unnamed:?} in {}",
+                "{} reads {unnamed:?} in {}",
                 analyzer.name,
                 case.name
             );
@@ -453,7 +453,7 @@ fn messages_follow_changes_and_unchanged_analyzers_do_not_run_again() {
     assert_eq!(
         codes(&found),
         ["IST0101", "IST0106"],
-        "a gateway that is not there, an object that is none"
+        "a missing gateway, an unreadable object"
     );
 
     // The set of changed kinds lacks Gateway, so the analyzer does not run and its old finding

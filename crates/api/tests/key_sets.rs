@@ -1,5 +1,5 @@
-//! What Envoy itself says of the same sets: it accepts what is sent, and what is rejected here it
-//! rejects, too.
+//! Comparison with Envoy: it accepts every key set that is sent, and rejects every set that is
+//! rejected here.
 
 #![allow(
     clippy::disallowed_methods,
@@ -57,7 +57,7 @@ fn envoy_accepts(program: &std::path::Path, keys: &str) -> bool {
     status.success()
 }
 
-/// A number of this many bits that is odd.
+/// An odd number of this many bits.
 fn odd(bits: usize) -> String {
     let mut bytes = vec![0xa5; bits.div_ceil(8)];
     let top = 1_u8 << ((bits - 1) % 8);
@@ -66,7 +66,7 @@ fn odd(bits: usize) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// Keys with one thing changed each: `null` takes a member away.
+/// Keys with one changed member each; `null` removes a member.
 fn variants(key: &Value, changes: &[Value]) -> Vec<String> {
     let change = |change: &Value| {
         let mut key = key.clone();
@@ -81,7 +81,7 @@ fn variants(key: &Value, changes: &[Value]) -> Vec<String> {
     changes.iter().map(change).collect()
 }
 
-/// Certificates as a set.
+/// Certificates as a key set.
 fn certificates(names: &[(&str, &str)]) -> String {
     let certificates = names
         .iter()
@@ -89,7 +89,7 @@ fn certificates(names: &[(&str, &str)]) -> String {
     Value::Object(certificates.collect()).to_string()
 }
 
-/// The sets.
+/// The key sets.
 #[expect(
     clippy::too_many_lines,
     reason = "one sequence of steps in their order"

@@ -1,10 +1,10 @@
-//! What agents get for the addresses of peers.
+//! The resources that agents receive for addresses of peers.
 
 use navarch_push::fact::FactKey;
 
 use super::*;
 
-/// A pod that a Deployment has made, one in its node's network and a machine.
+/// A pod of a Deployment, one in its node's network, and a machine.
 const WORKLOADS: &str = "
 { apiVersion: v1, kind: Pod,
   metadata: { name: client-5d-x, generateName: client-5d-, namespace: shop, labels: { app: client, version: v2, pod-template-hash: 5d },
@@ -21,7 +21,7 @@ const WORKLOADS: &str = "
 { apiVersion: v1, kind: Service, metadata: { name: client, namespace: shop },
   spec: { clusterIP: 10.96.0.1, selector: { app: client }, ports: [{ port: 80 }] } }";
 
-/// A sidecar of a mesh without ambient mode, in which peers are found.
+/// A sidecar of a mesh with lookups of peers but without ambient mode.
 fn mesh() -> (Mesh, ProxyId) {
     let mut mesh = Mesh::with(Settings::default());
     mesh.put(WORKLOADS);
@@ -66,7 +66,7 @@ fn a_pod_requested_by_address_is_sent_with_its_names_only() {
 
     assert_eq!(Workload::decode(shown[uid].clone()).unwrap(), expected);
 
-    // It changes with the pod, and goes with it.
+    // The response is updated with the pod, and removed with it.
     mesh.put(&WORKLOADS.replace("version: v2", "version: v3"));
     let shown = mesh.shown(sidecar, ResourceType::Workload);
     assert_eq!(
@@ -112,7 +112,7 @@ fn lookups_by_address_find_no_services_or_other_networks() {
     assert_eq!(
         found(&["Kubernetes//Pod/shop/client-5d-x"]),
         [""; 0],
-        "names of pods tell no addresses"
+        "addresses cannot be looked up by names of pods"
     );
     let host = mesh.ask(sidecar, ResourceType::Workload, &["/10.9.0.1"]);
     let host = Workload::decode(host["Kubernetes//Pod/shop/agent"].clone()).unwrap();
@@ -196,7 +196,7 @@ fn in_ambient_mode_remote_clusters_are_indexed_on_first_request() {
         assert_eq!(
             facts.is_empty(),
             east_west,
-            "the own cluster is indexed already: {facts:?}"
+            "the own cluster has an index already: {facts:?}"
         );
         let context = state.context();
 
@@ -206,10 +206,10 @@ fn in_ambient_mode_remote_clusters_are_indexed_on_first_request() {
         );
         assert!(
             !facts.contains(&FactKey::AddressNames),
-            "a ztunnel gets no more names: {facts:?}"
+            "a ztunnel needs no index of names: {facts:?}"
         );
 
-        // It stays up to date, and a copy of the snapshot has it.
+        // The index stays up to date, also in a copy of the snapshot.
         let gone = Change::Remote(ClusterId::new("two"), RemoteChange::Gone);
         assert_eq!(of_remote(&MeshState::fork(&context)), 1);
         state.apply([gone]);
@@ -236,8 +236,8 @@ fn lookups_by_address_are_equal_in_ambient_mode() {
 
     for proxy in proxies {
         let shown = mesh.ask(proxy, ResourceType::Workload, &["/10.0.0.1"]);
-        assert_eq!(names(&shown), [uid], "nothing else of its node");
-        assert_eq!(shown, expected, "nothing of services, nodes and health");
+        assert_eq!(names(&shown), [uid], "no other workload of its node");
+        assert_eq!(shown, expected, "without services, node and health");
         let unknown = [
             "/10.96.0.1",
             "shop/client.shop.svc.cluster.local",
@@ -250,7 +250,7 @@ fn lookups_by_address_are_equal_in_ambient_mode() {
         );
     }
 
-    // A ztunnel gets what it always got: what runs on its node, services by address, all fields.
+    // A ztunnel still gets the same: the workloads of its node, services by address, all fields.
     let host = "Kubernetes//Pod/shop/agent";
     let shown = mesh.ask(ztunnel, ResourceType::Workload, &["/10.96.0.1"]);
     assert_eq!(names(&shown), [host, uid]);
@@ -263,7 +263,7 @@ fn lookups_by_address_are_equal_in_ambient_mode() {
         "{full:?}"
     );
 
-    // Who asks for all, as Istio's Envoy can, gets the same as a ztunnel.
+    // A wildcard subscription, which Istio's Envoy may have, returns the same as a ztunnel's.
     let all = mesh.ask(ztunnel, ResourceType::Workload, &[]);
     assert_eq!(mesh.ask(proxies[0], ResourceType::Workload, &[]), all);
     assert_eq!(all[uid], shown[uid]);
@@ -288,7 +288,7 @@ fn in_ambient_mode_addresses_requested_by_a_proxy_are_updated() {
         .provenance(sidecar, ResourceType::Workload, &ResourceName::new(uid));
     assert!(
         !facts.iter().any(|fact| matches!(fact, FactKey::Service(_))),
-        "what a peer is made of: {facts:?}"
+        "the facts of a peer: {facts:?}"
     );
     let Change::Put(pod) = objects(WORKLOADS).remove(0) else {
         panic!("an object")

@@ -1,4 +1,4 @@
-//! A mesh of two clusters in one network, as the ztunnels of either have it.
+//! A mesh of two clusters in one network, with ztunnels in both.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,7 @@ use navarch_push::query::Query;
 use super::*;
 use crate::{bound, tunnel};
 
-/// What both clusters have: `web` reaches beyond its cluster, `near` does not.
+/// Objects of both clusters: `web` is a global service, `near` is not.
 fn cluster(network: &str, vips: &str) -> String {
     format!(
         "
@@ -30,7 +30,7 @@ fn cluster(network: &str, vips: &str) -> String {
     )
 }
 
-/// What the first cluster has beside.
+/// Further objects of the first cluster.
 const FIRST: &str = "
 { apiVersion: v1, kind: Pod, metadata: { name: web-0, namespace: shop, labels: { app: web } },
   spec: { nodeName: n1, serviceAccountName: web, containers: [{ name: c, ports: [{ name: http, containerPort: 8080 }] }] },
@@ -41,8 +41,8 @@ const FIRST: &str = "
 ---
 ";
 
-/// What the second one has: `all`, which it alone declares, has a waypoint; a pod, an endpoint that
-/// is none and a WorkloadEntry.
+/// Further objects of the second cluster: `all`, which only it declares, has a waypoint; a pod, an
+/// endpoint without a pod and a WorkloadEntry.
 const SECOND: &str = "
 { apiVersion: v1, kind: Node, metadata: { name: n1, labels: { topology.kubernetes.io/zone: z2 } } }
 ---
@@ -71,7 +71,7 @@ const SLICE: &str = "two/discovery.k8s.io/EndpointSlice/shop/all-1/10.9.0.1";
 const ENTRY: &str = "two/networking.istio.io/WorkloadEntry/shop/vm";
 const OWN: &str = "Kubernetes//Pod/shop/web-0";
 
-/// An empty mesh of which services labelled `far` reach beyond their clusters.
+/// An empty mesh whose services labelled `far` are global.
 fn empty(settings: Settings) -> Mesh {
     let state = MeshState::new(settings);
     let engine = Engine::new(state.context(), Arc::new(AmbientTranslator(Nothing)));
@@ -83,7 +83,7 @@ fn empty(settings: Settings) -> Mesh {
     mesh
 }
 
-/// Settings of ambient mode, networks joined or not.
+/// Settings of ambient mode, with or without joined networks.
 fn settings(joined: bool) -> Settings {
     let mut settings = Settings {
         ambient: true,
@@ -109,7 +109,7 @@ fn host(name: &str) -> String {
 fn service(shown: &Shown, name: &str) -> Service {
     let Some(Type::Service(service)) = Address::decode(shown[&host(name)].clone()).unwrap().r#type
     else {
-        panic!("{name} is no service")
+        panic!("{name} is not a service")
     };
     service
 }
@@ -139,8 +139,8 @@ fn workloads_of_a_remote_cluster_in_the_same_network_are_sent_individually() {
         ("z2", "seller")
     );
 
-    // Services of its own cluster that reach beyond that, with its own ports; policies of the
-    // cluster that configures the mesh.
+    // Global services of its own cluster, with its own ports; policies of the cluster that
+    // configures the mesh.
     let ports: Vec<(&str, u32)> = pod
         .services
         .iter()
@@ -178,7 +178,7 @@ fn workloads_of_a_remote_cluster_in_the_same_network_are_sent_individually() {
     assert_eq!(
         workload(OWN).services.len(),
         2,
-        "it is selected by all services here"
+        "all local services select it"
     );
 }
 
@@ -208,7 +208,7 @@ fn a_service_has_the_addresses_of_both_clusters_and_the_waypoint_of_the_one_that
 
     assert_eq!(way.hostname, "way.shop.svc.cluster.local");
 
-    // What is elsewhere is in the same network: identities behind a gateway need not be sent.
+    // The other cluster is in the same network, so identities behind a gateway are not needed.
     assert_eq!(service(&shown, "web").subject_alt_names, [""; 0]);
 }
 
@@ -244,7 +244,7 @@ fn remote_workloads_are_found_by_name_address_and_node() {
     );
 }
 
-/// Asks who takes HBONE.
+/// Whether the workload at an address accepts HBONE.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct TakesHbone(IpAddr);
 
@@ -272,7 +272,7 @@ fn clients_open_tunnels_to_them() {
     assert!(!takes(&mesh, "10.2.0.1"));
 }
 
-/// Asks for the workloads behind the proxy, a waypoint.
+/// The workloads behind the proxy, a waypoint.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Behind;
 
@@ -354,7 +354,7 @@ fn changes_in_a_remote_cluster_give_the_same_result_as_a_fresh_start() {
 
     let all = cluster("n", "10.200.0") + SECOND;
 
-    // What the second cluster has after each step, and the step.
+    // The objects of the second cluster after each step, and the step.
     let steps: Vec<(String, Vec<Change>)> = vec![
         (
             all.replace("'True'", "'False'"),
@@ -417,7 +417,7 @@ fn changes_in_a_remote_cluster_give_the_same_result_as_a_fresh_start() {
         );
     }
 
-    // The own network moves away from the other cluster's, and back.
+    // The own network is changed to another than the other cluster's, and back.
     let ztunnels = [names(&mesh.shown(ztunnel, ResourceType::Address)).len()];
     mesh.put(&cluster("m", "10.96.0"));
     assert!(!mesh.shown(ztunnel, ResourceType::Address).contains_key(POD));
@@ -490,7 +490,7 @@ fn a_local_service_entry_takes_precedence_over_a_remote_service() {
             .collect();
         assert_eq!(addresses, [[10, 77, 0, 1]], "joined: {joined}");
 
-        assert_eq!(all.waypoint, None, "it is of the cluster there");
+        assert_eq!(all.waypoint, None, "its waypoint is in the other cluster");
         mesh.change(vec![Change::Removed(ObjectRef {
             kind: Kind::ServiceEntry,
             name: NamespacedName::new("shop", "all"),
@@ -499,12 +499,12 @@ fn a_local_service_entry_takes_precedence_over_a_remote_service() {
         assert_eq!(
             left.contains_key(&host("all")),
             joined,
-            "that of the other cluster is left"
+            "the one of the other cluster remains"
         );
     }
 }
 
-/// A service by number that reaches beyond its cluster, with the pod behind it, in its namespace.
+/// A global service by number, with its pod, in its namespace.
 fn nth(n: usize, namespace: &str) -> String {
     let name = format!("s{n:04}");
     let vip = format!("10.100.{}.{}", n / 250, n % 250 + 1);
@@ -539,8 +539,8 @@ const WAYS: &str = "
 
 #[test]
 fn a_remote_change_updates_only_what_it_affects() {
-    // What a service selects is asked of the pods of its namespace; in another network there are
-    // none to ask.
+    // A service's selector is evaluated on the pods of its namespace; pods in another network are
+    // not visible.
     let apart = |n: usize| format!("ns{n:04}");
     let together = |_: usize| "shop".to_owned();
     for (network, namespace) in [("n", &apart as &dyn Fn(usize) -> String), ("m", &together)] {
@@ -560,7 +560,8 @@ fn a_remote_change_updates_only_what_it_affects() {
                 &["n/10.100.0.2", "m/10.100.0.2", &first],
             );
 
-            // One more service comes with its pod, behind all others by name, loses that, and goes.
+            // A service is added with its pod, as the last one by name; then the pod is removed, then
+            // the service.
             let come = mesh.change(remote(&nth(count, &namespace(count))));
             assert_eq!(come.published, 1, "{come:?}");
             let name = NamespacedName::new(&namespace(count), &format!("s{count:04}"));
@@ -581,8 +582,8 @@ fn a_remote_change_updates_only_what_it_affects() {
 
         let [small, large] = &costs;
         for (small, large) in small.iter().zip(large) {
-            // A longer list has more pieces, which are cut at random, and the one that changes may
-            // be longer: up to 370 were seen. A look at each of the services would be 500.
+            // A longer list has more chunks, which are cut at random, and the changed one may be
+            // longer: up to 370 visits were measured. Visiting every service would be 500.
             assert!(*large <= *small + 450, "network {network}: {costs:?}");
         }
     }

@@ -1,4 +1,4 @@
-//! A mesh of two clusters in two networks, as the ztunnels of the first one have it.
+//! A mesh of two clusters in two networks, with ztunnels in the first one.
 
 use navarch_api::mesh::MeshConfig;
 use navarch_proto::istio::workload::gateway_address::Destination;
@@ -6,7 +6,7 @@ use navarch_proto::istio::workload::{Service, TunnelProtocol};
 
 use super::*;
 
-/// What both clusters have: `web` reaches beyond its cluster, `near` does not.
+/// Objects of both clusters: `web` is a global service, `near` is not.
 fn cluster(network: &str, vip: &str) -> String {
     format!(
         "
@@ -24,8 +24,8 @@ fn cluster(network: &str, vip: &str) -> String {
     )
 }
 
-/// What the second cluster has beside: `far`, two pods of `web` and `far`, and the gateway into its
-/// network.
+/// Further objects of the second cluster: `far`, two pods of `web` and `far`, and the gateway into
+/// its network.
 const SECOND: &str = "
 { apiVersion: v1, kind: Service, metadata: { name: far, namespace: shop, labels: { far: 'yes' } },
   spec: { clusterIP: 10.200.0.2, selector: { app: web }, ports: [{ name: tcp, port: 70, targetPort: 8080 }] } }
@@ -61,7 +61,7 @@ const WEB: &str =
     "m/SplitHorizonWorkload/istio-system/ways/172.16.0.1/shop/web.shop.svc.cluster.local";
 const WAYS: &str = "NetworkGateway/m/172.16.0.1/0";
 
-/// The mesh, networks joined or not.
+/// The mesh, with or without joined networks.
 fn two_clusters(joined: bool) -> Mesh {
     let mut settings = Settings {
         ambient: true,
@@ -186,7 +186,7 @@ fn remote_services_are_found_by_name_and_address() {
         [WEB]
     );
 
-    // A service that stays in its cluster is not found where it is not.
+    // A service that is not global is not found in the other cluster.
     assert_eq!(
         names(&mesh.ask(ztunnel, ResourceType::Address, &["m/10.200.0.19"])),
         [""; 0]

@@ -36,11 +36,11 @@ fn an_empty_selector_in_the_root_namespace_selects_only_that_namespace() {
         "empty",
         "{ selector: {}, mtls: { mode: STRICT } }",
     );
-    assert_eq!(listed("shop", &empty), [""; 0], "as istiod has it");
+    assert_eq!(listed("shop", &empty), [""; 0], "as in istiod");
     assert_eq!(listed("istio-system", &empty), strict);
 
-    // Of equally old ones the first by name counts, and for other namespaces that with the empty
-    // selector does not.
+    // Of equally old ones the first by name applies; one with an empty selector does not apply to
+    // other namespaces.
     let both = peers(
         "istio-system",
         "a",
@@ -55,7 +55,7 @@ fn an_empty_selector_in_the_root_namespace_selects_only_that_namespace() {
 
 #[test]
 fn a_strict_port_is_strict_though_the_mesh_is() {
-    // istiod lists a policy here that it does not make.
+    // istiod lists a policy here that it does not generate.
     for mode in ["PERMISSIVE", "DISABLE"] {
         let spec = format!(
             "{{ selector: {{ matchLabels: {{ app: web }} }}, mtls: {{ mode: {mode} }}, portLevelMtls: {{ 9090: {{ mode: STRICT }} }} }}"

@@ -1,12 +1,12 @@
-//! The statuses of objects about their waypoints, and of policies about their enforcement.
+//! Statuses of objects about their waypoints, and of policies about their enforcement.
 
 use navarch_api::mesh::{MeshConfig, ServiceEntryVisibility, Visibility};
 use serde_json::Value;
 
 use super::*;
 
-/// Waypoints: one with an address, one without, one for workloads alone; and namespaces that name
-/// them, or none.
+/// Waypoints: one with an address, one without, one for workloads only; and namespaces with and
+/// without a waypoint.
 const WAYPOINTS: &str = "
 { apiVersion: v1, kind: Namespace, metadata: { name: shop, labels: { istio.io/use-waypoint: way } } }
 ---
@@ -32,7 +32,7 @@ const WAYPOINTS: &str = "
 ---
 ";
 
-/// The objects and the names of their statuses, beside the waypoints.
+/// The statuses by name of the object, without those of waypoints.
 fn statuses(mesh: &mut Mesh) -> BTreeMap<String, Value> {
     let asking = mesh.ztunnel("n1");
     let all = mesh.ask(asking, ResourceType::ObjectStatus, &[]);
@@ -41,8 +41,8 @@ fn statuses(mesh: &mut Mesh) -> BTreeMap<String, Value> {
         .collect()
 }
 
-/// The conditions of one object, in a mesh of its own: `type status reason`, and `-type` for those
-/// that it is not to have.
+/// The conditions of one object, in a new mesh: `type status reason`, and `-type` for conditions
+/// that must be removed.
 fn conditions(objects: &str, name: &str) -> Vec<String> {
     let mut mesh = Mesh::new();
     mesh.put(&format!("{WAYPOINTS}{objects}"));
@@ -66,7 +66,7 @@ fn short(status: &Value) -> Vec<String> {
     has.chain(without).collect()
 }
 
-/// A Service with these members of its metadata.
+/// A Service with this metadata.
 fn service(metadata: &str) -> String {
     format!(
         "{{ apiVersion: v1, kind: Service, metadata: {{ name: web, {metadata} }},
@@ -196,7 +196,7 @@ fn service_entries_get_waypoint_conditions() {
     assert_eq!(
         short(&statuses["ServiceEntry/free/b"])[0],
         "-istio.io/WaypointBound",
-        "another has its host"
+        "another object has its host"
     );
 
     let workload = |labels: &str| {
@@ -210,7 +210,7 @@ fn service_entries_get_waypoint_conditions() {
     assert_eq!(
         workload(""),
         ["-istio.io/WaypointBound"],
-        "the namespace's is for services"
+        "the namespace's waypoint is for services"
     );
     assert_eq!(
         workload("istio.io/use-waypoint: way"),

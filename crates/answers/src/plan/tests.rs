@@ -1,4 +1,4 @@
-//! A plan on a copy of what serves proxies says what a plan that makes everything anew says.
+//! A plan on a copy of the serving engine equals a plan with a new engine.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -49,8 +49,8 @@ spec:
   http: [{ timeout: 5s, route: [{ destination: { host: reviews } }] }]
 ";
 
-/// Changes of every sort: of routes, clusters, endpoints and listeners, of what is known of a
-/// proxy, and of nothing.
+/// Changes of every kind: of routes, clusters, endpoints and listeners, of facts about a proxy, and
+/// without effect.
 const CHANGES: [&str; 9] = [
     "apiVersion: networking.istio.io/v1
 kind: VirtualService
@@ -132,7 +132,7 @@ fn sidecar(name: &str, namespace: &str, address: [u8; 4], labels: &[(&str, &str)
     Client::fresh(Proxy::parse(&id, metadata, Locality::default()).unwrap())
 }
 
-/// Services enough that marking waits at tables on which they rest.
+/// So many services that marking waits at the tables that depend on them.
 fn further() -> String {
     let service = |n: usize| {
         format!(
@@ -143,7 +143,7 @@ fn further() -> String {
     (1..=40).map(service).collect()
 }
 
-/// What the proxies of a mirror have, by its places in memory.
+/// The memory addresses of a mirror's resources, by proxy.
 fn places(mirror: &Mirror) -> Vec<Vec<usize>> {
     all_resources(mirror)
         .values()
@@ -151,7 +151,7 @@ fn places(mirror: &Mirror) -> Vec<Vec<usize>> {
         .collect()
 }
 
-/// A plan on copies, and one on a mirror that makes all anew.
+/// A plan on copies, and one on a mirror with a new engine.
 fn both(served: &Mirror, change: &Change) -> [Plan; 2] {
     let clients = served.clients().cloned().collect();
     let before = places(served);
@@ -160,7 +160,7 @@ fn both(served: &Mirror, change: &Change) -> [Plan; 2] {
         &mut Mirror::of(&served.context(), clients),
     ]
     .map(|one| plan_of(one, change.clone()));
-    assert_eq!(places(served), before, "what is served stays as it is");
+    assert_eq!(places(served), before, "the served resources are unchanged");
     plans
 }
 
@@ -184,12 +184,12 @@ fn a_plan_on_copies_equals_a_plan_from_scratch() {
         assert_eq!(copied, anew, "{change:?}");
     }
 
-    assert!(reaching >= 7, "{reaching} changes reach somebody");
+    assert!(reaching >= 7, "only {reaching} changes reach a proxy");
 
-    // Each on top of those before, and away again.
+    // Each change on top of the previous ones, and reverted.
     let removed = |change: &Change| {
         let Change::Put(object) = change else {
-            panic!("objects are put, not {change:?}")
+            panic!("the changes put objects, not {change:?}")
         };
         Change::Removed(object.object_ref())
     };
@@ -205,7 +205,7 @@ fn a_plan_on_copies_equals_a_plan_from_scratch() {
             .count();
         assert_eq!(
             copied.reached, reached,
-            "as many as are sent something when it is made"
+            "as many proxies as get a push when the change is made"
         );
     }
 }

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::*;
 
-/// What Istio's CRDs accept, a fact a line.
+/// Facts about Istio's CRDs, one per line.
 const FACTS: &str = include_str!("../../../../tests/crds/facts.txt");
 
 /// The lines about `kind`, without it.
@@ -17,7 +17,7 @@ fn facts(kind: &str) -> impl Iterator<Item = Vec<&str>> {
         .map(|words| words[1..].to_vec())
 }
 
-/// Kind and definition.
+/// The kinds and their CRDs.
 fn definitions() -> impl Iterator<Item = (String, Value)> {
     documents().into_iter().map(|document| {
         (
@@ -58,7 +58,7 @@ fn nodes(path: &str, schema: &Value, into: &mut BTreeMap<String, Value>) {
     }
 }
 
-/// The words of a list in a schema, sorted and joined as facts have them.
+/// The strings of a list in a schema, sorted and joined as in the facts.
 fn joined(list: &Value) -> String {
     let words: BTreeSet<_> = list
         .as_array()
@@ -69,7 +69,7 @@ fn joined(list: &Value) -> String {
     words.into_iter().collect::<Vec<_>>().join("|")
 }
 
-/// The groups of fields of which one may be set.
+/// The groups of fields of which only one may be set.
 fn choices(schema: &Value) -> BTreeSet<String> {
     let groups = schema["allOf"].as_array().into_iter().flatten();
     let names = |group: &Value| {
@@ -82,7 +82,7 @@ fn choices(schema: &Value) -> BTreeSet<String> {
     groups.map(names).collect()
 }
 
-/// Whether `schema` is as strict as the fact `limit` says.
+/// Whether `schema` is as strict as the fact `limit`.
 fn as_strict(schema: &Value, limit: &str) -> bool {
     let (name, value) = limit.split_once('=').unwrap_or((limit, ""));
     let number = |key: &str| schema[key].as_f64();
@@ -105,7 +105,7 @@ fn as_strict(schema: &Value, limit: &str) -> bool {
         "format" => schema["format"] == value,
         "keys" => joined(&schema["x-kubernetes-list-map-keys"]) == value,
         "one" => choices(schema).contains(value),
-        // What Istio says of a port by rule is a range here.
+        // Istio limits a port by a CEL rule; here it is a range.
         "rules" => schema.get("x-kubernetes-validations").is_some() || schema["maximum"] == 65_535,
         _ => panic!("no such limit: {limit}"),
     }
@@ -246,7 +246,7 @@ fn names_versions_and_columns_are_istios() {
 fn a_definition_fits_an_annotation() {
     for (kind, document) in definitions() {
         let size = document.to_string().len();
-        // `kubectl apply` keeps what it applied in an annotation, of which there may be 256 KiB.
+        // `kubectl apply` stores the object in an annotation, which is limited to 256 KiB.
         assert!(size < 250_000, "{kind} has {size} bytes");
     }
 }

@@ -10,7 +10,7 @@ fn virtual_service(name: &str, spec: &str) -> String {
     )
 }
 
-/// What became of each document, in brief.
+/// The outcome for each document, in brief.
 fn brief(text: &str) -> Vec<String> {
     let brief = |decoded: Decoded| match decoded.outcome {
         Outcome::Read {
@@ -254,7 +254,7 @@ fn yaml_booleans_are_strings_in_string_fields() {
     assert!(early.spec.publish_not_ready_addresses);
 }
 
-/// Reads a text and checks that each fault is on one of its lines.
+/// Decodes a text and checks that each error has one of its lines.
 fn assert_lines_exist(text: &str, format: Format) {
     let last = 1 + text.matches('\n').count();
     for decoded in decode_documents(text, format) {

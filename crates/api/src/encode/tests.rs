@@ -1,4 +1,4 @@
-//! Every object of the project's own test data is read back as it was.
+//! Every object in the project's test data survives encoding and decoding.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ fn yaml_files(directory: &Path, found: &mut Vec<PathBuf>) {
 
 fn is_read_back(object: &AnyObject) {
     let written = encode_value(object).unwrap();
-    // By way of text, as it is kept.
+    // Through text, as it is stored.
     let read = serde_json::from_str(&written.to_string()).unwrap();
     match decode_value(&read).1 {
         Outcome::Read { object: read, .. } => assert_eq!(read, *object, "{written}"),

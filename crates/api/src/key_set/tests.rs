@@ -1,4 +1,4 @@
-//! Sets that Envoy accepts and rejects. crates/api/tests/key_sets.rs compares more with
+//! Key sets that Envoy accepts and rejects. crates/api/tests/key_sets.rs compares more sets with
 //! Envoy itself.
 
 use serde_json::{Value, json};

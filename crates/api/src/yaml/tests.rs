@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 
-/// The documents of a stream with the lines before them.
+/// The documents of a stream, each with the number of lines before it.
 fn split(stream: &str) -> Vec<(usize, &str)> {
     documents(stream)
         .map(|document| (document.lines_before, document.text))

@@ -1,5 +1,5 @@
-//! The generated RBAC means what the policy says: an evaluator of policies and one of RBAC agree on
-//! random requests.
+//! The generated RBAC filters are equivalent to the policies: an evaluator of policies and one of
+//! RBAC agree on random requests.
 
 #![expect(
     clippy::wildcard_enum_match_arm,
@@ -24,14 +24,14 @@ use navarch_api::istio::{
 use navarch_api::mesh::MeshConfig;
 use navarch_api::object::ObjectMeta;
 
-/// A request, or a connection where nothing of HTTP is looked at.
+/// A request, or a TCP connection without HTTP properties.
 #[derive(Clone, Debug)]
 struct TestRequest {
     /// Namespace and service account of a peer with mutual TLS.
     peer: Option<(&'static str, &'static str)>,
-    /// Where the connection comes from.
+    /// The source address.
     address: Ipv4Addr,
-    /// The port it goes to.
+    /// The destination port.
     port: u16,
     method: &'static str,
     path: &'static str,
@@ -55,7 +55,7 @@ const ADDRESSES: [Ipv4Addr; 3] = [
     Ipv4Addr::new(192, 0, 2, 1),
 ];
 
-/// Some of these texts, more often none.
+/// Some of these texts, usually none.
 fn some(of: &'static [&'static str]) -> impl Strategy<Value = Vec<String>> {
     prop_oneof![
         3 => Just(Vec::new()),
@@ -193,7 +193,7 @@ fn test_request() -> impl Strategy<Value = TestRequest> {
         })
 }
 
-/// What a text of a policy says of a text: the wildcard stands at one end.
+/// Whether a policy's pattern matches a text; the wildcard is at one end.
 fn says(pattern: &str, text: &str) -> bool {
     match (
         pattern,
@@ -207,7 +207,7 @@ fn says(pattern: &str, text: &str) -> bool {
     }
 }
 
-/// Whether values hold where some are wanted and others are not.
+/// Whether one of the values matches, if there are any, and none of the excluded ones.
 fn holds(values: &[String], not_values: &[String], one: impl Fn(&str) -> bool) -> bool {
     (values.is_empty() || values.iter().any(|value| one(value)))
         && !not_values.iter().any(|value| one(value))
@@ -259,8 +259,8 @@ impl TestRequest {
                     })))
     }
 
-    /// Whether a rule matches. Of a connection, what a rule asks of HTTP is nothing to DENY, and
-    /// more than there is to ALLOW.
+    /// Whether a rule matches. On a TCP connection, HTTP conditions are ignored in DENY rules and
+    /// never match in ALLOW rules.
     fn matches(
         &self,
         rule: &AuthorizationRule,
@@ -375,7 +375,7 @@ impl TestRequest {
     }
 }
 
-/// What Envoy's matcher says of a text.
+/// Whether Envoy's matcher matches a text.
 fn text_says(matcher: &StringMatcher, text: &str) -> bool {
     let fold = |text: &str| {
         if matcher.ignore_case {
@@ -404,7 +404,7 @@ fn header_says(header: &HeaderMatcher, value: &str) -> bool {
     }
 }
 
-/// The RBAC of both actions, in their order.
+/// The RBAC filters of both actions, in their order.
 fn rbac(policies: &[Object<AuthorizationPolicy>], transport: Transport) -> Vec<Rbac> {
     let domains = TrustDomains::new(&MeshConfig::istio_defaults());
     let all: Vec<&Object<AuthorizationPolicy>> = policies.iter().collect();
@@ -479,7 +479,7 @@ fn of_peer(namespace: &'static str, account: &'static str) -> TestRequest {
     }
 }
 
-/// CVE-2020-16844: a suffix of principals denied nothing over TCP.
+/// CVE-2020-16844: a principal suffix in a DENY rule did not match TCP connections.
 #[test]
 fn cve_2020_16844_suffixes_of_principals_are_denied_over_tcp() {
     let policies = [of_yaml(
@@ -498,7 +498,7 @@ fn cve_2020_16844_suffixes_of_principals_are_denied_over_tcp() {
     );
 }
 
-/// CVE-2026-39350: a dot in the name of a service account stood for any character.
+/// CVE-2026-39350: a dot in the name of a service account matched any character.
 #[test]
 fn cve_2026_39350_dots_in_service_accounts_are_dots() {
     let policies = [of_yaml(
@@ -517,7 +517,7 @@ fn cve_2026_39350_dots_in_service_accounts_are_dots() {
     );
 }
 
-/// CVE-2021-39155: hosts differed by case.
+/// CVE-2021-39155: hosts were compared case-sensitively.
 #[test]
 fn cve_2021_39155_hosts_are_the_same_in_any_case() {
     let policies = [of_yaml(
@@ -536,7 +536,8 @@ fn cve_2021_39155_hosts_are_the_same_in_any_case() {
     }
 }
 
-/// Patterns of users are literals in expressions: no policy can make Envoy compile a bomb.
+/// Patterns of users are escaped in regular expressions: no policy can make Envoy compile an
+/// exploding one.
 #[test]
 fn user_supplied_values_are_escaped_in_expressions() {
     let bomb = "(((((a{1,100}){1,100}){1,100}){1,100}){1,100})";

@@ -1,5 +1,4 @@
-//! What a change of the input costs the clusters and endpoints of a mesh, and which proxies share
-//! them.
+//! The cost of changes for the clusters and endpoints of a mesh, and how proxies share them.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -16,10 +15,10 @@ use navarch_push::mesh_state::{Change, MeshState};
 use navarch_push::proxy::{Locality, Proxy};
 use navarch_push::resource::{Collection, ResourceType};
 
-/// How many services the mesh has.
+/// The number of services.
 const SERVICES: usize = 50;
 
-/// Notes of which types something was published.
+/// Records the types of pushes.
 #[derive(Default)]
 struct Noted(Mutex<Vec<ResourceType>>);
 
@@ -53,8 +52,8 @@ impl Mesh {
         }
     }
 
-    /// Connects a sidecar of a namespace, which asks for all clusters and the endpoints of `s0` and
-    /// `s1`.
+    /// Connects a sidecar in a namespace, which subscribes to all clusters and the endpoints of
+    /// `s0` and `s1`.
     fn connect(&mut self, namespace: &str, address: &str) -> ProxyId {
         let node = format!("sidecar~{address}~client.{namespace}~{namespace}.svc.cluster.local");
         let metadata = serde_json::json!({"NAMESPACE": namespace, "CLUSTER_ID": "Kubernetes"});
@@ -82,8 +81,7 @@ impl Mesh {
         id
     }
 
-    /// Takes objects in; returns what that did, and the types of which something was published,
-    /// sorted.
+    /// Applies objects; returns the engine's statistics, and the types that were pushed, sorted.
     fn put(&mut self, text: &str) -> (Settled, Vec<ResourceType>) {
         let changed = self.state.apply(changes(text));
         let settled = self.engine.apply(self.state.context(), changed);
@@ -97,7 +95,7 @@ impl Mesh {
 fn changes(text: &str) -> Vec<Change> {
     let object = |outcome: Outcome| match outcome {
         Outcome::Read { object, .. } => Change::Put(object),
-        Outcome::Ignored | Outcome::Rejected(_) => panic!("the test's objects are good"),
+        Outcome::Ignored | Outcome::Rejected(_) => panic!("the test's objects are valid"),
     };
     let documents = decode_documents(text, Format::Yaml).into_iter();
     documents.map(|decoded| object(decoded.outcome)).collect()
@@ -141,7 +139,7 @@ fn proxies_of_all_namespaces_share_clusters_and_endpoints() {
     let after = mesh.engine.sizes().results;
     assert!(
         after - before < 12,
-        "{} results more for a proxy like another",
+        "{} more results for an identical proxy",
         after - before
     );
 }
@@ -155,7 +153,11 @@ fn an_endpoint_change_affects_only_its_endpoint_set() {
     assert_eq!(published, [ResourceType::Endpoint, ResourceType::Endpoint]);
     assert!(settled.computed < 10, "{settled:?}");
     let (settled, published) = mesh.put(&slice(7, 2));
-    assert_eq!(published, [], "nobody asked for the endpoints of s7");
+    assert_eq!(
+        published,
+        [],
+        "no proxy has subscribed to the endpoints of s7"
+    );
     assert!(settled.computed < 5, "{settled:?}");
 }
 
@@ -168,7 +170,7 @@ fn a_destination_rule_affects_only_clusters_of_its_host() {
     assert_eq!(
         published,
         [ResourceType::Cluster],
-        "the limits of a cluster do not concern its endpoints"
+        "the limits of a cluster do not affect its endpoints"
     );
     assert!(settled.computed < 12, "{settled:?}");
 }

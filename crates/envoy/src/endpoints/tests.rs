@@ -1,4 +1,4 @@
-//! What the tests of endpoints and clusters build on.
+//! Helpers for tests of endpoints and clusters.
 
 use std::sync::Arc;
 

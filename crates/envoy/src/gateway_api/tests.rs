@@ -1,4 +1,4 @@
-//! What is made of small worlds, and what a change of one object costs.
+//! Objects generated for small meshes, and the cost of changing one object.
 
 use serde_json::Value;
 
@@ -40,7 +40,7 @@ fn route(name: &str, host: &str, backend: &str) -> String {
     object("HTTPRoute", "shop", name, &spec)
 }
 
-/// The status that an object gets; null without one.
+/// The computed status of an object; null without one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct StatusOf(StatusSubject);
 
@@ -52,7 +52,7 @@ impl Query for StatusOf {
     }
 }
 
-/// The status that an object gets.
+/// The computed status of an object.
 pub(super) fn status_of(mesh: &TestMesh, proxy: ProxyId, subject: &str) -> Value {
     let subject = StatusSubject::parse(subject).unwrap();
     (*mesh.query(proxy, &StatusOf(subject))).clone()
@@ -183,12 +183,12 @@ fn a_changed_route_recomputes_only_its_virtual_services() {
             &heads,
             &mesh.query(proxy, &virtual_service_heads::VirtualServiceHeads)
         ),
-        "where it is bound stays"
+        "the binding is unchanged"
     );
 
     assert!(
         std::sync::Arc::ptr_eq(&eighth, &of(&mesh, 8)),
-        "another route stays as it is"
+        "another route is unchanged"
     );
     assert_ne!(seventh, of(&mesh, 7));
 }
@@ -301,7 +301,7 @@ fn gateways_between_networks_end_tunnels_and_pass_tls_on() {
         );
     }
 
-    // Routes lead to what is passed on alone.
+    // Only the passthrough listener has routes.
     assert_eq!(mesh.query(proxy, &ApiGateways).len(), 1);
     mesh.apply(&ways(
         "{name: mesh, port: 15008, protocol: HBONE}, {name: http, port: 80, protocol: HTTP}",
@@ -368,7 +368,7 @@ fn inference_pool_status_lists_parents_of_every_kind() {
     assert_eq!(names, ["web", "a", "set"]);
 
     for entry in entries {
-        assert_eq!(entry["parentRef"]["kind"], "Gateway", "whatever it is");
+        assert_eq!(entry["parentRef"]["kind"], "Gateway", "whatever its kind");
         assert_eq!(
             condition(&entry["conditions"], "Accepted"),
             "True Accepted",
@@ -380,7 +380,7 @@ fn inference_pool_status_lists_parents_of_every_kind() {
         );
     }
 
-    // Without a parent there is no list.
+    // Without a parent the status has no list.
     mesh.apply(&route(""));
     assert_eq!(
         status_of(&mesh, proxy, "InferencePool/shop/llama"),
@@ -402,7 +402,7 @@ fn a_class_of_another_controller_does_not_take_a_name_that_is_built_in() {
     assert_eq!(
         status_of(&mesh, proxy, "GatewayClass//istio"),
         Value::Null,
-        "the class is another's"
+        "the class has another controller"
     );
 
     assert_eq!(
@@ -413,7 +413,7 @@ fn a_class_of_another_controller_does_not_take_a_name_that_is_built_in() {
         "True Accepted"
     );
 
-    // One of ours counts, also where it is not the one that is built in.
+    // A class with our controller name counts even if it is not the built-in one.
     mesh.apply(&class("istio.io/unmanaged-gateway"));
     let status = status_of(&mesh, proxy, "Gateway/edge/web");
     assert!(
@@ -483,7 +483,7 @@ fn policy_status_lists_all_gateways() {
     let mut mesh = TestMesh::new(&yaml);
     let proxy = mesh.gateway("edge");
 
-    // What the API server takes is left to the writer, who knows the entries of others.
+    // The API server's limits are left to the writer, which has the entries of other controllers.
     assert_eq!(
         status_of(&mesh, proxy, "BackendTLSPolicy/shop/p")["ancestors"]
             .as_array()

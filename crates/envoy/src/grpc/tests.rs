@@ -1,4 +1,4 @@
-//! What applications with gRPC get, from YAML.
+//! Resources of proxyless gRPC applications, from YAML.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use navarch_proto::envoy::config::route::v3::RouteConfiguration;
 use crate::test_mesh::{TestMesh, networking, service};
 use navarch_push::resource::ResourceType;
 
-/// The names of the listeners that an application of `shop` gets for names that it asks for.
+/// The names of the listeners that an application in `shop` receives for these names.
 fn listeners(mesh: &mut TestMesh, names: &[&str]) -> Vec<String> {
     let client = mesh.grpc("shop", "client", &[]);
     let listeners: BTreeMap<String, Listener> = mesh.named(client, ResourceType::Listener, names);
@@ -65,7 +65,7 @@ fn a_grpc_host_without_a_port_means_all_its_ports() {
         listeners(&mut mesh, &["web:80", "web"]),
         ["web:80", "web:90"]
     );
-    // As in istiod: each name of a host has the ports of all of them.
+    // As in istiod, each name of a host has the ports of all of them.
     assert_eq!(
         listeners(&mut mesh, &["web.shop:80", "web:90"]),
         ["web.shop:80", "web.shop:90", "web:80", "web:90"]
@@ -193,7 +193,7 @@ fn a_grpc_cluster_has_only_fields_that_grpc_supports() {
     assert_eq!(
         mesh.remarks().len(),
         1,
-        "there is a remark about what gRPC cannot do: {:?}",
+        "unsupported settings are reported: {:?}",
         mesh.remarks()
     );
 }
@@ -224,7 +224,7 @@ fn a_server_accepts_mutual_tls_or_plain_text_but_never_both() {
             mesh.named(server, ResourceType::Listener, &[name]);
         let [chain] = &listeners
             .remove(name)
-            .expect("it serves the port")
+            .expect("the application serves the port")
             .filter_chains[..]
         else {
             panic!("one chain")
@@ -235,6 +235,6 @@ fn a_server_accepts_mutual_tls_or_plain_text_but_never_both() {
             ResourceType::Listener,
             &["xds.istio.io/grpc/lds/inbound/0.0.0.0:81"],
         );
-        assert!(none.is_empty(), "nothing says that it serves this port");
+        assert!(none.is_empty(), "no Service has this port");
     }
 }

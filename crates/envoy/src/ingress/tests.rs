@@ -1,9 +1,9 @@
-//! Which Ingresses are served, and the remarks on those that are not.
+//! Ingresses that are served, and the remarks about others.
 
 use super::*;
 use crate::test_mesh::TestMesh;
 
-/// An Ingress of namespace `shop` in flow style.
+/// An Ingress in the namespace `shop`, in flow style.
 fn ingress(name: &str, annotations: &str, spec: &str) -> String {
     format!(
         "apiVersion: networking.k8s.io/v1\nkind: Ingress\nmetadata: {{name: {name}, namespace: shop, annotations: \
@@ -18,7 +18,7 @@ fn rule(host: &str, path: &str, port: &str) -> String {
     )
 }
 
-/// The names of the Gateways that a mesh has.
+/// The names of the Gateways of a mesh.
 fn gateways(mesh: &mut TestMesh) -> Vec<String> {
     let proxy = mesh.gateway("istio-system");
     mesh.query(proxy, &IngressGateways)

@@ -1,4 +1,4 @@
-//! Listeners of sidecars through the engine: what the parity cases cannot show.
+//! Listeners of sidecars through the engine: properties that parity cases cannot show.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,14 +21,14 @@ use navarch_push::proxy::{Locality, Proxy};
 use navarch_push::resource::{Collection, ResourceType};
 use navarch_push::view::{Translator, View};
 
-/// Takes no pushes.
+/// Discards pushes.
 struct Ignore;
 
 impl Sink for Ignore {
     fn publish(&self, _: ResourceType, _: Arc<Collection>, _: &Arc<PushCause>) {}
 }
 
-/// Translates for Envoy and notes which listeners were built.
+/// Translates for Envoy and records the names of built listeners.
 #[derive(Default)]
 struct Noting(Mutex<Vec<String>>);
 
@@ -52,7 +52,7 @@ impl Noting {
     }
 }
 
-/// A mesh that grows by YAML, and the engine that translates it.
+/// A mesh of YAML objects, and its engine.
 struct Mesh {
     state: MeshState,
     engine: Engine,
@@ -81,7 +81,7 @@ impl Mesh {
         self.engine.apply(self.state.context(), facts);
     }
 
-    /// Connects a proxy that wants all listeners.
+    /// Connects a proxy that subscribes to all listeners.
     fn connect(&mut self, proxy: Proxy) -> ProxyId {
         let id = self.engine.connect(Arc::new(proxy), Arc::new(Ignore));
         self.engine.subscribe(
@@ -221,7 +221,7 @@ fn a_changed_service_rebuilds_only_its_listeners() {
         ]
     );
 
-    // One more HTTP service on a port is a matter of routes.
+    // One more HTTP service on a port changes only routes.
     mesh.put(&a_service("bill", "10.1.0.4", "http", 8080));
     assert_eq!(translator.take(), Vec::<String>::new());
     mesh.put(&a_service("db", "10.1.0.2", "tcp", 5433));

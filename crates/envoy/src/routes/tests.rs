@@ -28,7 +28,7 @@ fn virtual_service(name: &str, timeout: &str) -> String {
     networking("VirtualService", "shop", name, &spec)
 }
 
-/// How many results an edit of one VirtualService has computed, in a mesh of this number of
+/// The number of results that an edit of one VirtualService computes, in a mesh with this number of
 /// services.
 fn cost_of_an_edit(services: usize) -> u64 {
     let mut yaml = virtual_service("web-1", "1s");

@@ -1,4 +1,4 @@
-//! Who gets which secret, and what a change of one reaches.
+//! Access to secrets, and the effects of changing one.
 
 use navarch_proto::envoy::config::core::v3::data_source::Specifier;
 
@@ -79,8 +79,8 @@ fn a_proved_proxy_gets_the_secrets_of_its_namespace() {
     );
 }
 
-// CVE-2021-34824: a gateway of another namespace got at a secret by way of the cache that one of
-// its own had filled.
+// CVE-2021-34824: a gateway in another namespace got a secret from the cache that a gateway of the
+// secret's namespace had filled.
 #[test]
 fn cve_2021_34824_secrets_of_other_namespaces_are_never_served() {
     let mut mesh = TestMesh::new(&pair("edge", "web"));
@@ -134,7 +134,7 @@ fn secret_access_of_a_service_account_is_checked_and_revocable() {
     assert_eq!(
         mesh.secret(gateway, "kubernetes://web"),
         None,
-        "nobody was asked yet"
+        "no access was reviewed yet"
     );
 
     assert_eq!(mesh.review("edge", "gw", Some(true)).published, 1);

@@ -1,4 +1,4 @@
-//! What proxies see, from YAML.
+//! Visibility of configuration for proxies, from YAML.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ fn seen(mesh: &TestMesh, proxy: ProxyId) -> Vec<String> {
         .collect()
 }
 
-/// The ports of what a host means, and its namespace.
+/// The ports and the namespace of the service that a host refers to.
 fn meant(mesh: &TestMesh, proxy: ProxyId, host: &str) -> Option<(String, Vec<u16>)> {
     let scope = (*mesh.query(proxy, &ScopeOfProxy)).clone();
     let service = mesh.query(

@@ -1,4 +1,4 @@
-//! What is behind a waypoint, from YAML.
+//! Services and workloads behind a waypoint, from YAML.
 
 use crate::test_mesh::{TestMesh, service};
 use navarch_api::settings::Settings;
@@ -8,7 +8,7 @@ use super::ServedServices;
 
 mod networks;
 
-/// A waypoint `wp` of the namespace `shop`, whose proxies have the label `app: wp`.
+/// A waypoint `wp` in the namespace `shop`, whose proxies have the label `app: wp`.
 fn waypoint(labels: &str, from: &str) -> String {
     gateway("wp", labels, from) + &own_service("wp")
 }
@@ -51,7 +51,7 @@ fn ambient() -> Settings {
     settings
 }
 
-/// What a proxy of the waypoint serves, as `namespace/name`.
+/// The services of a proxy of the waypoint, as `namespace/name`.
 fn served(mesh: &TestMesh, proxy: ProxyId) -> Vec<String> {
     let services = mesh.query(proxy, &ServedServices);
     let mut names: Vec<String> = services

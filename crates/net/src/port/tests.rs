@@ -1,4 +1,4 @@
-//! Ports on loopback, whose addresses 127.0.0.x are different peers.
+//! Ports on loopback; the addresses 127.0.0.x are different peers.
 
 use std::time::Duration;
 
@@ -8,15 +8,15 @@ use tokio::time::timeout;
 
 use super::*;
 
-/// Longer than anything here takes.
+/// Longer than any step takes.
 const LONG: Duration = Duration::from_secs(20);
 
-/// An address of a pod.
+/// The address of a pod.
 fn pod(last: u8) -> IpAddr {
     IpAddr::from([10, 0, 0, last])
 }
 
-/// Whether a place was given to another.
+/// Whether a permit was given to another connection.
 async fn is_evicted(place: &ConnectionPermit) -> bool {
     timeout(Duration::ZERO, place.activity().evicted())
         .await
@@ -42,7 +42,10 @@ async fn one_peer_with_all_connections_does_not_block_others() {
 
     let others: Vec<ConnectionPermit> = (0..200).map(|_| port.admit(pod(2))).collect();
     for place in &others {
-        assert!(!is_evicted(place).await, "while another holds more");
+        assert!(
+            !is_evicted(place).await,
+            "while another peer has more connections"
+        );
     }
 
     assert_eq!(
@@ -56,7 +59,7 @@ async fn one_peer_with_all_connections_does_not_block_others() {
     drop((held, others));
     assert!(
         port.is_empty(),
-        "places of those that were evicted are given back once"
+        "permits of evicted connections are released once"
     );
 }
 
@@ -106,7 +109,7 @@ async fn places_are_kept_for_this_machine() {
         loopback: 3,
     });
 
-    // As many pods as it takes, each with one connection: nobody holds more than others.
+    // As many pods as the limit allows, with one connection each: no peer has more than others.
     let remote: Vec<ConnectionPermit> = (1..=20).map(|last| port.admit(pod(last))).collect();
     assert_eq!(port.len(), 5);
     let local: Vec<ConnectionPermit> = (0..3)
@@ -183,7 +186,7 @@ async fn a_reader_that_stops_loses_its_connection() {
     let mut tasks = JoinSet::new();
     tasks.spawn(async move { server.write_all(&[0; 100_000]).await });
 
-    // Slow, but it goes on.
+    // Slow, but with progress.
     for _ in 0..10 {
         tokio::time::sleep(limit / 5).await;
         client.read_exact(&mut [0; 1000]).await.unwrap();
@@ -207,7 +210,7 @@ async fn bytes_count_as_activity_until_only_requests_do() {
     let mut server = PortStream::new(server, port.admit(pod(1)));
     let activity = server.place().activity().clone();
 
-    // The port's time is no longer zero.
+    // Wait until the port's time is above zero.
     tokio::time::sleep(Duration::from_millis(5)).await;
     let mut byte = [0];
 

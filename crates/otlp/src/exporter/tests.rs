@@ -1,4 +1,4 @@
-//! Batches and the bound of the queue, against collectors that are away, slow, and there.
+//! Batches and the limit of the queue, with unavailable, slow and working collectors.
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 use super::*;
 use crate::variables::read;
 
-/// A configuration by variables.
+/// A configuration from environment variables.
 fn config(set: &[(&str, &str)]) -> Config {
     let read = read(|name| {
         set.iter()
@@ -156,7 +156,7 @@ async fn an_unresponsive_collector_does_not_delay_shutdown() {
     queue.offer(spans(1));
     stop.cancel();
     drop(queue);
-    // A tenth of the timeout of a request.
+    // A tenth of a request's timeout.
     tokio::time::timeout(std::time::Duration::from_secs(60), exporter.run(stop))
         .await
         .unwrap();

@@ -1,4 +1,4 @@
-//! What the variables come to.
+//! The configuration that environment variables result in.
 
 use super::*;
 
@@ -17,7 +17,7 @@ fn config(set: &[(&str, &str)]) -> Config {
     config.unwrap()
 }
 
-/// The one warning beside an endpoint that is right.
+/// The only warning, with a valid endpoint.
 fn warning(set: &[(&str, &str)]) -> String {
     let mut set = set.to_vec();
     set.push(("OTEL_EXPORTER_OTLP_ENDPOINT", "http://a:1"));

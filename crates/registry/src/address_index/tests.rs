@@ -16,7 +16,7 @@ fn put(objects: &mut Objects, yaml: &str) -> BTreeSet<ObjectRef> {
     names
 }
 
-/// What of a cluster is in an index.
+/// The part of a cluster that an index covers.
 fn scope(cluster: &ClusterId, coverage: Coverage) -> IndexScope<'_> {
     IndexScope {
         cluster,
@@ -25,7 +25,7 @@ fn scope(cluster: &ClusterId, coverage: Coverage) -> IndexScope<'_> {
     }
 }
 
-/// An index and the objects behind it.
+/// An index and its objects.
 #[derive(Default)]
 struct Mesh {
     objects: Objects,

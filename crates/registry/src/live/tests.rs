@@ -1,4 +1,4 @@
-//! Stories of the registry: what users write, and what it makes of it.
+//! Scenarios of the registry: objects, and the resulting services and endpoints.
 
 mod random;
 
@@ -47,12 +47,12 @@ fn read(yaml: &str) -> Vec<AnyObject> {
 }
 
 impl House {
-    /// With these objects.
+    /// A registry with these objects.
     fn of(yaml: &str) -> Self {
         Self::with(Settings::default(), &MeshNetworks::default(), yaml)
     }
 
-    /// With these objects in another world.
+    /// A registry with these objects, settings and networks.
     fn with(settings: Settings, networks: &MeshNetworks, yaml: &str) -> Self {
         let mut registry = Aggregate::new(settings);
         let objects = Objects::default();
@@ -76,7 +76,7 @@ impl House {
         house
     }
 
-    /// Puts objects and tells the registry.
+    /// Puts objects and updates the registry.
     fn put(&mut self, yaml: &str) -> DirectoryChange {
         let changed = self.store(yaml);
         self.apply(&changed)
@@ -109,7 +109,7 @@ impl House {
         }
     }
 
-    /// Tells the registry, and checks that it equals one that starts afresh.
+    /// Updates the registry, and checks that it equals a new one.
     fn apply(&mut self, changed: &BTreeSet<ObjectRef>) -> DirectoryChange {
         self.apply_all(&ClusterChanges {
             own: changed.clone(),
@@ -129,7 +129,7 @@ impl House {
         change
     }
 
-    /// Checks that a change is what differs from before.
+    /// Checks that a change equals the difference from before.
     fn check(&self, before: &Directory, change: &DirectoryChange) {
         let merged = DirectoryChange {
             remotes: BTreeMap::new(),
@@ -140,7 +140,7 @@ impl House {
         assert_eq!(
             merged,
             before.change_to(self.registry.directory()),
-            "the change that is returned is what changed"
+            "the returned change equals the difference"
         );
 
         for (cluster, reported) in &change.remotes {
@@ -159,7 +159,7 @@ impl House {
             assert_eq!(
                 parts(reported),
                 parts(&differs),
-                "the change of a remote cluster is what changed there"
+                "the returned change of a remote cluster equals the difference"
             );
         }
     }
@@ -171,7 +171,7 @@ fn parse_networks(text: &str) -> MeshNetworks {
     Typed::from_proto_json(&value).unwrap().value
 }
 
-/// A pod that is ready.
+/// A ready pod.
 fn a_pod(name: &str, ip: &str, labels: &str) -> String {
     format!(
         "---\napiVersion: v1\nkind: Pod\nmetadata: {{ name: {name}, namespace: shop, labels: {{ {labels} }} }}\n\
@@ -186,7 +186,7 @@ fn a_service(name: &str, spec: &str) -> String {
     )
 }
 
-/// A slice of a Service with these endpoints.
+/// An EndpointSlice of a Service with these endpoints.
 fn a_slice(name: &str, service: &str, endpoints: &str) -> String {
     format!(
         "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n\
@@ -195,7 +195,7 @@ fn a_slice(name: &str, service: &str, endpoints: &str) -> String {
     )
 }
 
-/// An endpoint that is a pod.
+/// An endpoint that refers to a pod.
 fn of_pod(ip: &str, pod: &str) -> String {
     format!("{{ addresses: [{ip}], targetRef: {{ kind: Pod, name: {pod}, namespace: shop }} }}")
 }
@@ -207,7 +207,7 @@ fn a_service_entry(name: &str, created: &str, spec: &str) -> String {
     )
 }
 
-/// The key of a Kubernetes Service of the shop.
+/// The key of a Kubernetes Service in `shop`.
 fn key(service: &str) -> ServiceKey {
     ServiceKey::new("shop", &format!("{service}.shop.svc.cluster.local"))
 }
@@ -580,7 +580,7 @@ fn an_edited_host_keeps_other_hosts_unchanged() {
     assert!(Arc::ptr_eq(&of_a, &endpoints(&house, "d.example")));
     assert_eq!(service(&house, "b.example"), None);
 
-    // The order alone is no change.
+    // A changed order alone is no change.
     assert_eq!(
         house.put(&spec("d.example, c.example, a.example")).services,
         BTreeSet::new()

@@ -1,4 +1,4 @@
-//! Who is let in, and who is not.
+//! Authentication: accepted and rejected callers.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::token_review::{Account, Answer, Reviewer, Verdict};
 use super::*;
 use navarch_api::identity::PodOfCaller;
 
-/// A mesh of trust domain `td`, once called `old`.
+/// A mesh with the trust domain `td`, formerly `old`.
 #[derive(Debug)]
 struct Mesh;
 
@@ -30,18 +30,18 @@ impl SnapshotProvider for Mesh {
     }
 }
 
-/// Knows tokens whose subject is `good`, and counts how often it is asked.
+/// Accepts tokens whose subject is `good`, and counts the reviews.
 #[derive(Debug, Default)]
 struct Fake {
     requests: AtomicUsize,
-    /// Reviews under way, and the most there were.
+    /// Concurrent reviews, and their maximum.
     under_way: AtomicUsize,
     most: AtomicUsize,
-    /// Whether it keeps its answers about others for now.
+    /// Whether it delays its responses about other tokens.
     silent: AtomicBool,
 }
 
-/// The pod of those whose tokens are good.
+/// The pod of accepted tokens.
 fn pod() -> PodOfCaller {
     PodOfCaller {
         name: "web-1".into(),
@@ -83,7 +83,7 @@ impl Reviewer for Fake {
     }
 }
 
-/// A token that has the shape of one.
+/// A token with a valid form and no valid signature.
 fn unproved(subject: &str, number: usize) -> String {
     let part = |value: Value| URL_SAFE_NO_PAD.encode(value.to_string());
     let header = part(json!({"alg": "RS256"}));
@@ -93,7 +93,7 @@ fn unproved(subject: &str, number: usize) -> String {
     )
 }
 
-/// A authenticator that has tokens reviewed.
+/// An authenticator with token reviews.
 fn reviewed(fake: &Arc<Fake>) -> Authenticator {
     let reviews = TokenReviews::new(fake.clone(), vec!["istio-ca".into()]);
     Authenticator::new(
@@ -121,7 +121,7 @@ fn headers(values: &[(&'static str, &str)]) -> HeaderMap {
         .collect()
 }
 
-/// What a caller from an address shows.
+/// The credentials of a caller from an address.
 fn shown<'a>(peer: &str, headers: &'a HeaderMap) -> Credentials<'a> {
     Credentials {
         peer: Some(peer.parse().unwrap()),
@@ -130,7 +130,7 @@ fn shown<'a>(peer: &str, headers: &'a HeaderMap) -> Credentials<'a> {
     }
 }
 
-/// The identities of a caller, or why there is none.
+/// The identities of a caller, or the reason for rejection.
 async fn admit(
     authenticator: &Authenticator,
     credentials: Credentials<'_>,
@@ -175,7 +175,7 @@ impl Issuer {
     }
 }
 
-/// Claims that are good, but for what is laid over them.
+/// Valid claims, overridden by these.
 fn claims(over: Value) -> Value {
     let now = jiff::Timestamp::now().as_second();
     let mut claims = json!({
@@ -232,7 +232,7 @@ async fn tokens_of_a_configured_issuer_identify_the_caller() {
 
     let good = issuer.token(&claims(json!({})));
 
-    // The payload `null` once brought istiod down (CVE-2022-23635).
+    // The payload `null` crashed istiod (CVE-2022-23635).
     for (token, expected) in [
         (good.clone(), Ok("spiffe://td/ns/shop/sa/web")),
         (
@@ -293,7 +293,10 @@ async fn tokens_of_a_configured_issuer_identify_the_caller() {
             _ => panic!("{found:?}, not {expected:?}"),
         }
         if let Err(reason) = found {
-            assert!(!reason.contains(&token), "the token is not shown");
+            assert!(
+                !reason.contains(&token),
+                "the reason does not contain the token"
+            );
         }
     }
 }
@@ -393,7 +396,7 @@ async fn tokens_are_reviewed_in_the_cluster_that_the_caller_names() {
             (vec!["spiffe://td/ns/shop/sa/web".to_owned()], expected),
             "{cluster}"
         );
-        // Its pod is one of the cluster whose API server vouches for it.
+        // Its pod belongs to the cluster whose API server accepted the token.
         let headers = of(cluster);
         let caller = authenticator
             .admit(shown("192.0.2.1:5", &headers))
@@ -406,7 +409,7 @@ async fn tokens_are_reviewed_in_the_cluster_that_the_caller_names() {
         );
     }
 
-    // Where the cluster is gone, nobody else is asked about its tokens.
+    // After the cluster is removed, its tokens are reviewed nowhere.
     remotes.remove(&east);
     assert!(
         admit(&authenticator, shown("192.0.2.1:5", &of("moon")))
@@ -479,14 +482,14 @@ async fn token_floods_are_limited_and_do_not_delay_others() {
 
     assert!(
         fake.most.load(Ordering::Relaxed) <= 33,
-        "half of 64, and the other: {:?}",
+        "half of 64, and the other reviewer: {:?}",
         fake.most
     );
     let requests = fake.requests.load(Ordering::Relaxed);
-    assert!(requests < 500, "{requests} of 20000 were asked about");
+    assert!(requests < 500, "{requests} of 20000 were reviewed");
     let other = with_token(&unproved("good", 1));
 
-    // Who is known stays known, and who stops is heard again.
+    // A cached token stays accepted, and a client that stops flooding is served again.
     assert!(
         admit(&authenticator, shown("192.0.2.1:5", &good))
             .await
@@ -502,7 +505,7 @@ async fn token_floods_are_limited_and_do_not_delay_others() {
 
     tokio::time::timeout(Duration::from_secs(60), is_heard)
         .await
-        .expect("who stops is heard again");
+        .expect("a client that stops flooding is served again");
 }
 
 #[tokio::test]
@@ -623,7 +626,7 @@ async fn authentication_lasts_until_the_credential_expires() {
         TrustedNetworks::default(),
     );
 
-    // Clocks may be ten seconds apart.
+    // Clocks may differ by ten seconds.
     assert_eq!(
         expires(by_keys.admit(shown("192.0.2.1:5", &bearer)).await),
         Some(exp + 10)
@@ -656,7 +659,7 @@ async fn authentication_lasts_until_the_credential_expires() {
     assert_eq!(expires(by_keys.admit(credentials).await), Some(exp));
 }
 
-/// Knows every token.
+/// Accepts every token.
 #[derive(Debug)]
 struct Anybody;
 

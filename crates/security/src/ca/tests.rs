@@ -1,4 +1,4 @@
-//! What is signed, what is refused, and where an authority comes from.
+//! Signing, rejected requests, and loading of CAs.
 
 use std::time::{Duration, SystemTime};
 
@@ -21,7 +21,7 @@ fn bundle(key_type: KeyType) -> Bundle {
     Bundle::self_signed("cluster.local", key_type, 10 * DAY, clock()).unwrap()
 }
 
-/// A request that asks for other names than its caller has.
+/// A request for other names than its caller has.
 fn request(key: &KeyPair) -> String {
     CertificateParams::new(vec!["admin.example".to_owned()])
         .unwrap()
@@ -36,11 +36,11 @@ fn web() -> Subject {
     Subject::Workload(Identity::parse("spiffe://cluster.local/ns/shop/sa/web").unwrap())
 }
 
-/// The URIs among the names of a certificate, and how many names there are.
+/// The URIs in a certificate's names, and the number of names.
 fn names(certificate: &[u8]) -> (Vec<String>, usize) {
     let (_, certificate) = X509Certificate::from_der(certificate).unwrap();
     let names = certificate.subject_alternative_name().unwrap().unwrap();
-    assert!(names.critical, "there is no subject");
+    assert!(names.critical, "the subject is empty");
     let all = &names.value.general_names;
     let uris = all.iter().filter_map(|name| {
         if let GeneralName::URI(uri) = name {
@@ -124,7 +124,7 @@ fn invalid_certificate_requests_are_rejected() {
         CsrError::Unreadable
     );
 
-    // One bit of the signature turned.
+    // One bit of the signature is flipped.
     use base64::Engine as _;
 
     let base64 = base64::engine::general_purpose::STANDARD;

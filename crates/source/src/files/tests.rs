@@ -15,14 +15,14 @@ use crate::{Fault, Problem};
 suite!(one_file_an_object, FilesApart);
 suite!(one_file_for_all, OneFile);
 
-/// A source over a directory that goes with it.
+/// A source over a directory, which is deleted with it.
 struct Directory {
     folder: TempDir,
     /// The batches that the source sends.
     events: mpsc::Receiver<Batch>,
-    /// Makes it read all anew.
+    /// Makes it read all files again.
     reload: Arc<Notify>,
-    /// The source at work.
+    /// The running source.
     _running: JoinSet<Result<(), SourceError>>,
 }
 
@@ -55,7 +55,7 @@ impl Directory {
     }
 }
 
-/// Each object in a file of its own.
+/// Each object in its own file.
 struct FilesApart(Directory);
 
 /// All objects in one file, which is replaced at every change.
@@ -136,7 +136,7 @@ impl SourceUnderTest for OneFile {
     }
 }
 
-/// Listens to a source over a directory that `fill` has filled, once it is in sync.
+/// Listens to a source over a directory filled by `fill`, once it is synced.
 async fn listen(fill: impl FnOnce(&Path)) -> Listener<FilesApart> {
     let folder = TempDir::new().unwrap();
     fill(folder.path());
@@ -190,12 +190,12 @@ async fn saving_by_an_editor_keeps_all_objects() {
     let file = listener.source.0.path("a.yaml");
     let folder = listener.source.0.folder.path().to_owned();
 
-    // Written beside and moved over.
+    // Written to a temporary file and renamed.
     fs::write(folder.join("a.yaml.tmp"), text("a", "1")).unwrap();
     fs::rename(folder.join("a.yaml.tmp"), &file).unwrap();
     assert_eq!(listener.next_change().await, "~Namespace a");
 
-    // Moved away, written anew, the old one thrown away; with a lock link that leads nowhere.
+    // Moved away and rewritten, the old file deleted; with a dangling lock link.
     symlink("nowhere", folder.join(".#a.yaml")).unwrap();
     fs::rename(&file, folder.join("a.yaml~")).unwrap();
     fs::write(&file, text("a", "2")).unwrap();
@@ -203,12 +203,12 @@ async fn saving_by_an_editor_keeps_all_objects() {
     fs::remove_file(folder.join(".#a.yaml")).unwrap();
     assert_eq!(listener.next_change().await, "~Namespace a");
 
-    // Taken away and written anew.
+    // Deleted and rewritten.
     fs::remove_file(&file).unwrap();
     fs::write(&file, text("a", "3")).unwrap();
     assert_eq!(listener.next_change().await, "~Namespace a");
 
-    // Emptied and written anew, closed in between.
+    // Emptied, closed, and rewritten.
     fs::write(&file, "").unwrap();
     fs::write(&file, text("a", "4")).unwrap();
     assert_eq!(listener.next_change().await, "~Namespace a");
@@ -345,7 +345,7 @@ async fn sync_waits_for_the_directory_and_objects_survive_its_removal() {
     assert_eq!(
         changes,
         ["+Namespace b", "-Namespace a"],
-        "the directory is there again, without a"
+        "the directory exists again, without a"
     );
 }
 
@@ -396,7 +396,7 @@ async fn files_whose_names_are_not_text_are_distinguished() {
     assert_eq!(listener.next_change().await, "-Namespace a");
 }
 
-/// Waits until a file has exactly this problem; others may have theirs.
+/// Waits until a file has exactly this problem; other files may have others.
 async fn until_refused(listener: &mut Listener<FilesApart>, file: &str, reason: &str) {
     let is_it = |problem: &&&Problem| {
         problem.place.file.ends_with(file)
@@ -413,7 +413,7 @@ async fn devices_and_fifos_are_rejected_and_other_files_are_read() {
         fs::write(folder.join("a.yaml"), text("a", "1")).unwrap();
         symlink("/dev/zero", folder.join("zero.yaml")).unwrap();
         nix::unistd::mkfifo(&folder.join("fifo.yaml"), nix::sys::stat::Mode::S_IRWXU).unwrap();
-        // A regular file by its kind that cannot be read, whoever asks.
+        // A regular file that no user can read.
         symlink("/proc/self/mem", folder.join("mem.yaml")).unwrap();
         symlink("loop.yaml", folder.join("loop.yaml")).unwrap();
     })
@@ -503,7 +503,7 @@ async fn shutdown_does_not_wait_for_a_blocked_reader() {
             .unwrap();
         runtime.spawn(async {
             let (events, _receiver) = mpsc::channel(1);
-            // As a read of a file system that does not answer.
+            // Simulates reading from a file system that does not respond.
             let reader = move || held.recv().unwrap_or_default();
             run_thread(
                 "place".to_owned(),
@@ -519,7 +519,8 @@ async fn shutdown_does_not_wait_for_a_blocked_reader() {
         hold
     });
 
-    // The reader is held until the runtime has ended: were it waited for, this would never return.
+    // The reader blocks until the runtime has shut down: if shutdown waited for it, this would
+    // never return.
     drop(
         tokio::task::spawn_blocking(move || ended.join().unwrap())
             .await

@@ -1,4 +1,4 @@
-//! The suite of all sources, on a real API server.
+//! The conformance suite of all sources, with a real API server.
 
 use std::collections::BTreeSet;
 
@@ -16,20 +16,20 @@ suite!(api_server, ApiServer);
 /// The API server that all tests share.
 static CLUSTER: OnceCell<Cluster> = OnceCell::const_new();
 
-/// Held by each test while it runs: all see the same objects.
+/// Locked by each test while it runs: all see the same objects.
 static TURN: Mutex<()> = Mutex::const_new(());
 
-/// An API server with a source that reads it. Only what the test has put there counts.
+/// An API server with a source. Only objects that the test has put count.
 struct ApiServer {
-    /// Puts objects.
+    /// Writes objects.
     writer: Writer,
     /// The source's events about objects that the test has put.
     events: mpsc::Receiver<Batch>,
-    /// What the test has put.
+    /// The objects that the test has put.
     ours: Arc<parking_lot::Mutex<BTreeSet<ObjectRef>>>,
-    /// The source at work.
+    /// The running source.
     _running: JoinSet<()>,
-    /// Keeps other tests away.
+    /// Excludes other tests.
     _turn: MutexGuard<'static, ()>,
 }
 
@@ -43,7 +43,7 @@ async fn cluster() -> &'static Cluster {
     CLUSTER.get_or_init(start).await
 }
 
-/// Takes away what tests have put.
+/// Deletes the objects of tests.
 async fn clean(writer: &Writer) {
     for path in [
         "/apis/networking.istio.io/v1/virtualservices",
@@ -70,8 +70,8 @@ async fn clean(writer: &Writer) {
     }
 }
 
-/// Puts an object. The API server may still take a namespace for the one of its name that was
-/// deleted before.
+/// Puts an object. The API server may still refuse objects in a namespace while an earlier one of
+/// the same name is being deleted.
 async fn put(writer: &Writer, object: &Value) {
     let end = tokio::time::Instant::now() + Duration::from_secs(30);
     while let Err(error) = writer.put(object).await {
@@ -82,12 +82,12 @@ async fn put(writer: &Writer, object: &Value) {
     }
 }
 
-/// What names an object.
+/// The reference of an object.
 fn reference(object: &Value) -> ObjectRef {
     decode_stored(object).subject.object_ref().unwrap()
 }
 
-/// Of a batch, what is about objects that the test has put.
+/// The part of a batch about objects that the test has put.
 fn about(batch: Batch, ours: &BTreeSet<ObjectRef>) -> Batch {
     let is_ours = |event: &SourceEvent| match event {
         SourceEvent::Added(object) | SourceEvent::Updated(object) => {

@@ -11,7 +11,7 @@ struct Files {
     folder: TempDir,
     /// The batches that the source sends.
     events: mpsc::Receiver<Batch>,
-    /// The source at work.
+    /// The running source.
     _running: JoinSet<Result<(), SourceError>>,
 }
 

@@ -1,4 +1,4 @@
-//! A source against a server whose every word is the test's.
+//! A source with a server whose responses the test chooses.
 
 #![expect(
     clippy::disallowed_methods,
@@ -27,9 +27,9 @@ use tonic::{Request, Response, Status, Streaming};
 use super::*;
 use navarch_api::decode::{Outcome, decode_value};
 
-/// How long to wait for what must come.
+/// Timeout of each step.
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// The largest response that sources of these tests take.
+/// The maximum response size of these sources.
 const LARGEST: usize = 64 << 10;
 
 const VIRTUAL_SERVICES: &str = "networking.istio.io/v1/VirtualService";
@@ -40,7 +40,7 @@ struct Opened {
     responses: mpsc::Sender<Result<DiscoveryResponse, Status>>,
 }
 
-/// Hands the streams of clients to the test.
+/// Passes the streams of clients to the test.
 struct Server(mpsc::Sender<Opened>);
 
 #[tonic::async_trait]
@@ -72,7 +72,7 @@ impl AggregatedDiscoveryService for Server {
     }
 }
 
-/// A server and a source of it.
+/// A server and its source.
 struct Rig {
     address: SocketAddr,
     opened: mpsc::Sender<Opened>,
@@ -83,7 +83,7 @@ struct Rig {
     run: JoinHandle<()>,
 }
 
-/// Serves until it is ended, which takes all connections with it.
+/// Serves until the task is aborted, which closes all connections.
 fn serve(listener: TcpListener, opened: mpsc::Sender<Opened>) -> JoinHandle<()> {
     let service = AggregatedDiscoveryServiceServer::new(Server(opened));
     let server = tonic::transport::Server::builder().add_service(service);
@@ -144,7 +144,7 @@ impl Rig {
         batch.into_iter().map(brief).collect()
     }
 
-    /// Responses that were taken whole, and not.
+    /// The numbers of accepted and rejected responses.
     fn answered(&self) -> [u64; 2] {
         ["ack", "nack"].map(|answer| {
             self.metrics
@@ -169,7 +169,7 @@ impl Opened {
             .unwrap()
     }
 
-    /// Takes one request for each type.
+    /// Receives one request for each type.
     async fn all_types(&mut self) -> Vec<DiscoveryRequest> {
         let mut all = Vec::new();
         for _ in mcp::kinds() {
@@ -193,8 +193,8 @@ impl Opened {
         self.responses.send(Ok(response)).await.unwrap();
     }
 
-    /// Sends all resources of a type; gives the version that the source holds then, and why it
-    /// refuses what was sent.
+    /// Sends all resources of a type; returns the version that the source has accepted, and its
+    /// error if it rejects the response.
     async fn send(
         &mut self,
         type_url: &str,
@@ -267,7 +267,7 @@ fn route(name: &str, host: &str) -> Any {
     virtual_service(name, host, json!({}))
 }
 
-/// What is no resource.
+/// A resource of another type.
 fn stranger() -> Any {
     Any {
         type_url: "type.googleapis.com/google.protobuf.Empty".to_owned(),
@@ -298,7 +298,7 @@ async fn valid_resources_are_accepted_and_others_rejected_with_name_and_field() 
 
     assert!(
         requests[1..].iter().all(|request| request.node.is_none()),
-        "it is said once"
+        "the problem is reported once"
     );
 
     let of_another_revision =
@@ -328,7 +328,7 @@ async fn valid_resources_are_accepted_and_others_rejected_with_name_and_field() 
 
     assert_eq!(
         version, "1",
-        "the version before is still the one that was taken"
+        "the previous version is still the accepted one"
     );
     let reason = refused.strip_prefix("VirtualService shop/bad: ").unwrap();
     assert_eq!(
@@ -341,7 +341,8 @@ async fn valid_resources_are_accepted_and_others_rejected_with_name_and_field() 
 
     assert_eq!(rig.answered(), [1, 1]);
 
-    // It is refused as long as it is broken, and its last good version stays; then it is well.
+    // An invalid resource is rejected as long as it is invalid, and its last valid version stays;
+    // then the problem is resolved.
     let (version, refused) = stream
         .routes("3", vec![route("good", "c.com"), route("bad", "*.*")])
         .await;
@@ -391,7 +392,7 @@ async fn unnamed_resources_prevent_deletions() {
     assert_eq!(
         rig.next().await,
         ["~shop/a"],
-        "either of the strangers may be b"
+        "either of the other resources may be b"
     );
 
     let garbled = Any {
@@ -446,7 +447,8 @@ async fn resources_of_a_wrong_type_are_rejected_and_unrequested_types_ignored() 
         "{events:?}"
     );
 
-    // There is no answer to what was not asked for: the next request is about the next response.
+    // A response without a subscription gets no acknowledgement: the next request is about the next
+    // response.
     stream
         .tell(
             "type.googleapis.com/envoy.config.cluster.v3.Cluster",
@@ -492,7 +494,7 @@ async fn configuration_survives_a_disconnect_and_the_source_reconnects() {
 
     assert_eq!(rig.next().await, ["synced"], "once all types are answered");
 
-    // A stream ends and another begins: only differences are sent.
+    // The stream ends, and on the next one only differences are reported.
     stream
         .responses
         .send(Err(Status::unavailable("going away")))
@@ -512,12 +514,12 @@ async fn configuration_survives_a_disconnect_and_the_source_reconnects() {
     let events = rig.next().await;
     assert!(
         events[0].starts_with("VirtualService/shop/b: spec.hosts"),
-        "its last good version stays: {events:?}"
+        "its last valid version stays: {events:?}"
     );
 
     assert_eq!(events[1..], [": well"]);
 
-    // The server is gone, with its port.
+    // The server stops and closes its port.
     rig.serve.abort();
     drop(stream);
     let mut events = rig.next().await;
@@ -579,5 +581,5 @@ async fn a_response_that_is_too_large_ends_the_stream_and_keeps_all_objects() {
         stream.routes("3", vec![route("a", "a.com")]).await,
         ("3".to_owned(), None)
     );
-    assert_eq!(rig.next().await, [": well"], "nothing was lost");
+    assert_eq!(rig.next().await, [": well"], "no object was lost");
 }

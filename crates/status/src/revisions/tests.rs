@@ -14,12 +14,16 @@ fn object(name: &str, labels: serde_json::Value) -> DynamicObject {
     serde_json::from_value(json!({ "metadata": { "name": name, "labels": labels } })).unwrap()
 }
 
-/// All is known: that the namespace `canaries` is of `canary`, whose tag is `next`, and that
+/// Complete information: the namespace `canaries` belongs to `canary`, whose tag is `next`, and
 /// `default` is the default revision.
 fn known() -> Known {
     let mut known = Known::default();
     for source in [TagWebhooks, TagServices, DefaultValidator, Namespaces] {
-        assert_eq!(known.own("default"), None, "not all is known before");
+        assert_eq!(
+            known.own("default"),
+            None,
+            "the information is incomplete before"
+        );
         known.take(source, Event::Init);
         known.take(source, Event::InitDone);
     }
@@ -36,7 +40,7 @@ fn known() -> Known {
     known
 }
 
-/// Which of the two revisions has an object.
+/// Which of the two revisions an object belongs to.
 fn owners(known: &Known, namespace: &str, label: Option<&str>) -> Vec<&'static str> {
     ["default", "canary"]
         .into_iter()

@@ -71,14 +71,14 @@ fn http_rules_are_omitted_from_allow_and_widened_in_deny() {
     assert_eq!(
         groups(&format!("{{ {rules} }}")).len(),
         1,
-        "a rule that allows is left out"
+        "an ALLOW rule that cannot be enforced is omitted"
     );
     let denied = groups(&format!("{{ action: DENY, {rules} }}"));
     let ports: Vec<u32> = denied
         .iter()
         .flat_map(|group| group.rules[0].matches[0].destination_ports.clone())
         .collect();
-    assert_eq!(ports, [80, 81], "of one that denies the rest stands");
+    assert_eq!(ports, [80, 81], "a DENY rule keeps its other conditions");
     let condition = "rules: [{ when: [{ key: 'request.headers[x]', values: [a] }] }]";
     assert!(groups(&format!("{{ {condition} }}")).is_empty());
     let blind = groups(&format!("{{ action: DENY, {condition} }}"));
@@ -93,7 +93,7 @@ fn an_empty_rule_matches_all_clients() {
     );
     assert!(
         converted("shop", "{}").unwrap().groups.is_empty(),
-        "no rule matches nobody"
+        "a policy without rules matches no client"
     );
 }
 

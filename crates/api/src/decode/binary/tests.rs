@@ -1,4 +1,4 @@
-//! What is read of messages.
+//! Decoding of binary events.
 
 use bytes::Bytes;
 use prost::Message;
@@ -8,8 +8,8 @@ use super::envelope::{RawExtension, wrapped};
 use super::*;
 use crate::decode::decode_watch_event;
 
-/// Reads an event. Where it is read directly, that must be the same; there, nothing is known of
-/// what is wrong with fields that do not count.
+/// Decodes an event, also with the direct decoder, which must return the same if it accepts the
+/// event; it does not report errors in unused fields.
 fn decode(kind: Kind, frame: &[u8]) -> Result<WatchEvent, BinaryError> {
     let slowly = decode_slowly(kind, frame);
     if let (Some(direct), Ok(slowly)) = (
@@ -21,8 +21,8 @@ fn decode(kind: Kind, frame: &[u8]) -> Result<WatchEvent, BinaryError> {
     slowly
 }
 
-/// Asserts that two events say the same: by text, an object keeps its version, and what it calls
-/// itself.
+/// Asserts that two events are equal, except that the one decoded from text also keeps the object's
+/// own version.
 fn assert_say_the_same(one: &WatchEvent, other: &WatchEvent) {
     let (WatchEvent::Put(one), WatchEvent::Put(other)) = (one, other) else {
         panic!("{one:?} {other:?}")
@@ -38,12 +38,12 @@ fn assert_say_the_same(one: &WatchEvent, other: &WatchEvent) {
     );
 }
 
-/// Whether an event is read directly.
+/// Whether the direct decoder accepts an event.
 fn is_direct(kind: Kind, frame: &[u8]) -> bool {
     direct::event(kind, frame, &mut SharedTexts::default()).is_some()
 }
 
-/// An event of a watch as a server sends it.
+/// A watch event in the form of an API server.
 fn event(kind: &str, object: &impl Message) -> Vec<u8> {
     let object = Some(RawExtension {
         raw: Bytes::from(wrapped(object)),
@@ -133,7 +133,7 @@ fn a_pod_reads_as_its_text_does() {
     assert!(is_direct(Kind::Pod, &event("ADDED", &pod)));
     let gone = decode(Kind::Pod, &event("DELETED", &pod)).unwrap();
     let WatchEvent::Gone { name, version } = gone else {
-        panic!("it is gone: {gone:?}")
+        panic!("the object was deleted: {gone:?}")
     };
 
     assert_eq!(
@@ -181,7 +181,7 @@ fn invalid_watch_events_are_rejected() {
     );
 
     let Ok(WatchEvent::Put(odd)) = decode(Kind::Pod, &odd) else {
-        panic!("the watch goes on")
+        panic!("the watch continues")
     };
 
     assert_eq!(

@@ -1,11 +1,11 @@
-//! Cases that istiod's recorded answers do not hold.
+//! Cases that are missing in istiod's recorded responses.
 
 use serde_json::{Value, json};
 
 use super::*;
 use crate::typed::Typed;
 
-/// The fields of errors and of warnings but the one that every EnvoyFilter has.
+/// The fields of errors and of warnings, without the warning that every EnvoyFilter has.
 fn judge(spec: &Value) -> (Vec<String>, Vec<String>) {
     let filter = Typed::<EnvoyFilter>::from_proto_json(spec).unwrap().value;
     let verdict = filter.validate(&ObjectMeta::default());

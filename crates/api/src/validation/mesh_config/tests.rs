@@ -2,7 +2,7 @@ use super::*;
 use crate::mesh::MeshNetworks;
 use crate::validation::{Problem, validate_mesh_networks};
 
-/// The fields at fault, and those warned of, when a text is laid over the defaults.
+/// The fields of errors and warnings when a text overrides the defaults.
 fn fields(text: &str) -> (Vec<String>, Vec<String>) {
     let verdict = validate_mesh_config(&MeshConfig::istio_defaults().apply(text).unwrap().value);
     let fields =
@@ -10,14 +10,14 @@ fn fields(text: &str) -> (Vec<String>, Vec<String>) {
     (fields(verdict.errors), fields(verdict.warnings))
 }
 
-/// The one field at fault.
+/// The field of the only error.
 fn error(text: &str) -> String {
     let (mut errors, _) = fields(text);
     assert_eq!(errors.len(), 1, "{text}: {errors:?}");
     errors.remove(0)
 }
 
-/// The one field warned of.
+/// The field of the only warning.
 fn warning(text: &str) -> String {
     let (errors, mut warnings) = fields(text);
     assert_eq!(

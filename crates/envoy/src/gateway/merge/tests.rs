@@ -1,4 +1,4 @@
-//! What may share a port.
+//! Servers that can share a port.
 
 use super::*;
 use navarch_api::istio::{Port, ServerTlsMode, ServerTlsSettings};
@@ -27,7 +27,7 @@ fn tls(number: u32, protocol: &str, host: &str, mode: ServerTlsMode) -> Server {
     }
 }
 
-/// The server on one address.
+/// The server bound to one address.
 fn bound(bind: &str, server: Server) -> Server {
     Server {
         bind: bind.to_owned(),
@@ -209,7 +209,7 @@ fn https_servers_are_served_over_quic_if_udp_is_accepted() {
     assert_eq!(
         quic(true),
         [1],
-        "neither the one that gives way, nor what does not end TLS for HTTP"
+        "neither the replaced server, nor one that does not terminate TLS for HTTP"
     );
     assert!(quic(false).is_empty());
 }

@@ -11,9 +11,8 @@ use prost::Message;
 
 use super::*;
 
-/// Services of `shop`: `web` reaches beyond its network and has a waypoint, `plain` reaches beyond
-/// it, `near` does not. `web` has a workload in either network; the network `n2` is entered by
-/// 172.16.0.1.
+/// Services in `shop`: `web` is global and has a waypoint, `plain` is global, `near` is not. `web`
+/// has a workload in each network; the gateway into the network `n2` is 172.16.0.1.
 fn world() -> String {
     let far = |name: &str, vip: &str, further: &str| {
         format!(
@@ -58,8 +57,8 @@ fn joined(change: impl FnOnce(&mut Settings)) -> TestMesh {
     mesh
 }
 
-/// Where the endpoints of a cluster are: with a port those behind listeners of Envoy's own, without
-/// one the others.
+/// The endpoints of a cluster: with a port those behind Envoy's internal listeners, without one the
+/// others.
 fn endpoints(mesh: &mut TestMesh, proxy: ProxyId, cluster: &str) -> Vec<String> {
     let found = mesh.named::<ClusterLoadAssignment>(proxy, ResourceType::Endpoint, &[cluster]);
     let groups = found.values().flat_map(|assignment| &assignment.endpoints);
@@ -132,7 +131,7 @@ fn an_east_west_gateway_forwards_inner_tunnels() {
     let mut mesh = joined(|_| ());
     let proxy = mesh.deployed("istio-system", "ways", "istio.io-eastwest-controller", "n1");
 
-    // The workload of the other network is the business of the gateway there.
+    // The gateway of the other network selects the workload there.
     assert_eq!(endpoints(&mut mesh, proxy, WEB), ["10.1.0.1:8080"]);
     let found = mesh.named::<ClusterLoadAssignment>(proxy, ResourceType::Endpoint, &[WEB]);
     assert!(
@@ -165,8 +164,8 @@ fn an_east_west_gateway_forwards_inner_tunnels() {
     assert!(terminate.contains("%REQ(x-istio-source)%"), "{terminate}");
     let main = json(ResourceType::Listener, &listeners["main_internal"]);
 
-    // What a waypoint elsewhere has let through takes the way of the service, all else that of its
-    // waypoint.
+    // A request that a remote waypoint has allowed goes to the service; all others go to the
+    // service's waypoint.
     assert!(
         main.contains("io.istio.source") && main.contains("\"web.shop.svc.cluster.local:80\""),
         "{main}"

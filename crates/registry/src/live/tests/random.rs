@@ -1,4 +1,4 @@
-//! The law that incremental equals from scratch, tried on random sequences of changes.
+//! Incremental results equal a fresh start, tested with random sequences of changes.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -13,16 +13,16 @@ use navarch_api::names::ClusterId;
 use navarch_api::object::{Kind, NamespacedName, ObjectRef};
 use navarch_api::settings::Settings;
 
-/// One step of a story.
+/// A random step.
 #[derive(Clone, Debug)]
 enum Step {
-    /// Objects are put or removed, all at once.
+    /// Objects are put or removed, in one batch.
     Objects(Vec<(Object, Option<u64>)>),
-    /// Mesh config and networks become another variant.
+    /// Mesh config and networks change to another variant.
     Mesh(u64),
 }
 
-/// One of the few objects that stories are about.
+/// One of the few objects.
 #[derive(Clone, Copy, Debug)]
 enum Object {
     Namespace(u64),
@@ -371,7 +371,7 @@ fn mesh(variant: u64) -> (MeshConfig, navarch_api::mesh::MeshNetworks) {
     )
 }
 
-/// Tells the whole story and compares with a registry that starts afresh after each step.
+/// Runs all steps, and compares with a new registry after each.
 fn tell(story: &[Step], settings: &Settings, split: bool) {
     let mut house = House::with(settings.clone(), &parse_networks("{}"), "");
     let mut variant = 0;
@@ -409,7 +409,7 @@ fn tell(story: &[Step], settings: &Settings, split: bool) {
         assert_eq!(
             difference,
             DirectoryChange::default(),
-            "kept {:#?}\nfresh {:#?}",
+            "incremental {:#?}\nfresh {:#?}",
             house.registry.directory(),
             fresh.directory()
         );
@@ -429,15 +429,15 @@ fn tell(story: &[Step], settings: &Settings, split: bool) {
     assert_eq!(
         format!("{:?}", house.registry),
         format!("{empty:?}"),
-        "nothing is left behind"
+        "no entry is left"
     );
 }
 
-/// The name of the cluster beside the one that configures the mesh.
+/// The name of the remote cluster.
 const REMOTE: &str = "east";
 
-/// Puts an object where its variant says, or takes it away: in the own cluster, in a remote one if
-/// the story is split, or in both. A remote cluster without objects is none.
+/// Puts an object with this variant, or removes it: in the own cluster, or if `split` is set in a
+/// remote one or in both. A remote cluster without objects is removed.
 fn place(house: &mut House, object: Object, variant: Option<u64>, split: bool) {
     let ObjectRef { kind, name } = object.name();
     let mut remote = house.remotes.remove(REMOTE).unwrap_or_default();
@@ -465,12 +465,12 @@ fn place(house: &mut House, object: Object, variant: Option<u64>, split: bool) {
     }
 }
 
-/// A registry that takes all objects in at once.
+/// A registry that gets all objects at once.
 fn fresh(objects: ClusterObjects<'_>, settings: &Settings, variant: u64) -> Aggregate {
     let (mesh, networks) = mesh(variant);
     let mut registry = Aggregate::new(settings.clone());
     registry.set_mesh(&mesh, &networks, objects);
-    // Clusters come with changes.
+    // Clusters are added with changes.
     registry.apply(objects, &ClusterChanges::default());
     registry
 }

@@ -1,4 +1,4 @@
-//! A root is followed by the next, whoever asks, restarts or plugs one in.
+//! Root rotations by command, across restarts, and by plugging in another CA.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ fn root() -> Bundle {
     Bundle::self_signed("cluster.local", KeyType::P256, DAY * 10, clock()).unwrap()
 }
 
-/// Works in a folder, with no overlap.
+/// Stores its state in a directory; no overlap.
 fn config(folder: &Path) -> KeeperConfig {
     KeeperConfig {
         rules: RotationRules {
@@ -41,10 +41,10 @@ fn config(folder: &Path) -> KeeperConfig {
     }
 }
 
-/// Proxies that are said to be missing.
+/// The proxies that lack a root.
 type Absent = Arc<Mutex<Vec<Missing>>>;
 
-/// A keeper at work, and who is missing.
+/// A running keeper, and the proxies that lack a root.
 async fn at_work(
     config: KeeperConfig,
     tasks: &mut tokio::task::JoinSet<()>,
@@ -146,7 +146,7 @@ async fn a_root_in_a_folder_is_created_once_with_a_private_key_file() {
         assert_eq!(mode & 0o077, 0, "{name}");
     }
 
-    // As an earlier version has left it: the two files alone, and half of them is none.
+    // The state of an earlier version: only the two files; one of them alone is an error.
     std::fs::remove_file(state.join("state.json")).unwrap();
     let (_, third, _) = start(config(folder.path())).await.unwrap();
     assert_eq!(first.get().roots(), third.get().roots());
@@ -169,7 +169,7 @@ async fn a_forced_switch_ignores_missing_proxies() {
     assert_eq!(commands.status().phase, Phase::Retiring);
 }
 
-/// Puts a CA into the folder of the plugged-in one.
+/// Writes a CA into the directory of the plugged-in one.
 fn plug(folder: &Path, ca: &Bundle) {
     let folder = folder.join("cacerts");
     std::fs::create_dir_all(&folder).unwrap();
@@ -189,7 +189,7 @@ async fn a_ca_that_is_plugged_in_later_is_distributed_before_it_signs() {
     assert_eq!(authority.get().roots().pem(), one.roots);
     assert!(
         !folder.path().join("state/state.json").exists(),
-        "no root is made beside a CA that is plugged in"
+        "no root is created beside a plugged-in CA"
     );
 
     assert_eq!(
@@ -203,7 +203,7 @@ async fn a_ca_that_is_plugged_in_later_is_distributed_before_it_signs() {
 
     tasks.shutdown().await;
 
-    // The old one's key is in no file of the folder any more, and yet it goes on signing.
+    // The old root's key is in no file any more, and yet it continues to sign.
     let (authority, commands, absent) = {
         let (keeper, authority, commands) = start(config(folder.path())).await.unwrap();
         let absent: Absent = Arc::new(Mutex::new(Vec::new()));
@@ -221,11 +221,11 @@ async fn a_ca_that_is_plugged_in_later_is_distributed_before_it_signs() {
     assert_eq!(
         authority.get().root_certificates().len(),
         2,
-        "certificates of before a restart stay trusted"
+        "certificates from before a restart are still trusted"
     );
 }
 
-/// What signs and what is trusted after a start.
+/// The signing root and the trusted roots after a start.
 async fn after_start(config: KeeperConfig) -> (String, usize, Phase, Option<String>) {
     let (_, authority, commands) = start(config).await.unwrap();
     let status = commands.status();
@@ -243,7 +243,7 @@ async fn after_start(config: KeeperConfig) -> (String, usize, Phase, Option<Stri
     )
 }
 
-/// The digest by which a root is known.
+/// The digest that identifies a root.
 fn fingerprint(ca: &Bundle) -> String {
     let der = super::super::bundle::certificates(&ca.certificate, "").unwrap();
     navarch_api::digest::sha256_hex(&der[0])
@@ -263,8 +263,8 @@ async fn a_ca_replaced_while_stopped_is_distributed_before_it_signs() {
         (fingerprint(&one), 2, Phase::Distributing)
     );
 
-    // It is put back: what was to sign is given up at the next change that is seen, and not at a
-    // start.
+    // The previous CA is plugged in again: the new root is dropped at the next change that is
+    // detected, not at a start.
     let mut tasks = tokio::task::JoinSet::new();
     let (_authority, commands, absent) = at_work(config(folder.path()), &mut tasks).await;
     *absent.lock() = vec![late()];
@@ -297,7 +297,7 @@ async fn distributed_roots_take_precedence_over_stored_ones() {
     plug(folder.path(), &one);
     drop(start(config(folder.path())).await.unwrap());
 
-    // Somebody else was in charge in the meantime, with the other CA: nobody knows the first any
+    // Another replica has rotated to the other CA meanwhile, and the first one is not trusted any
     // more.
     plug(folder.path(), &two);
     let pods_have = |roots: &str| KeeperConfig {
@@ -311,7 +311,7 @@ async fn distributed_roots_take_precedence_over_stored_ones() {
         (fingerprint(&two), 1, Phase::Settled)
     );
 
-    // A self-signed root of earlier times is no different.
+    // The same with an earlier self-signed root.
     let self_signed = RootStore::Folder(folder.path().join("state"));
     let stale = RootSet::single(root(), Origin::SelfSigned);
     self_signed.save(&stale, None).await.unwrap();
@@ -319,7 +319,7 @@ async fn distributed_roots_take_precedence_over_stored_ones() {
     let (signing, trusted, ..) = after_start(pods_have(&two.roots)).await;
     assert_eq!((signing, trusted), (fingerprint(&two), 1));
 
-    // Unless it is what pods have.
+    // Unless pods have it.
     std::fs::remove_dir_all(folder.path().join("state/plugged-in")).unwrap();
     let given = stale.roots().unwrap();
     let (signing, trusted, phase, _) = after_start(pods_have(&given)).await;
@@ -393,7 +393,7 @@ async fn a_damaged_state_folder_is_reported_with_the_reason() {
         );
     }
 
-    // It says what can be done: without it, the two files beside it count.
+    // The error names the remedy: without this file, the two files beside it are used.
     std::fs::remove_file(&path).unwrap();
     drop(start(config(folder.path())).await.unwrap());
     std::fs::write(folder.path().join("state/ca-key.pem"), "").unwrap();
@@ -408,7 +408,7 @@ async fn partially_written_files_are_rewritten() {
     let path = |name: &str| folder.path().join("state").join(name);
     let certificate = std::fs::read(path("ca-cert.pem")).unwrap();
 
-    // As a full disk, or a crash, leaves it.
+    // The state after a full disk or a crash.
     std::fs::remove_file(path("ca-cert.pem")).unwrap();
     std::fs::write(path("ca-key.pem"), "-----BEGIN PRI").unwrap();
     std::fs::write(path(".state.json.partial"), "{").unwrap();
@@ -420,13 +420,13 @@ async fn partially_written_files_are_rewritten() {
             .contains("END PRIVATE KEY")
     );
 
-    // While it runs, too.
+    // The same while it runs.
     let mut tasks = tokio::task::JoinSet::new();
     let _at_work = at_work(config(folder.path()), &mut tasks).await;
     std::fs::remove_file(path("ca-cert.pem")).unwrap();
     until(|| path("ca-cert.pem").exists()).await;
 
-    // The first look has seen the record: it is not lost with its file.
+    // The first check has read the record, so it is not lost with its file.
     std::fs::remove_file(path("state.json")).unwrap();
     std::fs::remove_file(path("ca-key.pem")).unwrap();
     std::fs::remove_file(path("ca-cert.pem")).unwrap();
@@ -435,7 +435,7 @@ async fn partially_written_files_are_rewritten() {
 
 /// Waits for a condition.
 async fn until(holds: impl Fn() -> bool) {
-    assert!(polled(holds).await, "it never holds");
+    assert!(polled(holds).await, "the condition never became true");
 }
 
 /// Whether a condition holds within a minute.
@@ -450,8 +450,8 @@ async fn polled(holds: impl Fn() -> bool) -> bool {
         .is_ok()
 }
 
-/// A file system of 64 KiB, as long as the process lives that has it mounted; `None` where the
-/// system allows no such thing.
+/// A file system of 64 KiB, mounted while the process lives; `None` if the system does not permit
+/// that.
 fn small_disk() -> Option<(std::process::Child, std::path::PathBuf)> {
     use std::io::BufRead as _;
     use std::process::{Command, Stdio};
@@ -495,13 +495,13 @@ async fn a_full_disk_is_survived_and_tried_again() {
     assert_eq!(
         std::fs::read(state.join("state.json")).unwrap(),
         kept,
-        "the last version stays"
+        "the last version is still in the file"
     );
 
     assert_eq!(
         authority.get().roots().pem(),
         before,
-        "what is not kept is not in force"
+        "a root that is not stored is not in force"
     );
     std::fs::remove_file(state.join("ca-cert.pem")).unwrap();
     fill();

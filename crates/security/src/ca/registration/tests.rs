@@ -1,4 +1,4 @@
-//! Approvals on an API server that others write to at the same time.
+//! Approvals with an API server to which others write at the same time.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -17,7 +17,7 @@ use super::*;
 /// Requests as method and path.
 type Calls = Arc<Mutex<Vec<String>>>;
 
-/// An API server with prepared answers.
+/// An API server with prepared responses.
 #[derive(Clone, Default)]
 struct Server {
     answers: Arc<Mutex<VecDeque<(u16, Value)>>>,
@@ -47,7 +47,7 @@ impl tower_service::Service<Request<Body>> for Server {
     }
 }
 
-/// A CertificateSigningRequest of a version.
+/// A CertificateSigningRequest with a resource version.
 fn request(version: &str) -> Value {
     json!({
         "apiVersion": "certificates.k8s.io/v1",
@@ -64,7 +64,7 @@ fn status(code: u16, reason: &str) -> (u16, Value) {
     )
 }
 
-/// Approves a request with these answers. Returns the outcome and the calls.
+/// Approves a request with these responses. Returns the outcome and the calls.
 async fn approve(answers: Vec<(u16, Value)>) -> (Result<(), RegistrationError>, Vec<String>) {
     let server = Server::default();
     *server.answers.lock() = answers.into();

@@ -1,4 +1,4 @@
-//! Which set follows which, and that files hold all of it.
+//! The sequence of root sets, and their storage in files.
 
 use super::*;
 use navarch_pki::KeyType;
@@ -58,7 +58,7 @@ fn the_next_root_signs_once_trusted_by_all_and_the_old_one_is_removed_last() {
         Err(Refusal::UnderWay)
     );
 
-    // Neither without everybody nor before its time.
+    // Neither while proxies lack the root nor before its time.
     assert_eq!(both.advance(&absent(), &RULES, now() + HOUR).unwrap(), None);
     assert_eq!(both.advance(&[], &RULES, now() + HOUR / 2).unwrap(), None);
     let later = now() + HOUR;
@@ -68,7 +68,7 @@ fn the_next_root_signs_once_trusted_by_all_and_the_old_one_is_removed_last() {
         (Phase::Retiring, 2, &new)
     );
 
-    // The last certificate by the old one was made just before, for a day.
+    // The last certificate signed by the old root was issued just before, for a day.
     assert_eq!(
         switched
             .advance(&[], &RULES, later + RULES.longest)
@@ -105,7 +105,7 @@ fn an_expiring_root_is_renewed_and_finally_without_waiting() {
         .unwrap();
     assert!(
         !both.is_due(&RULES, now() + HOUR * 801).unwrap(),
-        "it is under way"
+        "a rotation is in progress"
     );
 
     assert_eq!(
@@ -118,7 +118,7 @@ fn an_expiring_root_is_renewed_and_finally_without_waiting() {
         .unwrap();
     assert_eq!(switched.phase(), Phase::Retiring);
 
-    // The old root ends before what it signed would.
+    // The old root expires before the certificates that it could have signed.
     assert_eq!(switched.former[0].until, now() + HOUR * 1000);
 }
 
@@ -127,8 +127,7 @@ fn another_intermediate_of_the_same_root_signs_at_once() {
     let root = root(1000);
     let plugged = |serial: &str| {
         let bundle = root.clone();
-        // The same certificate with another list of revocations is the smallest difference that
-        // there can be.
+        // The same certificate with another revocation list is the smallest possible difference.
         Bundle {
             revocations: serial.to_owned(),
             ..bundle

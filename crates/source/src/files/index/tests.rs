@@ -145,7 +145,7 @@ fn an_unnamed_broken_document_stands_for_the_object_missing_from_the_file() {
     let events = reported.put("a", &("kind: [\n---\n".to_owned() + &namespace("x", "1")));
     assert_eq!(
         events[0], "-y",
-        "the broken one was x, which stands elsewhere now: {events:?}"
+        "the invalid document was x, which is in another file now: {events:?}"
     );
 }
 

@@ -18,7 +18,7 @@ use tokio_rustls::TlsAcceptor;
 use super::super::connection;
 use super::*;
 
-/// An authority with all that it made, in PEM.
+/// A CA and its files, in PEM.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
     root: String,
@@ -55,7 +55,7 @@ impl Authority {
         }
     }
 
-    /// The list that revokes these.
+    /// A revocation list with these certificates.
     fn revokes(&self, leaf: &[&Leaf]) -> String {
         let revoked = leaf.iter().map(|leaf| RevokedCertParams {
             serial_number: leaf.params.serial_number.clone().unwrap(),
@@ -112,7 +112,7 @@ impl Server {
         let serve = tokio::spawn(async move {
             let acceptor = TlsAcceptor::from(Arc::new(config));
 
-            // Connections stay open as long as the server.
+            // Connections stay open while the server runs.
             let mut open = Vec::new();
 
             while let Ok((stream, _)) = listener.accept().await {
@@ -136,7 +136,7 @@ impl Server {
         }
     }
 
-    /// Connects by these settings: what the server saw of it, or why there is no connection.
+    /// Connects with these settings; returns what the server observed, or the error.
     async fn connect(
         &mut self,
         settings: &ClientTlsSettings,
@@ -157,7 +157,7 @@ impl Drop for Server {
     }
 }
 
-/// Settings that are good for a server `istiod.west` of an authority.
+/// Valid settings for a server `istiod.west` with a certificate of this CA.
 fn simple(authority: &Authority) -> ClientTlsSettings {
     ClientTlsSettings {
         mode: ClientTlsMode::Simple,
@@ -178,7 +178,7 @@ async fn every_setting_has_its_effect() {
     let seen = |sni: &str, certificate| Ok((Some(sni.to_owned()), certificate));
     assert_eq!(server.connect(&simple).await, seen("istiod.west", false));
 
-    // Files do as well, and are read for each connection.
+    // The settings may name files, which are read for each connection.
     let folder = TempDir::new().unwrap();
     let file = |name: &str, text: &str| {
         let path = folder.path().join(name);

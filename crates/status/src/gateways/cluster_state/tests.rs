@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::*;
 
-/// A world with a Gateway `shop/web`, and what injects.
+/// A cluster with a Gateway `shop/web`, and an injector.
 struct Fixture {
     cluster_state: ClusterState,
     injector: Injector,
@@ -59,7 +59,7 @@ impl Fixture {
             .plan(&NamespacedName::new("shop", "web"), &self.injector, 136)
     }
 
-    /// Why there are no objects; empty where there are some.
+    /// Why no objects are created; empty if some are.
     fn reason(&self) -> &'static str {
         match self.plan().unwrap() {
             Plan::Nothing(reason) | Plan::WithoutProxies(reason) => reason,
@@ -309,7 +309,7 @@ fn config_maps_are_laid_over_those_of_the_class_first() {
 
     assert_eq!(objects[3]["spec"]["maxReplicas"], 9);
 
-    // A change of the ConfigMap's metadata makes it read again.
+    // A change of the ConfigMap's metadata causes another read.
     assert!(fixture.is_due());
     fixture.put(
         Source::ConfigMaps,
@@ -447,9 +447,12 @@ fn changes_by_others_to_a_deployed_object_trigger_a_reconcile() {
     same["metadata"]["managedFields"][1]["fieldsV1"] = json!({ "f:y": {} });
     fixture.put(Source::Deployed(DeployedKind::Service), same);
 
-    assert!(!fixture.is_due(), "others may add what they like");
+    assert!(!fixture.is_due(), "fields of other managers are ignored");
     fixture.put(Source::Deployed(DeployedKind::Service), object(json!({})));
-    assert!(fixture.is_due(), "somebody has taken a field");
+    assert!(
+        fixture.is_due(),
+        "another manager has changed one of our fields"
+    );
     let gone: DynamicObject = serde_json::from_value(object(json!({}))).unwrap();
     fixture
         .cluster_state
