@@ -172,8 +172,8 @@ mod tests {
 
     #[tokio::test]
     async fn prescribed_ports_are_waited_for() {
-        // Ports that nobody prescribes.
-        let first = take(&[11, 7]).await.expect("nobody has them");
+        // Ports that no sample prescribes.
+        let first = take(&[11, 7]).await.expect("the ports are free");
         let second = tokio::spawn(take(&[7]));
         tokio::task::yield_now().await;
         assert!(!second.is_finished());

@@ -98,7 +98,7 @@ pub fn wanted<S>(seen: S, is_wanted: impl FnOnce(&S) -> bool) -> Result<S, S> {
 mod tests {
     use super::*;
 
-    /// For what never comes about.
+    /// The timeout of a condition that never becomes true.
     const SHORT: Duration = Duration::from_millis(50);
 
     #[tokio::test]

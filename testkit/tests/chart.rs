@@ -1,4 +1,4 @@
-//! The charts, value by value: what each changes in what Helm renders. The tables are in
+//! The charts, value by value: the effect of each on the rendered manifests. The tables are in
 //! tests/chart.
 
 #![allow(
@@ -28,13 +28,13 @@ const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 /// A line of a table.
 #[derive(Debug)]
 struct Row {
-    /// The value that is set, such as `global.hub`.
+    /// The path of the value, such as `global.hub`.
     path: String,
-    /// What to.
+    /// The setting of the value.
     setting: Value,
-    /// What is set besides, with it and without it.
+    /// Further settings, in both renderings.
     others: Vec<(String, Value)>,
-    /// What differs in what is rendered.
+    /// The differences in the rendered manifests.
     effect: BTreeSet<String>,
 }
 
@@ -80,7 +80,7 @@ fn chart(name: &str) -> PathBuf {
     Path::new(ROOT).join("deploy/charts").join(name)
 }
 
-/// Settings by path as Helm reads them.
+/// Settings by path, in Helm's nested form.
 fn nested<'a>(settings: impl IntoIterator<Item = (&'a String, &'a Value)>) -> Value {
     let mut all = json!({});
     for (path, setting) in settings {
@@ -113,11 +113,11 @@ fn objects(text: &str) -> BTreeMap<String, Value> {
         .collect()
 }
 
-/// What a chart makes of settings.
+/// A rendered chart.
 struct Rendered {
-    /// All objects but the one that repeats the values.
+    /// All objects except the one that repeats the values.
     objects: BTreeMap<String, Value>,
-    /// What the chart warns of.
+    /// The chart's warnings.
     warnings: BTreeSet<String>,
 }
 
@@ -125,7 +125,7 @@ impl Rendered {
     /// Renders a chart.
     ///
     /// # Errors
-    /// When the chart refuses the settings.
+    /// If the chart rejects the settings.
     fn of(helm: &Helm, chart: &Path, settings: &Value) -> anyhow::Result<Self> {
         let mut objects = objects(&helm.template(chart, "it", "istio-system", settings)?);
         let is_values = |name: &String| name.strip_prefix("ConfigMap values").is_some();
@@ -146,7 +146,7 @@ impl Rendered {
         Ok(Self { objects, warnings })
     }
 
-    /// What differs from another, in the words of the tables.
+    /// The differences from another rendering, in the form of the tables.
     fn differs(&self, other: &Self) -> BTreeSet<String> {
         let names: BTreeSet<&String> = self.objects.keys().chain(other.objects.keys()).collect();
         let changed: Vec<_> = names
@@ -165,10 +165,10 @@ impl Rendered {
     }
 }
 
-/// What a chart makes of the settings beside those that are tried; most rows have none.
+/// The charts rendered with further settings only; most rows have none.
 type Usual = Mutex<BTreeMap<String, Arc<Rendered>>>;
 
-/// Sets one row's value. Gives what is wrong, if anything is.
+/// Sets one row's value. Returns an error message if the effect differs.
 fn try_row(helm: &Helm, chart: &Path, usual: &Usual, row: &Row) -> Option<String> {
     let others = || row.others.iter().map(|(path, value)| (path, value));
     let key = nested(others());
@@ -184,7 +184,7 @@ fn try_row(helm: &Helm, chart: &Path, usual: &Usual, row: &Row) -> Option<String
 
     let is_named_in = |text: &str| {
         let parts: Vec<&str> = row.path.split('.').collect();
-        // What applies to a whole section applies to its members; a schema has slashes.
+        // A row for a section covers its members; keys of a schema contain slashes.
         (1..=parts.len())
             .rev()
             .any(|count| text.contains(&parts[..count].join(".")))
@@ -227,7 +227,7 @@ fn try_row(helm: &Helm, chart: &Path, usual: &Usual, row: &Row) -> Option<String
     })
 }
 
-/// Tries all rows of a table, on all cores.
+/// Runs all rows of a table, on all cores.
 fn try_all(name: &str, rows: &[Row]) {
     let helm = Helm::find().unwrap();
     let chart = chart(name);
@@ -252,7 +252,7 @@ fn try_all(name: &str, rows: &[Row]) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The paths of all settings of a chart that are no sections.
+/// The paths of all settings of a chart except sections.
 fn leaves(prefix: &str, value: &Value, found: &mut BTreeSet<String>) {
     match value {
         Value::Object(members) if !members.is_empty() => {
@@ -276,7 +276,7 @@ fn leaves(prefix: &str, value: &Value, found: &mut BTreeSet<String>) {
     }
 }
 
-/// Checks that a table names every value of a chart's file, found at a pointer.
+/// Checks that a table has every value of a chart's file, found at a pointer.
 fn is_complete(name: &str, pointer: &str, rows: &[Row]) {
     let text = std::fs::read_to_string(chart(name).join("values.yaml")).unwrap();
     let values: Value = serde_saphyr::from_str(&text).unwrap();
@@ -294,7 +294,7 @@ fn is_complete(name: &str, pointer: &str, rows: &[Row]) {
 fn every_chart_value_of_the_control_plane_is_tested_or_listed() {
     let rows = rows("navarch.txt");
     is_complete("navarch", "/_defaults", &rows);
-    // Without effect is only what is warned of.
+    // Only values with a warning have no effect.
     assert!(rows.iter().all(|row| !row.effect.is_empty()));
     try_all("navarch", &rows);
 }
@@ -331,12 +331,12 @@ fn set_values_override_the_profile_and_the_profile_defaults() {
         .unwrap()
         .iter()
         .find(|variable| variable["name"] == "PILOT_TRACE_SAMPLING");
-    assert_eq!(sampling.unwrap()["value"], "3", "what is set");
+    assert_eq!(sampling.unwrap()["value"], "3", "the value that is set");
     assert!(
         rendered
             .objects
             .contains_key("HorizontalPodAutoscaler istiod"),
-        "what is set under `pilot`"
+        "the value that is set under `pilot`"
     );
 
     assert_eq!(
@@ -384,7 +384,7 @@ fn the_ambient_profile_is_a_control_plane_for_ztunnel_and_its_proxies_take_tunne
 
     assert!(
         !variables(json!({})).contains_key("PILOT_ENABLE_AMBIENT"),
-        "only where it is asked for"
+        "only if it is requested"
     );
 }
 
@@ -398,7 +398,7 @@ fn two_revisions_share_only_cluster_wide_objects() {
     let default = names(json!({}));
     let canary = names(json!({"revision": "canary"}));
     let shared: Vec<&String> = default.intersection(&canary).collect();
-    // Helm is asked at installation who has this one; see `navarch.isOfAnother`.
+    // The chart looks up this object's owner during installation; see `navarch.isOfAnother`.
     assert_eq!(shared, ["ServiceAccount istio-reader-service-account"]);
     assert!(default.contains("ValidatingWebhookConfiguration istiod-default-validator"));
     assert!(
@@ -564,8 +564,8 @@ fn a_control_plane_outside_of_the_mesh_has_a_side_in_its_own_cluster_and_one_in_
         );
     }
 
-    // As whom the control plane comes, with the rights that it needs to configure the mesh and to
-    // lead.
+    // The control plane's service account, with the rights to configure the mesh and to hold
+    // leases.
     assert!(inside.objects.contains_key("ServiceAccount istiod"));
     let writes = |role: &str, resource: &str| {
         let rules = inside.objects[role]["rules"].as_array().unwrap().iter();

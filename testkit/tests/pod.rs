@@ -1,5 +1,5 @@
-//! The application of a pod does what it is told. That there is this test has cargo build the
-//! program for other tests.
+//! The application of a pod runs commands. Because of this test, cargo builds the program for other
+//! tests.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -30,7 +30,7 @@ async fn a_test_pod_serves_and_sends_requests() -> Result<()> {
         process.check_running()?;
         ensure!(
             tokio::time::Instant::now() < end,
-            "it does not listen: {}",
+            "it is not listening: {}",
             process.output()
         );
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -55,7 +55,7 @@ async fn a_test_pod_serves_and_sends_requests() -> Result<()> {
     ] {
         writer.write_all(format!("{order}\n").as_bytes()).await?;
         ensure!(
-            lines.next_line().await?.context("an answer")? == answer,
+            lines.next_line().await?.context("a response")? == answer,
             "{order}"
         );
     }

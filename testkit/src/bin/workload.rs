@@ -42,7 +42,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 /// The usage message.
 const USAGE: &str = "serve NAME PORT | load PORT RATE ADDRESS/HOST/PATH… | get|try COUNT ADDRESS/HOST/PATH | sniff ONE OTHER WORD";
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// After how long a connection that nobody answers is tried again. The kernel repeats the first
+/// The time after which an unanswered connection attempt is repeated. The kernel repeats the first
 /// packet after 1, 3 and 7 s, so three lost in a row would count as a lost request.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 

@@ -1,5 +1,5 @@
-//! Istio's own charts of ztunnel and istio-cni beside this project's chart: whether they find what
-//! they need.
+//! Istio's own charts of ztunnel and istio-cni together with this project's chart: the objects to
+//! which they refer exist.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{Rendered, chart, objects};
 
-/// A chart of Istio that stands beside that of istiod; `None` where nothing has fetched it.
+/// A chart of Istio beside that of istiod; `None` if it has not been fetched.
 fn chart_of_istio(name: &str) -> Option<PathBuf> {
     let istiod = envoy::program().parent()?.with_file_name("istio-chart");
     let chart = istiod
@@ -19,12 +19,12 @@ fn chart_of_istio(name: &str) -> Option<PathBuf> {
         .and_then(|istiod| Some(istiod.parent()?.parent()?.join(name)));
     let found = chart.filter(|chart| chart.join("Chart.yaml").is_file());
     if found.is_none() {
-        skip::skip("there are no charts of Istio: run `make tools` (scripts/istio-chart)");
+        skip::skip("Istio's charts are missing: run `make tools` (scripts/istio-chart)");
     }
     found
 }
 
-/// Renders the chart of a DaemonSet of Istio's, which must be its only one.
+/// Renders an Istio chart with exactly one DaemonSet.
 fn daemon(
     helm: &Helm,
     chart: &Path,
@@ -63,8 +63,8 @@ fn istios_chart_of_ztunnel_finds_this_control_plane() {
                 .to_owned()
         };
 
-        // Who is asked for configuration and for certificates is a Service of ours, by a name that
-        // is in our certificate.
+        // The address for configuration and certificates is one of our Services, with a name in our
+        // certificate.
         let name = if revision.is_empty() {
             "istiod".to_owned()
         } else {
@@ -85,7 +85,7 @@ fn istios_chart_of_ztunnel_finds_this_control_plane() {
             );
         }
 
-        // As whom it comes is who may ask for the certificates of others.
+        // Its service account is one that may request certificates for others.
         let control_plane =
             &own[&format!("Deployment {name}")]["spec"]["template"]["spec"]["containers"][0];
         let account = pod["spec"]["serviceAccountName"].as_str().unwrap();
@@ -99,8 +99,8 @@ fn istios_chart_of_ztunnel_finds_this_control_plane() {
             format!("{namespace}/{account}")
         );
 
-        // The root comes from the ConfigMap that the leader keeps in every namespace, the token is
-        // for istiod's CA.
+        // The root comes from the ConfigMap that the leader writes into every namespace, and the
+        // token's audience is istiod's CA.
         let volumes = pod["spec"]["volumes"].as_array().unwrap();
         let volume = |name: &str| {
             volumes
@@ -136,9 +136,10 @@ fn istios_cni_chart_is_independent_of_the_control_plane_which_recognizes_its_pod
         objects
             .values()
             .all(|object| !object.to_string().contains("istiod")),
-        "it asks nobody"
+        "it does not connect to a control plane"
     );
 
-    // By this label its pods are found when nodes lose their taint (`navarch_status`, untaint.rs).
+    // With this label its pods are found when nodes lose their taint (`navarch_status`,
+    // untaint.rs).
     assert_eq!(pod["metadata"]["labels"]["k8s-app"], "istio-cni-node");
 }

@@ -1,8 +1,8 @@
-//! The rights that this project's chart gives beside those that Istio's chart of istiod gives: with
-//! either, Navarch works.
+//! The rights in this project's chart compared with those in Istio's chart of istiod: Navarch works
+//! with either.
 //!
-//! tests/status/deploy.rs shows that Navarch needs no more than this project's chart gives: an API
-//! server records what it refuses. So what is within Istio's rights here works with Istio's chart.
+//! tests/status/deploy.rs shows with an API server's audit log that Navarch needs no more than this
+//! project's chart grants. So if those rights are within Istio's, Navarch works with Istio's chart.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 
 use super::{chart, objects};
 
-/// Rights that only this project's chart gives. Without them Navarch logs one line, and leaves out
-/// what it would write.
+/// Rights that only this project's chart grants. Without them Navarch logs one line, and does not
+/// write these objects.
 const OPTIONAL: [&str; 2] = [
     "create events.k8s.io/events",
     "patch gateway.networking.x-k8s.io/xbackends/status",
@@ -88,17 +88,17 @@ fn rights(objects: &BTreeMap<String, Value>, kind: &str) -> BTreeSet<Right> {
     rights
 }
 
-/// Istio's chart of istiod; `None` where nothing has fetched it.
+/// Istio's chart of istiod; `None` if it has not been fetched.
 fn chart_of_istiod() -> Option<PathBuf> {
     let chart = envoy::program().parent()?.with_file_name("istio-chart");
     if chart.join("Chart.yaml").is_file() {
         return Some(chart);
     }
-    skip::skip("there is no chart of Istio: run `make tools` (scripts/istio-chart)");
+    skip::skip("Istio's chart is missing: run `make tools` (scripts/istio-chart)");
     None
 }
 
-/// What a chart gives: in all namespaces, and in its own.
+/// The rights that a chart grants: in all namespaces, and in its own.
 fn given(helm: &Helm, chart: &Path, settings: &Value) -> [BTreeSet<Right>; 2] {
     let rendered = objects(
         &helm
@@ -118,7 +118,8 @@ fn all_rights_but_optional_ones_are_within_those_of_istios_chart() {
     };
     let helm = Helm::find().unwrap();
 
-    // What gives istiod more rights; without each, Navarch must need fewer, too.
+    // Settings that grant istiod more rights. Without each of them, Navarch must need fewer rights,
+    // too.
     let settings = [
         json!({}),
         json!({"revision": "canary"}),
@@ -131,8 +132,8 @@ fn all_rights_but_optional_ones_are_within_those_of_istios_chart() {
 
     let mut optional = BTreeSet::new();
     for mut settings in settings {
-        // Statuses of analysis are written with this alone, and Istio's chart gives the right to
-        // them with it.
+        // Statuses of analysis are written only with this setting, for which Istio's chart grants
+        // the right.
         settings["global"]["istiod"]["enableAnalysis"] = json!(true);
         let [of_istiod, of_istiod_at_home] = given(&helm, &istiod, &settings);
         let [own, own_at_home] = given(&helm, &chart("navarch"), &settings);
