@@ -102,11 +102,11 @@ async fn a_mesh_on_a_real_node_works_and_no_request_fails_while_it_changes() -> 
     traffic::pods_communicate_encrypted(&mesh).await?;
     stages.over("traffic");
 
-    lose_nothing_while_all_changes(&mut mesh, &mut stages).await
+    lose_no_request_during_changes(&mut mesh, &mut stages).await
 }
 
 /// Clients count failed requests during a series of changes; all failures are reported at the end.
-async fn lose_nothing_while_all_changes(mesh: &mut Mesh, stages: &mut Stages) -> Result<()> {
+async fn lose_no_request_during_changes(mesh: &mut Mesh, stages: &mut Stages) -> Result<()> {
     let mut watched = Watched::start(mesh).await?;
     stages.over("clients");
     let leader = changes::a_leader_is_killed(mesh, &mut watched).await?;
@@ -119,7 +119,7 @@ async fn lose_nothing_while_all_changes(mesh: &mut Mesh, stages: &mut Stages) ->
     changes::scale_up_and_down(mesh, &mut watched).await?;
     stages.over("scale");
     changes::another_leads(mesh, &leader).await;
-    changes::the_api_server_is_away(mesh, &mut watched).await?;
+    changes::the_api_server_is_down(mesh, &mut watched).await?;
     stages.over("API server away");
     changes::an_upgrade(mesh, &mut watched).await?;
     stages.over("helm upgrade");
@@ -142,5 +142,5 @@ async fn istiod_is_replaced_by_navarch_and_back_without_failed_requests() -> Res
         return Ok(());
     };
     let _turn = ONE_NODE.lock().await;
-    swap::there_and_back(&istiod).await
+    swap::replace_and_restore(&istiod).await
 }

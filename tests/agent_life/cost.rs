@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::metrics::{Mesh, World, until, value};
+use crate::metrics::{Fixture, Mesh, until, value};
 
 /// Number of the client's connections, and requests per second of each: 1,000 per second in total.
 const CONNECTIONS: usize = 8;
@@ -79,7 +79,7 @@ async fn each_of_many_requests_is_counted_once() -> Result<()> {
         .map(|text| text.parse::<usize>())
         .transpose()?;
     let requests = wanted.unwrap_or(REQUESTS).next_multiple_of(CONNECTIONS);
-    let world = World::new().await?;
+    let world = Fixture::new().await?;
     let (server, mesh) = world.start("").await?;
     let sides = [
         (&mesh.caller, "reporter=\"source\""),

@@ -416,7 +416,7 @@ impl Mesh {
 }
 
 /// Everything that the two pods need: an application, an echo server, and ports.
-pub(crate) struct World {
+pub(crate) struct Fixture {
     application: SocketAddr,
     bytes: SocketAddr,
     to: Ports,
@@ -424,7 +424,7 @@ pub(crate) struct World {
     _tasks: [JoinSet<()>; 2],
 }
 
-impl World {
+impl Fixture {
     pub(crate) async fn new() -> Result<Self> {
         let (application, answers) = application().await?;
         let (bytes, echo) = echo().await?;
@@ -463,7 +463,7 @@ impl World {
 
 #[tokio::test]
 async fn a_stock_envoys_requests_and_connections_are_counted_on_both_sides() -> Result<()> {
-    let world = World::new().await?;
+    let world = Fixture::new().await?;
     let (server, mesh) = world.start("").await?;
     mesh.counts_requests().await?;
     mesh.counts_connections(world.to.tcp).await?;
@@ -480,7 +480,7 @@ async fn a_stock_envoys_requests_and_connections_are_counted_on_both_sides() -> 
 
 #[tokio::test]
 async fn in_ambient_mode_server_tcp_metrics_have_the_client() -> Result<()> {
-    let world = World::new().await?;
+    let world = Fixture::new().await?;
     let (_server, mesh) = world.start_with("", "PILOT_ENABLE_AMBIENT=true").await?;
     mesh.counts_connections(world.to.tcp).await
 }

@@ -85,7 +85,7 @@ async fn a_real_ztunnel_forwards_only_allowed_connections() -> Result<()> {
     loses_no_requests_while_a_policy_is_edited(&node).await?;
     loses_no_requests_while_a_pod_is_deleted(&mut node).await?;
     loses_no_requests_while_the_control_plane_is_down(&mut node).await?;
-    goes_through_a_waypoint(&mut node).await?;
+    uses_a_waypoint(&mut node).await?;
     subscribes_on_demand(node).await
 }
 
@@ -237,19 +237,19 @@ async fn policies(node: &Node) -> BTreeSet<String> {
 }
 
 /// Sends the client's requests during an action; none may fail.
-async fn no_request_is_lost<T>(
+async fn without_lost_requests<T>(
     node: &Node,
     load: Duration,
     done: impl Future<Output = Result<T>>,
 ) -> Result<T> {
     let order = json!({"op": "load", "host": SERVICE, "path": "/", "millis": load.as_millis()});
     let (outcome, done) = tokio::join!(node.app("client", &order), done);
-    none_is_lost(node, &outcome?)?;
+    check_no_request_lost(node, &outcome?)?;
     done
 }
 
 /// Fails unless there were requests and all succeeded.
-fn none_is_lost(node: &Node, outcome: &Value) -> Result<()> {
+fn check_no_request_lost(node: &Node, outcome: &Value) -> Result<()> {
     let is_whole = outcome["ok"].as_u64() > Some(100) && outcome["failed"] == 0;
     ensure!(is_whole, "requests were lost: {outcome}\n{}", node.output());
     println!("requests: {outcome}");
@@ -258,7 +258,7 @@ fn none_is_lost(node: &Node, outcome: &Value) -> Result<()> {
 
 /// A policy alternately allows and denies the stranger; the client's requests must not be affected.
 async fn loses_no_requests_while_a_policy_is_edited(node: &Node) -> Result<()> {
-    no_request_is_lost(node, LOAD, async {
+    without_lost_requests(node, LOAD, async {
         for _ in 0..3 {
             node.put(&authorization("edited", "ALLOW", &["client"]))
                 .await?;
@@ -287,7 +287,7 @@ async fn loses_no_requests_while_a_pod_is_deleted(node: &mut Node) -> Result<()>
         .await;
         Ok(())
     };
-    no_request_is_lost(node, LOAD, going).await?;
+    without_lost_requests(node, LOAD, going).await?;
     node.remove_web_two()?;
     for _ in 0..20 {
         let by = node.ask("client", SERVICE, "/").await?;
@@ -302,11 +302,11 @@ async fn loses_no_requests_while_the_control_plane_is_down(node: &mut Node) -> R
         json!({"op": "load", "host": SERVICE, "path": "/", "millis": (AWAY + LOAD).as_millis()});
     let client = node.socket("client")?;
     let (outcome, away) = tokio::join!(
-        crate::pod::tell(&client, &order),
+        crate::pod::send_command(&client, &order),
         node.world.restart_control_plane(AWAY)
     );
     away?;
-    none_is_lost(node, &outcome?)?;
+    check_no_request_lost(node, &outcome?)?;
     let deny = authorization("after", "DENY", &["client"]);
     node.put(&deny).await?;
     node.wait_served("client", false, "after its return").await;
@@ -316,7 +316,7 @@ async fn loses_no_requests_while_the_control_plane_is_down(node: &mut Node) -> R
 }
 
 /// The service gets a waypoint, a stock Envoy, which denies one path.
-async fn goes_through_a_waypoint(node: &mut Node) -> Result<()> {
+async fn uses_a_waypoint(node: &mut Node) -> Result<()> {
     for object in waypoint(&node.world)? {
         node.put(&object).await?;
     }
@@ -367,7 +367,7 @@ async fn goes_through_a_waypoint(node: &mut Node) -> Result<()> {
         node.ask("client", &web, "/open").await.is_ok()
     })
     .await;
-    no_request_is_lost(node, LOAD, async {
+    without_lost_requests(node, LOAD, async {
         let answered = async || {
             let counts = node
                 .app("web-one", &json!({"op": "counts"}))

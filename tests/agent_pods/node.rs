@@ -11,7 +11,7 @@ use navarch_testkit::wait::until;
 use serde_json::{Value, json};
 
 use crate::cni::Enrolled;
-use crate::pod::{PORT, tell};
+use crate::pod::{PORT, send_command};
 use crate::world::{self, SERVICE, Variables, World, object};
 use crate::ztunnel::{Asks, Ztunnel, ZtunnelConfig, capture};
 
@@ -107,7 +107,7 @@ impl Node {
 
     /// Sends a command to the application of a pod.
     pub(crate) async fn app(&self, name: &str, order: &Value) -> Result<Value> {
-        tell(&self.socket(name)?, order).await
+        send_command(&self.socket(name)?, order).await
     }
 
     /// Sends a request from a pod, and returns the name of the pod that responds.

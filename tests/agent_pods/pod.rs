@@ -349,7 +349,7 @@ impl Pod {
 
     /// Sends a command to the application.
     pub(crate) async fn app(&self, order: &Value) -> Result<Value> {
-        tell(&self.folder.join("app"), order).await
+        send_command(&self.folder.join("app"), order).await
     }
 
     /// Lets the application request a page.
@@ -390,7 +390,7 @@ impl Pod {
 }
 
 /// Sends a command to an application by its socket.
-pub(crate) async fn tell(socket: &Path, order: &Value) -> Result<Value> {
+pub(crate) async fn send_command(socket: &Path, order: &Value) -> Result<Value> {
     let stream = UnixStream::connect(socket)
         .await
         .context("no application")?;

@@ -20,7 +20,7 @@ use crate::proxy::Reaction;
 use crate::{command_output as text_of, json as json_output};
 
 /// The report of a healthy replica.
-fn well() -> Health {
+fn healthy_report() -> Health {
     Health {
         version: "0.1.0".to_owned(),
         configuration: "c".to_owned(),
@@ -86,15 +86,19 @@ fn findings(all: &Value, at: usize) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn replicas_are_compared_with_each_other_and_with_this_machines_clock() {
-    let (all, code) = examined(&[replica(well(), 0).await, replica(well(), 2).await]).await;
+    let (all, code) = examined(&[
+        replica(healthy_report(), 0).await,
+        replica(healthy_report(), 2).await,
+    ])
+    .await;
     assert_eq!(
         (code, findings(&all, 0).len(), findings(&all, 1).len()),
         (0, 0, 0),
         "{all}"
     );
 
-    let late = replica(well(), -120).await;
-    let (all, code) = examined(&[replica(well(), 0).await, late]).await;
+    let late = replica(healthy_report(), -120).await;
+    let (all, code) = examined(&[replica(healthy_report(), 0).await, late]).await;
     assert_eq!((code, findings(&all, 0).len()), (3, 0), "{all}");
     let what = &findings(&all, 1)[0];
     assert!(
@@ -109,9 +113,10 @@ async fn replicas_are_compared_with_each_other_and_with_this_machines_clock() {
 
     let newer = Health {
         version: "0.2.0".to_owned(),
-        ..well()
+        ..healthy_report()
     };
-    let (all, code) = examined(&[replica(well(), 0).await, replica(newer, 0).await]).await;
+    let (all, code) =
+        examined(&[replica(healthy_report(), 0).await, replica(newer, 0).await]).await;
     assert!(
         code == 0 && findings(&all, 1)[0].starts_with("its version is 0.2.0, that of 127.0.0.1:"),
         "{all}"
@@ -119,9 +124,10 @@ async fn replicas_are_compared_with_each_other_and_with_this_machines_clock() {
 
     let others = Health {
         roots: vec!["s".to_owned()],
-        ..well()
+        ..healthy_report()
     };
-    let (all, code) = examined(&[replica(well(), 0).await, replica(others, 0).await]).await;
+    let (all, code) =
+        examined(&[replica(healthy_report(), 0).await, replica(others, 0).await]).await;
     assert!(
         code == 3 && findings(&all, 1)[0].starts_with("its trusted roots differ from those of"),
         "{all}"
@@ -129,9 +135,10 @@ async fn replicas_are_compared_with_each_other_and_with_this_machines_clock() {
 
     let stale = Health {
         configuration: "d".to_owned(),
-        ..well()
+        ..healthy_report()
     };
-    let (all, code) = examined(&[replica(well(), 0).await, replica(stale, 0).await]).await;
+    let (all, code) =
+        examined(&[replica(healthy_report(), 0).await, replica(stale, 0).await]).await;
     assert!(
         code == 3
             && findings(&all, 1)[0].starts_with("its configuration has differed from that of"),

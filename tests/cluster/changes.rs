@@ -134,7 +134,7 @@ fn restarts(mesh: &Mesh) -> Result<u64> {
 
 /// The API server is killed and restarted. Meanwhile the control plane serves its last state; then
 /// it reads new changes.
-pub(crate) async fn the_api_server_is_away(mesh: &Mesh, watched: &mut Watched) -> Result<()> {
+pub(crate) async fn the_api_server_is_down(mesh: &Mesh, watched: &mut Watched) -> Result<()> {
     mesh.node.kill("apiserver")?;
     wait::until("the API server is away", || async {
         mesh.node.kubectl(&["get", "namespaces"]).is_err()

@@ -80,7 +80,7 @@ pub(crate) async fn istioctl_sees_an_istiod(mesh: &Mesh) -> Result<()> {
     tool.the_configuration_of_a_proxy()?;
     tool.a_pod_and_its_services()?;
     tool.the_policies_of_a_pod().await?;
-    tool.who_injects_whom()?;
+    tool.injection_commands()?;
     tags::a_tag_is_set_and_removed(&tool).await?;
     tool.the_levels_of_the_log()?;
 
@@ -376,7 +376,7 @@ impl Tool<'_> {
     }
 
     /// `x injector list`, `x check-inject`, `tag list`, `kube-inject`.
-    fn who_injects_whom(&self) -> Result<()> {
+    fn injection_commands(&self) -> Result<()> {
         let hook = "bookshop istio-sidecar-injector default localhost/navarch-proxy:test";
         let listed = self.shows(&["experimental", "injector", "list"], &[hook])?;
         ensure!(

@@ -223,7 +223,7 @@ impl Swapped<'_> {
 }
 
 /// From istiod to Navarch, and back.
-pub(crate) async fn there_and_back(istiod: &Istiod) -> Result<()> {
+pub(crate) async fn replace_and_restore(istiod: &Istiod) -> Result<()> {
     let mut stages = Stages::default();
     let folder = tempfile::tempdir()?;
     let mut images = mesh::images(root(), &program("navarch"), folder.path())?;

@@ -26,7 +26,7 @@ async fn open() -> Result<(Bookshop, Navarch)> {
     Ok((shop, navarch))
 }
 
-async fn nothing_refused(envoy: &Envoy) -> Result<()> {
+async fn no_update_rejected(envoy: &Envoy) -> Result<()> {
     let rejected = envoy.stats().await?.rejected();
     ensure!(
         rejected == 0,
@@ -109,8 +109,8 @@ async fn requests_follow_the_files_in_both_protocols_and_forms_of_routes() -> Re
                 "the deleted VirtualService has no effect"
             );
         }
-        nothing_refused(&gateway).await?;
-        nothing_refused(&sidecar).await?;
+        no_update_rejected(&gateway).await?;
+        no_update_rejected(&sidecar).await?;
         is_counted(&navarch.metrics().await?)?;
         ensure!(navarch.stop().await?, "navarch exits on SIGTERM");
     }
@@ -192,7 +192,7 @@ async fn after_two_hundred_edits_in_a_burst_the_last_one_is_in_force() -> Result
         "reviews v2",
     )
     .await;
-    nothing_refused(&gateway).await?;
+    no_update_rejected(&gateway).await?;
     ensure!(navarch.stop().await?, "navarch exits on SIGTERM");
     Ok(())
 }
@@ -270,7 +270,7 @@ async fn restarts_and_a_broken_file_lose_no_traffic() -> Result<()> {
         "reviews v2",
     )
     .await;
-    nothing_refused(&gateway).await?;
+    no_update_rejected(&gateway).await?;
     ensure!(navarch.stop().await?, "navarch exits on SIGTERM");
     Ok(())
 }
@@ -341,8 +341,8 @@ async fn routes_change_their_form_in_place_and_requests_are_served_on() -> Resul
             "no such host"
         );
 
-        nothing_refused(&gateway).await?;
-        nothing_refused(&sidecar).await?;
+        no_update_rejected(&gateway).await?;
+        no_update_rejected(&sidecar).await?;
     }
 
     ensure!(navarch.stop().await?, "navarch exits on SIGTERM");

@@ -32,7 +32,7 @@ const ATTACK_DURATION: Duration = Duration::from_secs(5);
 const MAX_REVIEWS: usize = 2_000;
 
 /// A cluster with an audit log of requests about tokens and workloads, and a control plane.
-struct World {
+struct AuditedCluster {
     cluster: Cluster,
     navarch: Navarch,
     /// The API server's audit log.
@@ -40,7 +40,7 @@ struct World {
     _folder: TempDir,
 }
 
-impl World {
+impl AuditedCluster {
     async fn start() -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let policy = folder.path().join("policy.yaml");
@@ -141,14 +141,14 @@ fn unauthenticated_input_does_not_reach_the_api_server() -> Result<()> {
 }
 
 async fn strangers() -> Result<()> {
-    let world = World::start().await?;
+    let world = AuditedCluster::start().await?;
     let csr = CertificateParams::default()
         .serialize_request(&KeyPair::generate()?)?
         .pem()?;
     let good = world.token("web").await?;
     certificate(client(4, 1), &good, csr.clone()).await?;
-    entries_are_not_looked_for(&world).await?;
-    tokens_are_looked_at_first(&world, &good, csr).await
+    workload_names_are_validated_first(&world).await?;
+    tokens_are_validated_first(&world, &good, csr).await
 }
 
 /// A token with the form of this cluster's tokens and these claims, but an invalid signature.
@@ -170,7 +170,7 @@ fn forged(real: &str, over: &Value) -> String {
 }
 
 /// Tokens that are recognizably invalid cause no TokenReview, others only a limited number.
-async fn tokens_are_looked_at_first(world: &World, good: &str, csr: String) -> Result<()> {
+async fn tokens_are_validated_first(world: &AuditedCluster, good: &str, csr: String) -> Result<()> {
     let files = usage(world.navarch.pid())?.files;
     let real = good.to_owned();
     let kinds: [(&str, usize, Box<dyn Fn(usize) -> String + Send + Sync>); 4] = [
@@ -366,7 +366,7 @@ async fn answer(tls: bool, token: Option<&str>, metadata: &[(&str, &str)]) -> Re
 
 /// Names of workloads are validated before the API server is queried, and unauthenticated clients
 /// get the same error for existing and unknown workloads.
-async fn entries_are_not_looked_for(world: &World) -> Result<()> {
+async fn workload_names_are_validated_first(world: &AuditedCluster) -> Result<()> {
     let entry = json!({
         "apiVersion": "networking.istio.io/v1", "kind": "WorkloadEntry", "metadata": {"name": "there", "namespace": "shop"},
         "spec": {"address": "10.9.0.7", "serviceAccount": "web"},

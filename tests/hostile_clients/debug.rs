@@ -11,10 +11,10 @@ use crate::plane::{HTTP, MONITORING, Plane};
 #[test]
 fn the_ca_rejects_commands_of_workloads_and_pages_reject_other_sites() -> Result<()> {
     let test = "debug::the_ca_rejects_commands_of_workloads_and_pages_reject_other_sites";
-    network::run(test, orders_and_sites)
+    network::run(test, commands_and_sites)
 }
 
-async fn orders_and_sites() -> Result<()> {
+async fn commands_and_sites() -> Result<()> {
     let plane = Plane::start().await?;
 
     // Workloads of the control plane's own namespace may read the page, as in istiod.

@@ -103,7 +103,7 @@ pub(crate) async fn eventually<F: Future<Output = bool>>(
 }
 
 /// Fails if an Envoy has rejected an update.
-pub(crate) async fn nothing_refused(envoy: &Envoy) -> Result<()> {
+pub(crate) async fn no_update_rejected(envoy: &Envoy) -> Result<()> {
     let rejected = envoy.stats().await?.rejected();
     ensure!(
         rejected == 0,

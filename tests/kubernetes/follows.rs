@@ -65,8 +65,8 @@ async fn envoys_follow_kubectl() -> Result<()> {
     follow_pods_and_slices(cluster).await?;
 
     follow_entries_and_deletions(cluster, &bookshop::kubernetes::objects(root, machine)?).await?;
-    edge::nothing_refused(&gateway).await?;
-    edge::nothing_refused(&sidecar).await?;
+    edge::no_update_rejected(&gateway).await?;
+    edge::no_update_rejected(&sidecar).await?;
     ensure!(navarch.stop().await?, "navarch exits on SIGTERM");
 
     Ok(())
@@ -218,20 +218,20 @@ async fn follow_entries_and_deletions(cluster: &Cluster, objects: &[Value]) -> R
     }
 
     // Without the VirtualService the host is unknown; without the Gateway the port is closed.
-    gone_once(cluster, "virtualservice", "storefront", async || {
+    wait_until_deleted(cluster, "virtualservice", "storefront", async || {
         client::get(GATEWAY, "shop.example.com", "/", &[])
             .await
             .is_ok_and(|reply| reply.status == 404)
     })
     .await?;
-    gone_once(cluster, "gateway", "bookshop", async || {
+    wait_until_deleted(cluster, "gateway", "bookshop", async || {
         tokio::net::TcpStream::connect(GATEWAY).await.is_err()
     })
     .await
 }
 
 /// Deletes an object of the sample, and waits until that has its effect.
-async fn gone_once(
+async fn wait_until_deleted(
     cluster: &Cluster,
     kind: &str,
     name: &str,
@@ -387,7 +387,7 @@ async fn crds_may_be_created_and_deleted() -> Result<()> {
         edge::expect("a", 201).await
     );
 
-    edge::nothing_refused(&gateway).await?;
+    edge::no_update_rejected(&gateway).await?;
 
     // Without any CRD it becomes ready, too, and reads the kinds once their CRDs are created.
     cluster.kubectl(&["delete", "crd", "--all"], "")?;

@@ -145,7 +145,7 @@ async fn istio_61563_mesh_config_is_reloaded_and_an_invalid_one_rejected() -> Re
     namespace(&edge.writer, "edge", "in").await?;
 
     edge::expect("a", 201).await;
-    edge::nothing_refused(&gateway).await?;
+    edge::no_update_rejected(&gateway).await?;
     ensure!(navarch.stop().await?, "navarch exits on SIGTERM");
     Ok(())
 }
@@ -242,7 +242,7 @@ async fn other_revisions_and_ignored_resources_do_not_count() -> Result<()> {
     edge::expect("theirs", 201).await;
     edge::expect("ours", 404).await;
     tags_stand_for_revisions(&edge).await?;
-    edge::nothing_refused(&gateway).await?;
+    edge::no_update_rejected(&gateway).await?;
     drop(gateway);
     ensure!(navarch.stop().await?, "navarch exits on SIGTERM");
     let environment = [
@@ -317,11 +317,11 @@ async fn other_revisions_and_ignored_resources_do_not_count() -> Result<()> {
 
     edge::expect("all", 201).await;
     drop(navarch);
-    files_go_with_the_services_of_a_cluster(&kubeconfig, folder.path()).await
+    files_combine_with_services_of_a_cluster(&kubeconfig, folder.path()).await
 }
 
 /// Configuration from files alone, with the cluster's services unless they are switched off.
-async fn files_go_with_the_services_of_a_cluster(kubeconfig: &Path, folder: &Path) -> Result<()> {
+async fn files_combine_with_services_of_a_cluster(kubeconfig: &Path, folder: &Path) -> Result<()> {
     std::fs::write(folder.join("a.yaml"), edge::answer("all", 418).to_string())?;
     let directory = format!("--configDir={}", folder.display());
     let cases: [(&[&str], bool); 2] = [

@@ -315,9 +315,9 @@ async fn grpc_applications_obey_routes_splits_and_policies() -> Result<()> {
     // A VirtualService sends all requests to one version, then splits them.
     let of_v1 = |weight: u32| [subsets(false), split(weight)].concat();
     server.write_mesh(&mesh(ports, &of_v1(100)))?;
-    led_to(&agent, &programs, (&v1, &v2)).await?;
+    wait_until_all_reach(&agent, &programs, (&v1, &v2)).await?;
     server.write_mesh(&mesh(ports, &of_v1(0)))?;
-    led_to(&agent, &programs, (&v2, &v1)).await?;
+    wait_until_all_reach(&agent, &programs, (&v2, &v1)).await?;
     server.write_mesh(&mesh(ports, &of_v1(50)))?;
     let (first, _) = counts();
 
@@ -419,7 +419,11 @@ async fn grpc_applications_obey_routes_splits_and_policies() -> Result<()> {
 }
 
 /// Waits until requests go to one server, and checks that all of them do.
-async fn led_to(agent: &Agent, programs: &Path, (to, not_to): (&Echo, &Echo)) -> Result<()> {
+async fn wait_until_all_reach(
+    agent: &Agent,
+    programs: &Path,
+    (to, not_to): (&Echo, &Echo),
+) -> Result<()> {
     let end = Instant::now() + TIMEOUT;
     let mut alone = 0;
     while alone < 6 {

@@ -138,7 +138,7 @@ async fn a_cpu_profile_shows_the_functions_that_used_cpu() -> Result<()> {
             seen > least / 2.0 && seen < most * 1.1 + 0.1,
             "{seen} s of {least} to {most} s"
         );
-        names_what_ran(&profile)?;
+        has_functions_that_ran(&profile)?;
         break;
     }
 
@@ -158,7 +158,7 @@ async fn a_cpu_profile_shows_the_functions_that_used_cpu() -> Result<()> {
     Ok(())
 }
 
-fn names_what_ran(profile: &Profile) -> Result<()> {
+fn has_functions_that_ran(profile: &Profile) -> Result<()> {
     let names = functions(profile);
 
     for part in ["navarch::admin", "tokio::runtime", "hyper::"] {

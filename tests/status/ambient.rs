@@ -59,7 +59,7 @@ async fn conditions(deployed: &Deployed) -> Vec<Vec<String>> {
     all
 }
 
-pub(crate) async fn conditions_stand_beside_those_of_others_and_go(deployed: &Deployed) {
+pub(crate) async fn conditions_coexist_with_others_and_are_removed(deployed: &Deployed) {
     let service = json!({
         "apiVersion": "v1", "kind": "Service", "metadata": { "name": "behind", "namespace": "default" },
         "spec": { "type": "LoadBalancer", "ports": [{ "name": "http", "port": 80 }] },

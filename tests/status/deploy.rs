@@ -103,7 +103,7 @@ async fn the_manifests_apply_and_grant_every_write_of_navarch() {
     leaders::hand_over_and_are_preempted(&deployed).await;
     leaders::wait_for_an_istiod_that_leads(&deployed).await;
     untaint::follows_the_pods_of_istio_cni(&deployed).await;
-    roots::are_in_every_namespace_and_stay(&deployed).await;
+    roots::are_published_to_every_namespace_and_restored(&deployed).await;
     addresses::are_allocated_once_and_released(&deployed).await;
     analysis::faults_are_written_and_removed(&deployed).await;
     quarantine::a_quarantine_is_reported_by_a_condition_and_an_event(&deployed).await;
@@ -112,8 +112,8 @@ async fn the_manifests_apply_and_grant_every_write_of_navarch() {
 
     rollouts::replicas_agree_and_forget_no_abort(&deployed).await;
     gateway_api::is_written_next_to_that_of_other_controllers_and_repaired(&deployed).await;
-    inference_pools::have_services_that_are_mended(&deployed).await;
-    ambient::conditions_stand_beside_those_of_others_and_go(&deployed).await;
+    inference_pools::services_are_created_and_restored(&deployed).await;
+    ambient::conditions_coexist_with_others_and_are_removed(&deployed).await;
     registration::follows_proxies(&deployed).await;
     whole::replicas_write_in_turn_and_serve_the_same(&deployed).await;
     assert_eq!(deployed.refused(), Vec::<String>::new());

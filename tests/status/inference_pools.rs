@@ -41,7 +41,7 @@ fn pool(port: i32) -> String {
     .to_string()
 }
 
-pub(crate) async fn have_services_that_are_mended(deployed: &Deployed) {
+pub(crate) async fn services_are_created_and_restored(deployed: &Deployed) {
     let target = async || deployed.get(SERVICE).await["spec"]["ports"][0]["targetPort"].clone();
     let patch = async |path: &str, change: Value| {
         deployed

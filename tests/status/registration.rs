@@ -189,7 +189,7 @@ impl Machine {
     }
 
     /// Reports the health of the workload.
-    async fn tell(&self, wrong: Option<&str>) {
+    async fn report_health(&self, wrong: Option<&str>) {
         let error_detail = wrong.map(|message| ErrorDetail {
             code: 500,
             message: message.to_owned(),
@@ -299,7 +299,7 @@ pub(crate) async fn follows_proxies(deployed: &Deployed) {
     std::fs::write(folder.path().join("root.pem"), root().await.unwrap()).unwrap();
     let vm = Credentials::issue(deployed, folder.path(), "vm").await;
     let other = Credentials::issue(deployed, folder.path(), "other").await;
-    strangers_are_refused(deployed, &first, &vm, &other).await;
+    unauthorized_clients_are_rejected(deployed, &first, &vm, &other).await;
 
     one_registers_and_moves(deployed, &first, &vm).await;
     an_entry_of_a_user_gets_a_health_condition(deployed, &first, &vm).await;
@@ -308,12 +308,12 @@ pub(crate) async fn follows_proxies(deployed: &Deployed) {
         "navarch exits on SIGTERM"
     );
     an_entry_left_by_a_crash_is_deleted(deployed, &vm).await;
-    files_take_no_entries().await;
+    registration_is_disabled_for_files().await;
 }
 
 /// Clients that may not register as the entry, or have no group. None of them causes a request to
 /// the API server.
-async fn strangers_are_refused(
+async fn unauthorized_clients_are_rejected(
     deployed: &Deployed,
     server: &Replica,
     vm: &Credentials,
@@ -427,14 +427,14 @@ async fn one_registers_and_moves(deployed: &Deployed, first: &Replica, vm: &Cred
             .is_ok_and(|page| page.contains("10.9.0.7"))
     };
 
-    machine.tell(Some("not yet")).await;
+    machine.report_health(Some("not yet")).await;
     let reported = |status: &str, message: &str| Some((status.to_owned(), message.to_owned()));
     until("it is not well", async || {
         health(&entry(deployed, NAME).await) == reported("False", "not yet")
     })
     .await;
     assert!(!is_served().await, "an unhealthy workload gets no traffic");
-    machine.tell(None).await;
+    machine.report_health(None).await;
 
     until("it is well", async || {
         health(&entry(deployed, NAME).await) == reported("True", "")
@@ -598,7 +598,7 @@ async fn an_entry_of_a_user_gets_a_health_condition(
     let machine = Machine::open(server.secure, Some(vm), &metadata)
         .await
         .unwrap();
-    machine.tell(None).await;
+    machine.report_health(None).await;
     until("it is well", async || {
         health(&entry(deployed, "mine").await).is_some_and(|reported| reported.0 == "True")
     })
@@ -612,7 +612,7 @@ async fn an_entry_of_a_user_gets_a_health_condition(
 }
 
 /// Without an API server as configuration source, registration is disabled.
-async fn files_take_no_entries() {
+async fn registration_is_disabled_for_files() {
     let folder = tempfile::tempdir().unwrap();
     let program = Path::new(env!("CARGO_BIN_EXE_navarch"));
     let navarch = Navarch::start(program, folder.path(), &[]).await.unwrap();

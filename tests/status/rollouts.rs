@@ -22,7 +22,7 @@ fn write(deployed: &Deployed, host: &str, annotations: &Value) {
 }
 
 /// The state of the rollout at a replica: state and stage; `None` without a rollout.
-async fn stands(navarch: &Navarch) -> Option<(String, u64)> {
+async fn rollout_state(navarch: &Navarch) -> Option<(String, u64)> {
     let page: Value = serde_json::from_str(&navarch.page("/debug/rollout").await.unwrap()).unwrap();
     let one = &page["rollouts"][0];
     Some((one["state"].as_str()?.to_owned(), one["stage"].as_u64()?))
@@ -37,7 +37,7 @@ async fn in_force(navarch: &Navarch) -> Value {
 }
 
 /// Sends a command.
-async fn order(navarch: &Navarch, order: &str) {
+async fn send_command(navarch: &Navarch, order: &str) {
     let body = json!({ "object": "VirtualService/default/staged", "order": order }).to_string();
     let reply = client::post(
         navarch.monitoring,
@@ -81,7 +81,7 @@ pub(crate) async fn replicas_agree_and_forget_no_abort(deployed: &Deployed) {
 
     let both = async |state: &str, stage: u64| {
         let wanted = Some((state.to_owned(), stage));
-        stands(&one).await == wanted && stands(&other).await == wanted
+        rollout_state(&one).await == wanted && rollout_state(&other).await == wanted
     };
     until("both are at the first stage", async || {
         both("rolling", 1).await
@@ -99,14 +99,14 @@ pub(crate) async fn replicas_agree_and_forget_no_abort(deployed: &Deployed) {
             .contains("stage 1 of 3: 10%")
     );
 
-    order(&one, "promote").await;
+    send_command(&one, "promote").await;
     until("both are at the second stage", async || {
         both("rolling", 2).await
     })
     .await;
-    order(&other, "pause").await;
+    send_command(&other, "pause").await;
     until("both are paused", async || both("paused", 2).await).await;
-    order(&other, "abort").await;
+    send_command(&other, "abort").await;
 
     until("both have stopped", async || both("stopped", 0).await).await;
     until("the condition says so", async || {
@@ -124,7 +124,7 @@ pub(crate) async fn replicas_agree_and_forget_no_abort(deployed: &Deployed) {
     let other = start(deployed, "istiod-4").await;
     for replica in [&one, &other] {
         assert_eq!(
-            (stands(replica).await, in_force(replica).await),
+            (rollout_state(replica).await, in_force(replica).await),
             (Some(("stopped".to_owned(), 0)), json!("old"))
         );
     }
@@ -136,13 +136,13 @@ pub(crate) async fn replicas_agree_and_forget_no_abort(deployed: &Deployed) {
         &json!({ "navarch.io/rollout": "10%", "navarch.io/rollout-pause": "1h" }),
     );
     until("the first stage", async || {
-        stands(&one).await == Some(("rolling".to_owned(), 1))
+        rollout_state(&one).await == Some(("rolling".to_owned(), 1))
     })
     .await;
     assert!(one.stop().await.unwrap());
     let one = start(deployed, "istiod-5").await;
     assert_eq!(
-        (stands(&one).await, in_force(&one).await),
+        (rollout_state(&one).await, in_force(&one).await),
         (Some(("rolling".to_owned(), 1)), json!("old"))
     );
 
@@ -160,7 +160,10 @@ pub(crate) async fn replicas_agree_and_forget_no_abort(deployed: &Deployed) {
         condition().await["status"] == "True"
     })
     .await;
-    assert_eq!((stands(&one).await, stands(&other).await), (None, None));
+    assert_eq!(
+        (rollout_state(&one).await, rollout_state(&other).await),
+        (None, None)
+    );
     let maps =
         format!("/api/v1/namespaces/{NAMESPACE}/configmaps?labelSelector=navarch.io%2Frollout");
     let maps = deployed.get(&maps).await;

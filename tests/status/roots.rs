@@ -30,7 +30,7 @@ fn make(deployed: &Deployed, name: &str, labels: &Value) {
     clippy::too_many_lines,
     reason = "one sequence of steps in their order"
 )]
-pub(crate) async fn are_in_every_namespace_and_stay(deployed: &Deployed) {
+pub(crate) async fn are_published_to_every_namespace_and_restored(deployed: &Deployed) {
     let (renew, bundle) = watch::channel(Arc::<str>::from(""));
     let (select, scope) = watch::channel(NamespaceScope::default());
     let name = "istio-ca-root-cert".to_owned();

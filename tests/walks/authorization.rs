@@ -235,7 +235,7 @@ impl Matter<'_> {
 struct NotOfConnections;
 
 /// Whether policies allow a request to the workload `web` of `shop`.
-fn means(policies: &[Policy], test_request: &TestRequest) -> bool {
+fn documented_verdict(policies: &[Policy], test_request: &TestRequest) -> bool {
     let holds = |policy: &&Policy| {
         !policy.tried
             && matches!(policy.namespace, "shop" | "istio-system")
@@ -606,7 +606,7 @@ proptest! {
                 for test_request in &all {
                     let http = test_request.http.clone().filter(|_| is_http);
                     let test_request = TestRequest { port, http, ..test_request.clone() };
-                    let meant = means(&policies, &test_request);
+                    let meant = documented_verdict(&policies, &test_request);
                     let done = rbac::lets_pass(&filters, &test_request);
                     prop_assert!(meant == done, "meant {meant}, done {done}: {test_request:?}\n{filters:#?}");
                 }

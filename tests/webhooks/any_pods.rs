@@ -60,9 +60,9 @@ fn written(pod: &Value) -> Value {
 /// error; and injecting the result again does not change it.
 pub(crate) async fn are_taken(installed: &Installed) {
     let bare = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": BARE } });
-    assert!(installed.apply(&bare).well);
+    assert!(installed.apply(&bare).succeeded);
     let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "default", "namespace": BARE } });
-    assert!(installed.apply(&account).well);
+    assert!(installed.apply(&account).succeeded);
     let client = installed.cluster.client().await.unwrap();
     let mut injected = 0;
     let mut faults = Vec::new();

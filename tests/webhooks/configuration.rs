@@ -31,7 +31,7 @@ pub(crate) fn good(name: &str) -> Value {
 /// Applies valid and invalid objects, and checks kubectl's output.
 pub(crate) fn is_judged(installed: &Installed) {
     let output = installed.apply(&broken("broken"));
-    assert!(!output.well, "{output:?}");
+    assert!(!output.succeeded, "{output:?}");
 
     for part in [
         "denied the request",
@@ -52,7 +52,7 @@ pub(crate) fn is_judged(installed: &Installed) {
 
     let output = installed.apply(&good("good"));
     assert!(
-        output.well && !output.text.contains("Warning"),
+        output.succeeded && !output.text.contains("Warning"),
         "{output:?}"
     );
 
@@ -60,7 +60,7 @@ pub(crate) fn is_judged(installed: &Installed) {
     let filter = json!({ "apiVersion": "networking.istio.io/v1alpha3", "kind": "EnvoyFilter", "metadata": { "name": "f", "namespace": "default" }, "spec": {} });
     let output = installed.apply(&filter);
     assert!(
-        output.well
+        output.succeeded
             && output
                 .text
                 .contains("Warning: EnvoyFilter default/f: spec: "),
@@ -76,7 +76,7 @@ pub(crate) fn is_judged(installed: &Installed) {
     ));
 
     assert!(
-        output.well
+        output.succeeded
             && output
                 .text
                 .contains("Warning: Gateway default/lonely: spec.selector: "),
@@ -86,15 +86,15 @@ pub(crate) fn is_judged(installed: &Installed) {
     let spec = json!({ "hosts": ["b"], "gateways": ["nowhere"], "http": [{ "route": [{ "destination": { "host": "b", "subset": "v9" } }] }] });
     let output = installed.apply(&object("VirtualService", "around", &spec));
     assert!(
-        output.well
+        output.succeeded
             && output.text.contains("spec.gateways[0]")
             && output.text.contains("destination.subset"),
         "{output:?}"
     );
 
     // A dry run is validated, too.
-    assert!(!installed.try_out(&broken("tried")).well);
-    assert!(installed.try_out(&good("tried")).well);
+    assert!(!installed.try_out(&broken("tried")).succeeded);
+    assert!(installed.try_out(&good("tried")).succeeded);
 
     // Deletions are not validated.
     assert!(
@@ -103,6 +103,6 @@ pub(crate) fn is_judged(installed: &Installed) {
                 &["delete", "envoyfilter,gateway,virtualservice", "--all"],
                 ""
             )
-            .well
+            .succeeded
     );
 }

@@ -28,7 +28,7 @@ async fn no_pod_is_admitted_without_its_proxy() {
     assert!(
         installed
             .kubectl(&["delete", "configmap", "-n", NAMESPACE, MAP], "")
-            .well
+            .succeeded
     );
     let navarch = installed.navarch("missing").await;
 
@@ -45,7 +45,7 @@ async fn no_pod_is_admitted_without_its_proxy() {
     // Invalid.
     let mut broken = map.clone();
     broken["data"]["config"] = json!("{policy: enabled, templates: {sidecar: '{{ nonsense'}}");
-    assert!(installed.apply(&broken).well);
+    assert!(installed.apply(&broken).succeeded);
     until("it is read", async || {
         ready(&navarch).await.1.contains("template \"sidecar\"")
     })
@@ -55,7 +55,7 @@ async fn no_pod_is_admitted_without_its_proxy() {
     state_is(&navarch, "failed").await;
 
     // Valid.
-    assert!(installed.apply(&map).well);
+    assert!(installed.apply(&map).succeeded);
     until("the map is read", async || {
         navarch
             .metrics()
@@ -68,13 +68,13 @@ async fn no_pod_is_admitted_without_its_proxy() {
     assert_eq!(ready(&navarch).await, (200, String::new()));
 
     // Invalid and then deleted: the last valid one stays in force.
-    assert!(installed.apply(&broken).well);
+    assert!(installed.apply(&broken).succeeded);
     state_is(&navarch, "stale").await;
     is_injected(&installed, "broken-later").await;
     assert!(
         installed
             .kubectl(&["delete", "configmap", "-n", NAMESPACE, MAP], "")
-            .well
+            .succeeded
     );
 
     until("it is seen to be gone", async || {
@@ -107,7 +107,7 @@ async fn it_cannot_be_read(installed: &Installed) {
             ],
             "",
         );
-        assert!(output.well, "{output:?}");
+        assert!(output.succeeded, "{output:?}");
     };
 
     // The mesh config is in another ConfigMap. Other reads of ConfigMaps, and thus the first sync,
@@ -162,7 +162,7 @@ async fn state_is(navarch: &Navarch, state: &str) {
 async fn is_refused(installed: &Installed, name: &str, why: &str) {
     until(why, async || {
         let output = installed.apply(&pods::pod(name));
-        assert!(!output.well, "{output:?}");
+        assert!(!output.succeeded, "{output:?}");
         output.text.contains(why)
     })
     .await;
@@ -171,7 +171,7 @@ async fn is_refused(installed: &Installed, name: &str, why: &str) {
 /// Creates a pod, which gets its proxy.
 async fn is_injected(installed: &Installed, name: &str) {
     let output = installed.apply(&pods::pod(name));
-    assert!(output.well, "{output:?}");
+    assert!(output.succeeded, "{output:?}");
     let pod = installed
         .get(&format!("/api/v1/namespaces/{SHOP}/pods/{name}"))
         .await;

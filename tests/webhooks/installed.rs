@@ -19,7 +19,7 @@ pub(crate) const NAMESPACE: &str = "istio-system";
 #[derive(Debug)]
 pub(crate) struct CommandOutput {
     /// Whether it succeeded.
-    pub(crate) well: bool,
+    pub(crate) succeeded: bool,
     /// stdout and stderr.
     pub(crate) text: String,
 }
@@ -171,7 +171,7 @@ impl Installed {
             .map(|text| String::from_utf8_lossy(&text).into_owned())
             .concat();
         CommandOutput {
-            well: output.status.success(),
+            succeeded: output.status.success(),
             text,
         }
     }

@@ -18,10 +18,10 @@ async fn webhooks_serve_the_api_server_throughout_their_lifecycle() {
 
     // Before the first replica starts, objects pass, as validation still fails open; pods for
     // injection are rejected.
-    assert!(installed.apply(&broken("early")).well);
+    assert!(installed.apply(&broken("early")).succeeded);
     let output = installed.apply(&pods::pod("early"));
     assert!(
-        !output.well && output.text.contains("failed calling webhook"),
+        !output.succeeded && output.text.contains("failed calling webhook"),
         "{output:?}"
     );
 
@@ -45,10 +45,10 @@ async fn webhooks_serve_the_api_server_throughout_their_lifecycle() {
     installed.cluster.kill_api_server();
     installed.cluster.start_api_server().await.unwrap();
     until("a new API server asks", async || {
-        installed.apply(&good("after")).well
+        installed.apply(&good("after")).succeeded
     })
     .await;
-    assert!(!installed.apply(&broken("after-broken")).well);
+    assert!(!installed.apply(&broken("after-broken")).succeeded);
 
     // The Service still routes requests to a replica that is stopping.
     let xds = first.xds;
@@ -64,14 +64,17 @@ async fn webhooks_serve_the_api_server_throughout_their_lifecycle() {
     // Without Navarch, objects and pods that need a webhook are rejected.
     let output = installed.apply(&good("down"));
     assert!(
-        !output.well && output.text.contains("failed calling webhook"),
+        !output.succeeded && output.text.contains("failed calling webhook"),
         "{output:?}"
     );
-    assert!(!installed.apply(&pods::pod("down")).well);
+    assert!(!installed.apply(&pods::pod("down")).succeeded);
     let _again = installed.navarch("again").await;
 
-    until("it is back", async || installed.apply(&good("back")).well).await;
-    assert!(!installed.apply(&broken("back-broken")).well);
+    until("it is back", async || {
+        installed.apply(&good("back")).succeeded
+    })
+    .await;
+    assert!(!installed.apply(&broken("back-broken")).succeeded);
 }
 
 /// A second replica has the same root: it writes a configuration only after someone has edited it.
@@ -150,7 +153,7 @@ fn patch(installed: &Installed, name: &str, patch: &Value) {
         ],
         "",
     );
-    assert!(output.well, "{output:?}");
+    assert!(output.succeeded, "{output:?}");
 }
 
 /// Edits of our configurations are reverted, others stay.
@@ -176,11 +179,11 @@ async fn edits_are_undone(installed: &Installed, root: &str) {
         })
     };
 
-    assert!(installed.apply(&of_revision("other", "canary")).well);
+    assert!(installed.apply(&of_revision("other", "canary")).succeeded);
 
     // A configuration of our own that is created later gets its CA bundle.
     let own = of_revision("own", "default");
-    assert!(installed.apply(&own).well);
+    assert!(installed.apply(&own).succeeded);
     let is_filled = async || {
         installed.webhooks("validating", "own").await[0]["clientConfig"]["caBundle"].is_string()
     };
@@ -188,7 +191,7 @@ async fn edits_are_undone(installed: &Installed, root: &str) {
     assert!(
         installed
             .kubectl(&["delete", "validatingwebhookconfiguration", "own"], "")
-            .well
+            .succeeded
     );
 
     let hooks = installed.webhooks("validating", "other").await;
@@ -229,7 +232,8 @@ async fn rotation_leaves_no_gap(installed: &Installed, old: &str) {
     .await;
 
     // Earlier processes were killed; the rotation waits a minute for their proxies.
-    let signs = async || limits::is_shown_by(installed.port, &new).await || asking.is_finished();
+    let signs =
+        async || limits::serves_certificate_of(installed.port, &new).await || asking.is_finished();
     let at_first = async {
         while !signs().await {
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -241,5 +245,5 @@ async fn rotation_leaves_no_gap(installed: &Installed, old: &str) {
     stop.store(true, Ordering::SeqCst);
     asking.await.unwrap();
     assert!(requests.load(Ordering::SeqCst) > 50, "{requests:?}");
-    assert!(!installed.apply(&broken("rotated")).well);
+    assert!(!installed.apply(&broken("rotated")).succeeded);
 }

@@ -25,7 +25,7 @@ async fn connect(port: u16) -> TlsStream<TcpStream> {
 }
 
 /// Whether the port's certificate is signed by this root and no other.
-pub(crate) async fn is_shown_by(port: u16, root: &str) -> bool {
+pub(crate) async fn serves_certificate_of(port: u16, root: &str) -> bool {
     let mut roots = RootCertStore::empty();
     roots
         .add(CertificateDer::from_pem_slice(root.as_bytes()).unwrap())

@@ -53,7 +53,7 @@ async fn plan_warnings_report_the_effect_of_a_change() {
     let root = installed.authority.root();
     until("validation is in force", || installed.is_registered(&root)).await;
     let output = installed.kubectl(&["apply", "-f", "-"], &configuration(installed.port));
-    assert!(output.well, "{output:?}");
+    assert!(output.succeeded, "{output:?}");
     let hook = || async {
         installed
             .webhooks("validating", "navarch-plan-istio-system")
@@ -83,7 +83,7 @@ async fn plan_warnings_report_the_effect_of_a_change() {
     .await;
     let is_warned = |object: &Value| {
         let output = installed.apply(object);
-        assert!(output.well, "{output:?}");
+        assert!(output.succeeded, "{output:?}");
         output.text.contains(nobody)
     };
     assert!(is_warned(&object("VirtualService", "a", &spec(1))));
@@ -98,7 +98,10 @@ async fn plan_warnings_report_the_effect_of_a_change() {
 
     // Errors come from the validation webhook only, not twice.
     let output = installed.apply(&broken("broken"));
-    assert!(!output.well && !output.text.contains("plan:"), "{output:?}");
+    assert!(
+        !output.succeeded && !output.text.contains("plan:"),
+        "{output:?}"
+    );
     let removed = || async {
         installed
             .kubectl(&["delete", "--dry-run=server", "virtualservice", "a"], "")
@@ -123,6 +126,6 @@ async fn plan_warnings_report_the_effect_of_a_change() {
     assert!(
         installed
             .kubectl(&["delete", "virtualservice", "a"], "")
-            .well
+            .succeeded
     );
 }

@@ -11,7 +11,7 @@ pub(crate) const SHOP: &str = "shop";
 /// Creates the namespace.
 pub(crate) fn open_shop(installed: &Installed) {
     let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": SHOP, "labels": { "istio-injection": "enabled" } } });
-    assert!(installed.apply(&namespace).well);
+    assert!(installed.apply(&namespace).succeeded);
 }
 
 pub(crate) fn pod(name: &str) -> Value {
@@ -38,7 +38,7 @@ pub(crate) fn containers(pod: &Value) -> Vec<String> {
 /// Creates pods and checks the results.
 pub(crate) async fn are_injected(installed: &Installed) {
     let created = installed.apply(&pod("plain"));
-    assert!(created.well, "{created:?}");
+    assert!(created.succeeded, "{created:?}");
     let plain = installed
         .get(&format!("/api/v1/namespaces/{SHOP}/pods/plain"))
         .await;
@@ -53,7 +53,7 @@ pub(crate) async fn are_injected(installed: &Installed) {
 
     // A server-side dry run accepts the result, and an injected pod is not injected again.
     let tried = installed.try_out(&pod("tried"));
-    assert!(tried.well, "{tried:?}");
+    assert!(tried.succeeded, "{tried:?}");
     let mut again: Value = serde_json::from_str(&tried.text).unwrap();
 
     for field in [
@@ -67,7 +67,7 @@ pub(crate) async fn are_injected(installed: &Installed) {
 
     let once = containers(&again);
     let tried = installed.try_out(&again);
-    assert!(tried.well, "{tried:?}");
+    assert!(tried.succeeded, "{tried:?}");
     assert_eq!(
         containers(&serde_json::from_str(&tried.text).unwrap()),
         once
@@ -76,7 +76,7 @@ pub(crate) async fn are_injected(installed: &Installed) {
     // A pod that opts out is not injected.
     let mut refusing = pod("refusing");
     refusing["metadata"]["labels"]["sidecar.istio.io/inject"] = json!("false");
-    assert!(installed.apply(&refusing).well);
+    assert!(installed.apply(&refusing).succeeded);
     let refusing = installed
         .get(&format!("/api/v1/namespaces/{SHOP}/pods/refusing"))
         .await;
@@ -141,12 +141,12 @@ async fn native_where_kubelets_run_them(installed: &Installed) {
         // Only the creation of a node sets its status; an update does not change it.
         _ = installed.kubectl(&["delete", "node", "n", "--ignore-not-found"], "");
         let created = installed.kubectl(&["create", "-f", "-"], &node.to_string());
-        assert!(created.well, "{created:?}");
+        assert!(created.succeeded, "{created:?}");
         until(
             "the proxy is a native sidecar if the kubelet runs them",
             async || {
                 let tried = installed.try_out(&pod("native"));
-                assert!(tried.well, "{tried:?}");
+                assert!(tried.succeeded, "{tried:?}");
                 let pod: Value = serde_json::from_str(&tried.text).unwrap();
                 container(&pod, "initContainers", "istio-proxy")["restartPolicy"] == policy
             },
@@ -154,7 +154,7 @@ async fn native_where_kubelets_run_them(installed: &Installed) {
         .await;
     }
 
-    assert!(installed.kubectl(&["delete", "node", "n"], "").well);
+    assert!(installed.kubectl(&["delete", "node", "n"], "").succeeded);
 }
 
 /// A Deployment whose pods a controller creates.
@@ -170,7 +170,7 @@ async fn through_a_controller(installed: &Installed) {
         },
     });
 
-    assert!(installed.apply(&deployment).well);
+    assert!(installed.apply(&deployment).succeeded);
     let path = format!("/api/v1/namespaces/{SHOP}/pods?labelSelector=app=deployed");
     until("a controller's pods are injected", async || {
         let pods = installed.get(&path).await["items"]
@@ -194,7 +194,7 @@ fn gateway(installed: &Installed) {
         "spec": { "serviceAccountName": "default", "containers": [{ "name": "istio-proxy", "image": "auto" }] },
     });
     let tried = installed.try_out(&gateway);
-    assert!(tried.well, "{tried:?}");
+    assert!(tried.succeeded, "{tried:?}");
     let pod: Value = serde_json::from_str(&tried.text).unwrap();
     assert_eq!(containers(&pod), ["istio-proxy"]);
     assert_ne!(pod["spec"]["containers"][0]["image"], "auto");

@@ -92,7 +92,7 @@ impl Asking {
     }
 
     /// A response contained these names, as resources or as removed.
-    pub(crate) fn came(&mut self, names: impl Iterator<Item = Id>) {
+    pub(crate) fn mark_received(&mut self, names: impl Iterator<Item = Id>) {
         if self.missing == 0 {
             return;
         }
@@ -159,9 +159,9 @@ mod tests {
         assert_eq!(replace(2, &[5]), (vec![], vec![], 2, vec![5, 9]));
         assert_eq!(replace(1, &[9]), (vec![], vec![], 2, vec![5, 9]));
         assert_eq!(replace(2, &[9, 7]), (vec![7], vec![5], 2, vec![7, 9]));
-        asking.came([5, 7, 7, 100].into_iter());
+        asking.mark_received([5, 7, 7, 100].into_iter());
         assert_eq!((asking.missing, asking.is_complete()), (1, false));
-        asking.came([9].into_iter());
+        asking.mark_received([9].into_iter());
 
         assert!(asking.is_complete());
         let mut difference = Difference::default();

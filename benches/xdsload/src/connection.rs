@@ -77,7 +77,7 @@ impl Connection {
         let mut stop = if rest.is_empty() {
             None
         } else {
-            self.hear(&rest, take)?
+            self.parse(&rest, take)?
         };
 
         loop {
@@ -93,12 +93,12 @@ impl Connection {
             if buffer.filled().is_empty() {
                 return Poll::Ready(Ok(Stop::Ended));
             }
-            stop = self.hear(buffer.filled(), take)?;
+            stop = self.parse(buffer.filled(), take)?;
         }
     }
 
     /// Parses bytes.
-    fn hear(
+    fn parse(
         &mut self,
         mut bytes: &[u8],
         take: &mut impl FnMut(&[u8], &mut Outbox) -> Result<ControlFlow<()>>,

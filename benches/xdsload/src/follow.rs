@@ -53,10 +53,10 @@ impl Follower {
         &mut self,
         names: &Names,
         kind: Kind,
-        came: &[ReceivedResource<'_>],
+        received: &[ReceivedResource<'_>],
         gone: Gone<'_>,
     ) -> Turn {
-        let ids = names.numbers(kind, came);
+        let ids = names.numbers(kind, received);
         let gone = match gone {
             Gone::These(gone) => names.ids(kind, gone),
             Gone::Others => self.others(kind, &ids),
@@ -80,20 +80,22 @@ impl Follower {
         let mut difference = Difference::default();
 
         match kind {
-            Kind::Endpoints => self.endpoints.came(all),
+            Kind::Endpoints => self.endpoints.mark_received(all),
             Kind::Routes => {
-                self.has_vhds =
-                    self.has_vhds || came.iter().any(|came| peek::has_vhds(came.content));
-                self.routes.came(all);
+                self.has_vhds = self.has_vhds
+                    || received
+                        .iter()
+                        .any(|received| peek::has_vhds(received.content));
+                self.routes.mark_received(all);
             }
             Kind::Clusters => {
-                let requested = requested_by(names, Kind::Endpoints, came);
+                let requested = requested_by(names, Kind::Endpoints, received);
                 all.zip(requested).for_each(|(id, requested)| {
                     self.endpoints.replace(id, requested, &mut difference)
                 });
             }
             Kind::Listeners => {
-                let requested = requested_by(names, Kind::Routes, came);
+                let requested = requested_by(names, Kind::Routes, received);
                 all.zip(requested).for_each(|(id, requested)| {
                     self.routes.replace(id, requested, &mut difference)
                 });
@@ -175,15 +177,15 @@ impl Follower {
 fn requested_by(
     names: &Names,
     target: Kind,
-    came: &[ReceivedResource<'_>],
+    received: &[ReceivedResource<'_>],
 ) -> impl Iterator<Item = Asks> + use<> {
     let mut texts = Vec::new();
-    let mut ends = Vec::with_capacity(came.len());
+    let mut ends = Vec::with_capacity(received.len());
 
-    for came in came {
+    for received in received {
         match target {
-            Kind::Endpoints => texts.extend(peek::endpoints_of(came.content)),
-            Kind::Routes => peek::routes_of(came.content, &mut texts),
+            Kind::Endpoints => texts.extend(peek::endpoints_of(received.content)),
+            Kind::Routes => peek::routes_of(received.content, &mut texts),
             Kind::Clusters | Kind::Listeners | Kind::VirtualHosts => {}
         }
         ends.push(texts.len());
@@ -228,7 +230,7 @@ mod tests {
         let mut proxy = Follower::default();
         let x = cluster("x");
         let y = cluster("y");
-        let came = |name, version, content| ReceivedResource {
+        let received = |name, version, content| ReceivedResource {
             name,
             version,
             content,
@@ -243,7 +245,7 @@ mod tests {
 
         let none: Vec<Vec<u8>> = Vec::new();
 
-        let all = [came(b"a", b"1", &x), came(b"b", b"1", &x)];
+        let all = [received(b"a", b"1", &x), received(b"b", b"1", &x)];
         let Turn {
             kind,
             names: difference,
@@ -259,7 +261,7 @@ mod tests {
         let turn = proxy.take(
             &names,
             Kind::Clusters,
-            &[came(b"a", b"2", &y)],
+            &[received(b"a", b"2", &y)],
             Gone::These(&[]),
         );
 
@@ -281,7 +283,7 @@ mod tests {
             proxy.take(
                 &names,
                 Kind::Endpoints,
-                &[came(b"y", b"1", b"")],
+                &[received(b"y", b"1", b"")],
                 Gone::These(&[])
             ),
             Turn::default()
@@ -297,7 +299,7 @@ mod tests {
         let names = Names::default();
         let mut proxy = Follower::default();
         let x = cluster("x");
-        let came = |name| ReceivedResource {
+        let received = |name| ReceivedResource {
             name,
             version: b"1",
             content: &x,
@@ -306,11 +308,11 @@ mod tests {
         proxy.take(
             &names,
             Kind::Clusters,
-            &[came(b"a"), came(b"b"), came(b"c")],
+            &[received(b"a"), received(b"b"), received(b"c")],
             Gone::Others,
         );
 
-        let turn = proxy.take(&names, Kind::Clusters, &[came(b"b")], Gone::Others);
+        let turn = proxy.take(&names, Kind::Clusters, &[received(b"b")], Gone::Others);
         assert_eq!(
             turn,
             Turn {

@@ -55,27 +55,28 @@ impl Names {
     }
 
     /// The numbers of the names and versions of resources, in the same order.
-    pub(crate) fn numbers(&self, kind: Kind, came: &[ReceivedResource<'_>]) -> Vec<(Id, Id)> {
+    pub(crate) fn numbers(&self, kind: Kind, received: &[ReceivedResource<'_>]) -> Vec<(Id, Id)> {
         {
             let texts = self.0.read();
             let names = texts.of(kind);
-            let known = |came: &ReceivedResource<'_>| {
+            let known = |received: &ReceivedResource<'_>| {
                 Some((
-                    names?.known(came.name)?,
-                    texts.versions.known(came.version)?,
+                    names?.known(received.name)?,
+                    texts.versions.known(received.version)?,
                 ))
             };
-            if let Some(known) = came.iter().map(known).collect() {
+            if let Some(known) = received.iter().map(known).collect() {
                 return known;
             }
         }
 
         let mut texts = self.0.write();
-        came.iter()
-            .map(|came| {
+        received
+            .iter()
+            .map(|received| {
                 (
-                    texts.of_mut(kind).id(came.name),
-                    texts.versions.id(came.version),
+                    texts.of_mut(kind).id(received.name),
+                    texts.versions.id(received.version),
                 )
             })
             .collect()
@@ -156,14 +157,17 @@ mod tests {
         assert_eq!(names.ids(Kind::Clusters, &[b"a", b"b", b"a"]), [1, 2, 1]);
         assert_eq!(names.ids(Kind::Clusters, &[b"b"]), [2]);
         assert_eq!(names.ids(Kind::Routes, &[b"b"]), [1]);
-        let came = |name, version| ReceivedResource {
+        let received = |name, version| ReceivedResource {
             name,
             version,
             content: &[],
         };
 
         assert_eq!(
-            names.numbers(Kind::Clusters, &[came(b"c", b"v"), came(b"a", b"v")]),
+            names.numbers(
+                Kind::Clusters,
+                &[received(b"c", b"v"), received(b"a", b"v")]
+            ),
             [(3, 1), (1, 1)]
         );
         let texts = names.texts();

@@ -122,8 +122,9 @@ impl Proxy {
                     return Poll::Ready(Ok(None));
                 }
 
-                let step =
-                    connection.poll(context, &mut |body, outbox| self.hear(body, memory, outbox));
+                let step = connection.poll(context, &mut |body, outbox| {
+                    self.handle(body, memory, outbox)
+                });
                 if step.is_pending()
                     && !registered_waker
                         .as_ref()
@@ -153,7 +154,7 @@ impl Proxy {
     ///
     /// # Errors
     /// If `body` is not a discovery response.
-    fn hear(
+    fn handle(
         &self,
         body: &[u8],
         memory: &mut Memory,

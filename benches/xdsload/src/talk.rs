@@ -108,7 +108,11 @@ impl ProxyStreams {
         names: &Names,
         outbox: &mut Outbox,
     ) {
-        let refused: Vec<&[u8]> = response.resources.iter().map(|came| came.name).collect();
+        let refused: Vec<&[u8]> = response
+            .resources
+            .iter()
+            .map(|received| received.name)
+            .collect();
         let error = Status {
             code: INTERNAL,
             message: words(kind, &refused),

@@ -135,7 +135,7 @@ impl<'a> Response<'a> {
         response
             .resources
             .iter_mut()
-            .for_each(|came| came.version = version);
+            .for_each(|received| received.version = version);
 
         Ok(response)
     }
@@ -153,17 +153,17 @@ impl<'a> Response<'a> {
 
 /// Reads a `Resource` of the delta protocol.
 fn resource_of(resource: &[u8]) -> Result<ReceivedResource<'_>> {
-    let mut came = ReceivedResource::default();
+    let mut received = ReceivedResource::default();
     let mut fields = Fields(resource);
     while let Some(field) = fields.read()? {
         match field {
-            (1, Value::Bytes(version)) => came.version = version,
-            (2, Value::Bytes(any)) => came.content = content_of(any)?,
-            (3, Value::Bytes(name)) => came.name = name,
+            (1, Value::Bytes(version)) => received.version = version,
+            (2, Value::Bytes(any)) => received.content = content_of(any)?,
+            (3, Value::Bytes(name)) => received.name = name,
             _ => {}
         }
     }
-    Ok(came)
+    Ok(received)
 }
 
 /// The message in a `google.protobuf.Any`.
@@ -259,7 +259,7 @@ mod tests {
         };
 
         let contents = names.map(|name| any(name).value);
-        let came = |version: &'static [u8]| {
+        let received = |version: &'static [u8]| {
             let pairs = names.iter().zip(&contents);
             pairs
                 .map(|(name, content)| ReceivedResource {
@@ -281,7 +281,7 @@ mod tests {
                 kind,
                 version,
                 nonce,
-                resources: came(b"v"),
+                resources: received(b"v"),
                 removed: vec![b"x", b"y"]
             }
         );
@@ -302,7 +302,7 @@ mod tests {
                 kind,
                 version,
                 nonce,
-                resources: came(b"s"),
+                resources: received(b"s"),
                 removed: vec![]
             }
         );

@@ -57,7 +57,7 @@ fn content(bytes: &[u8]) -> usize {
 
 /// Feeds bytes to a session, and returns the messages, whether the stream ended, and the bytes to
 /// send.
-fn hear(session: &mut Session, mut bytes: &[u8]) -> Result<(Vec<Vec<u8>>, bool, Vec<u8>)> {
+fn feed(session: &mut Session, mut bytes: &[u8]) -> Result<(Vec<Vec<u8>>, bool, Vec<u8>)> {
     let mut messages = Vec::new();
     let mut out = Vec::new();
     loop {
@@ -102,7 +102,7 @@ fn messages_are_decoded_across_frame_and_read_boundaries() {
         let mut ended = false;
         for part in bytes.chunks(step) {
             assert!(!ended);
-            let (messages, end, _) = hear(&mut session, part).unwrap();
+            let (messages, end, _) = feed(&mut session, part).unwrap();
             got.extend(messages);
             ended = end;
         }
@@ -119,10 +119,8 @@ fn a_message_that_lies_in_one_read_is_not_copied() {
     let mut session = session();
     let mut input = bytes.as_slice();
     for expected in [b"a", b"b"] {
-        let heard = session.next(&mut input, &mut Vec::new()).unwrap();
-        assert!(
-            matches!(heard, ServerBytes::Message(Cow::Borrowed(message)) if message == expected)
-        );
+        let fed = session.next(&mut input, &mut Vec::new()).unwrap();
+        assert!(matches!(fed, ServerBytes::Message(Cow::Borrowed(message)) if message == expected));
     }
     assert_eq!(
         session.next(&mut input, &mut Vec::new()).unwrap(),
@@ -139,7 +137,7 @@ fn settings_and_pings_are_answered_once() {
         frame(Type::Ping, 0, 0, b"12345678"),
         frame(Type::Ping, ACK, 0, b"87654321"),
     ];
-    let (_, ended, out) = hear(&mut session, &bytes.concat()).unwrap();
+    let (_, ended, out) = feed(&mut session, &bytes.concat()).unwrap();
     assert!(!ended);
     assert_eq!(
         out,
@@ -163,34 +161,34 @@ fn data_sent_never_exceeds_the_flow_control_windows() {
             .all(|(head, _)| head.length <= MAX_FRAME)
     );
 
-    let mut hear = |bytes: Vec<u8>| content(&hear(&mut session, &bytes).unwrap().2);
+    let mut feed = |bytes: Vec<u8>| content(&feed(&mut session, &bytes).unwrap().2);
     assert_eq!(
-        hear(leave(STREAM, 1_000)),
+        feed(leave(STREAM, 1_000)),
         0,
         "the connection's window is still empty"
     );
-    assert_eq!(hear(leave(0, 10_000)), 1_000);
+    assert_eq!(feed(leave(0, 10_000)), 1_000);
     assert_eq!(
-        hear(window(65_535 + 2_000)),
+        feed(window(65_535 + 2_000)),
         2_000,
         "a larger initial window applies to an open stream"
     );
 
-    assert_eq!(hear(window(1_000)), 0, "or less");
+    assert_eq!(feed(window(1_000)), 0, "or less");
     assert_eq!(
-        hear(leave(STREAM, 66_000)),
+        feed(leave(STREAM, 66_000)),
         0,
         "the update only compensates the negative window"
     );
-    assert_eq!(hear(leave(STREAM, 1_000)), 465);
+    assert_eq!(feed(leave(STREAM, 1_000)), 465);
     assert_eq!(
-        hear(leave(3, 1_000)),
+        feed(leave(3, 1_000)),
         0,
         "an update of an unknown stream is ignored"
     );
 
-    assert_eq!(hear(leave(0, 1 << 20)), 0);
-    assert_eq!(hear(leave(STREAM, 1 << 20)), 31_000);
+    assert_eq!(feed(leave(0, 1 << 20)), 0);
+    assert_eq!(feed(leave(STREAM, 1 << 20)), 31_000);
 }
 
 #[test]
@@ -206,7 +204,7 @@ fn queued_messages_are_sent_first_and_in_order() {
 
     for _ in 0..10 {
         out.extend(
-            hear(
+            feed(
                 &mut session,
                 &[leave(0, 9_000), leave(STREAM, 9_000)].concat(),
             )
@@ -221,7 +219,7 @@ fn queued_messages_are_sent_first_and_in_order() {
         .collect();
     assert!(
         got == sent && session.outflow.waiting.capacity() == 0,
-        "{} bytes came",
+        "{} bytes arrived",
         got.len()
     );
 }
@@ -233,7 +231,7 @@ fn a_window_update_is_sent_once_half_of_the_window_is_used() {
     let bytes = frame(Type::Data, 0, STREAM, &grpc(&vec![0; MAX_FRAME - 5]));
     let frames_of_half = WINDOW as usize / 2 / MAX_FRAME;
     for n in 1..=2 * frames_of_half {
-        let (messages, _, out) = hear(&mut session, &bytes).unwrap();
+        let (messages, _, out) = feed(&mut session, &bytes).unwrap();
         assert_eq!(messages.len(), 1);
         match n % frames_of_half {
             0 => assert_eq!(
@@ -247,15 +245,15 @@ fn a_window_update_is_sent_once_half_of_the_window_is_used() {
 
 #[test]
 fn a_stream_ends_in_many_ways() {
-    let heard = |bytes: Vec<u8>| hear(&mut session(), &bytes);
+    let fed = |bytes: Vec<u8>| feed(&mut session(), &bytes);
     assert!(
-        heard(frame(Type::Data, END_STREAM, STREAM, &grpc(b"x")))
+        fed(frame(Type::Data, END_STREAM, STREAM, &grpc(b"x")))
             .unwrap()
             .1
     );
 
     assert!(
-        heard(frame(Type::Headers, 4 | END_STREAM, STREAM, b"x"))
+        fed(frame(Type::Headers, 4 | END_STREAM, STREAM, b"x"))
             .unwrap()
             .1
     );
@@ -269,18 +267,18 @@ fn a_stream_ends_in_many_ways() {
         )
     };
 
-    assert!(heard(go_away(0, 0)).unwrap().1, "GOAWAY before this stream");
+    assert!(fed(go_away(0, 0)).unwrap().1, "GOAWAY before this stream");
     assert!(
-        !heard(go_away(1, 0)).unwrap().1,
+        !fed(go_away(1, 0)).unwrap().1,
         "GOAWAY after this stream lets it complete"
     );
 
-    let error = heard(go_away(1, 11)).unwrap_err();
+    let error = fed(go_away(1, 11)).unwrap_err();
     assert!(error.to_string().contains("11"), "{error}");
-    let error = heard(frame(Type::Reset, 0, STREAM, &2_u32.to_be_bytes())).unwrap_err();
+    let error = fed(frame(Type::Reset, 0, STREAM, &2_u32.to_be_bytes())).unwrap_err();
     assert!(error.to_string().contains('2'), "{error}");
     assert!(
-        !heard(frame(Type::Reset, 0, 3, &2_u32.to_be_bytes()))
+        !fed(frame(Type::Reset, 0, 3, &2_u32.to_be_bytes()))
             .unwrap()
             .1,
         "a reset of another stream"
@@ -305,7 +303,7 @@ fn garbage_is_an_error() {
     ];
 
     for bytes in bad {
-        assert!(hear(&mut session(), &bytes).is_err(), "{bytes:?}");
+        assert!(feed(&mut session(), &bytes).is_err(), "{bytes:?}");
     }
 
     // Random bytes in any pieces must cause neither a panic nor an endless loop.
@@ -321,7 +319,7 @@ fn garbage_is_an_error() {
         .collect();
         let mut session = session();
         for part in bytes.chunks(1 + length % 7) {
-            if !matches!(hear(&mut session, part), Ok((_, false, _))) {
+            if !matches!(feed(&mut session, part), Ok((_, false, _))) {
                 break;
             }
         }
