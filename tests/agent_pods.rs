@@ -234,7 +234,7 @@ async fn pods_communicate_by_mutual_tls_during_rotation_and_outages() -> Result<
     // The pod is stopped while requests are in flight; each must get its response.
     let slow = json!({"op": "many", "host": "web.shop", "path": "/open?wait=2000", "count": 8});
     let (outcome, ended) = tokio::join!(client.app(&slow), async {
-        until_some("all requests have come to the pod", async || {
+        until_some("all requests have arrived at the pod", async || {
             wanted(
                 web.app(&json!({"op": "counts"})).await.unwrap_or_default(),
                 |counts| counts["waiting"] == 8,

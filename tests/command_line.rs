@@ -498,7 +498,10 @@ async fn before_the_first_sync_it_is_unready_and_handles_sigterm() {
 
     let http = http.parse().unwrap();
     let get = async |path: &str| client::get(http, "localhost", path, &[]).await.ok();
-    until("readiness is told", async || get("/ready").await.is_some()).await;
+    until("the readiness port responds", async || {
+        get("/ready").await.is_some()
+    })
+    .await;
     let response = get("/ready").await.unwrap();
     assert_eq!(response.status, 503, "{}", response.body);
     for reason in ["ports: ", "missing"] {

@@ -84,7 +84,7 @@ async fn dashboard(planes: &[&Navarch], folder: &Path) -> (Process, SocketAddr) 
     let program = Path::new(env!("CARGO_BIN_EXE_navarch"));
     let dashboard =
         Process::start("dashboard", program, &args, &folder.join("dashboard.log")).unwrap();
-    let own = until_some("the dashboard says where it is", async || {
+    let own = until_some("the dashboard prints its address", async || {
         let output = dashboard.output();
         let (url, _) = output
             .split_once("/ shows the mesh of ")

@@ -62,7 +62,7 @@ mod tests {
             ["scratch"],
             "the image has no shell and no libraries, so the program must be static"
         );
-        assert_eq!(all("RUN"), [""; 0], "there is nothing to run it with");
+        assert_eq!(all("RUN"), [""; 0], "the image has no shell to run it");
         assert_eq!(all("ENTRYPOINT"), [r#"["/navarch"]"#]);
         let deployment =
             std::fs::read_to_string(deploy.join("charts/navarch/templates/deployment.yaml"))

@@ -145,7 +145,7 @@ impl Node {
             .networks
             .iter()
             .find(|(name, _)| *name == "NODE_NET")
-            .context("the node's network is not known")?;
+            .context("the node has no network")?;
         Ok(format!("{}.1", net.1).parse()?)
     }
 

@@ -122,7 +122,7 @@ mod tests {
         assert!(before.since(&before).none_lost("nothing", 0).is_ok());
         assert!(
             before.since(&before).none_lost("nothing", 1).is_err(),
-            "nothing was asked"
+            "no request was sent"
         );
     }
 }

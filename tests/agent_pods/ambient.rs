@@ -91,7 +91,7 @@ async fn a_real_ztunnel_forwards_only_allowed_connections() -> Result<()> {
 
 /// ztunnel has all workloads, the service, and the certificates of its own node.
 async fn has_the_whole_mesh(node: &Node) -> Result<()> {
-    until("both endpoints are known", async || {
+    until("ztunnel has both endpoints", async || {
         node.ztunnel
             .config()
             .await
@@ -112,7 +112,7 @@ async fn has_the_whole_mesh(node: &Node) -> Result<()> {
         let mut all = members(&config["certificates"]).into_iter();
         all.any(|one| one["identity"] == identity(account) && one["state"] == "Available")
     };
-    until("the certificates of its pods are there", async || {
+    until("ztunnel has the certificates of its pods", async || {
         let config = node.ztunnel.config().await.unwrap_or_default();
         ["client", "stranger", "web"]
             .iter()
@@ -211,7 +211,7 @@ async fn enforces_policies(node: &Node) -> Result<()> {
     })
     .await;
     node.world.writer().delete(&deny).await?;
-    until("and not the first any more", async || {
+    until("and no longer the first one", async || {
         !policies(node).await.contains("deny")
     })
     .await;
@@ -280,7 +280,7 @@ async fn loses_no_requests_while_a_pod_is_deleted(node: &mut Node) -> Result<()>
     let going = async {
         node.put(&node.without_web_two()?).await?;
         node.delete_web_two().await?;
-        until("ztunnel knows it no more", async || {
+        until("ztunnel has removed it", async || {
             let config = node.ztunnel.config().await.unwrap_or_default();
             !workloads(&config).contains("web-two-1") && endpoints(&config) == 1
         })
@@ -352,7 +352,7 @@ async fn uses_a_waypoint(node: &mut Node) -> Result<()> {
     let only = authorization("only", "ALLOW", &["way"]);
     node.put(&only).await?;
     let web = node.address("web-one")?.to_string();
-    until("nobody goes around the waypoint", async || {
+    until("no client bypasses the waypoint", async || {
         node.ask("client", &web, "/open").await.is_err()
     })
     .await;

@@ -201,7 +201,7 @@ fn files(
                 files.push((format!("{path}/root-cert.pem"), Some(inputs.root.clone())))
             }
             Some(_) if volume["configMap"]["optional"] == true => {}
-            Some(other) => bail!("there is no ConfigMap {other}"),
+            Some(other) => bail!("unknown ConfigMap {other}"),
             None => {}
         }
     }

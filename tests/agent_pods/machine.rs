@@ -171,7 +171,7 @@ async fn a_machine_joins_by_the_files_of_istioctl() -> Result<()> {
         machine.ip
     );
     let entry = async || world.writer().get(&path).await.unwrap_or_default();
-    until("it is registered, and well", async || {
+    until("it is registered and healthy", async || {
         health(&entry().await) == Some("True")
     })
     .await;
@@ -201,7 +201,7 @@ async fn a_machine_joins_by_the_files_of_istioctl() -> Result<()> {
 
     // Until Envoy has the listener of the service, inbound traffic is opaque TCP, and the
     // application does not see the client's identity.
-    until("it is asked, and told by whom", async || {
+    until("it gets requests with the client's identity", async || {
         let answer = fetch().await;
         let body = answer["body"].as_str().unwrap_or_default();
         answer["status"] == 200
@@ -218,15 +218,15 @@ async fn a_machine_joins_by_the_files_of_istioctl() -> Result<()> {
     );
 
     machine.stop_app()?;
-    until("it is not well", async || {
+    until("it is unhealthy", async || {
         health(&entry().await) == Some("False")
     })
     .await;
-    until("it is asked no more", async || {
+    until("it gets no more requests", async || {
         fetch().await["status"] == 503
     })
     .await;
     drop(machine);
-    until("it is gone", async || entry().await.is_null()).await;
+    until("its entry is deleted", async || entry().await.is_null()).await;
     Ok(())
 }

@@ -61,7 +61,7 @@ async fn why_lists_exactly_the_fields_that_affect_a_resource() {
     // The fields are unknown until the proxy has the latest version of the resource.
     let why = async |resource: String, kind: &str| {
         let words = ["why", "proxy", proxy, resource.as_str(), "--type", kind].map(str::to_owned);
-        until_some("the fields are known", async || {
+        until_some("the fields are computed", async || {
             let response = run_command(&navarch, &words.each_ref().map(String::as_str))
                 .await
                 .0;
@@ -75,7 +75,7 @@ async fn why_lists_exactly_the_fields_that_affect_a_resource() {
     // The edit is applied once the server can compute the fields of its last object; until then the
     // response may be that of the previous version.
     let partner = cluster(9443, "", "partner.example.com");
-    let response = until_some("the fields of the last object are known", async || {
+    let response = until_some("the fields of the last object are computed", async || {
         let page = format!(
             "/debug/why/proxy?proxy={proxy}&resource={}&fields=1",
             partner.replace('|', "%7C")

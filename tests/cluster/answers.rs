@@ -160,7 +160,7 @@ async fn objects_rejected_by_envoys_are_quarantined(mesh: &Mesh) -> Result<()> {
         mesh.node
             .kubectl(&[&namespaced[..], &["describe", "envoyfilter", "refused"]].concat())
     };
-    until("an Event says what Envoys said", async || {
+    until("an Event has Envoy's error", async || {
         described().is_ok_and(|description| {
             description
                 .rsplit_once("Events:")

@@ -128,7 +128,7 @@ pub(crate) async fn commands_find_the_control_plane_by_the_kubeconfig(mesh: &Mes
         })
     };
 
-    wait::until("the dashboard says where it is", || async {
+    wait::until("the dashboard prints its address", || async {
         url().is_some()
     })
     .await;

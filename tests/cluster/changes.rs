@@ -24,7 +24,7 @@ const SERVING: [&str; 2] = [pods::NAMESPACE, pods::GATEWAY];
 /// Waits until all Deployments of a namespace are rolled out and none of its pods is terminating.
 pub(crate) async fn settled(mesh: &Mesh, namespace: &str) -> Result<()> {
     mesh.rolled_out(namespace)?;
-    wait::until(&format!("no pod of {namespace} ends any more"), || async {
+    wait::until(&format!("no pod of {namespace} is terminating"), || async {
         let list = mesh.node.get(namespace, &["pods"]).unwrap_or_default();
         list["items"].as_array().is_some_and(|pods| {
             pods.iter()
@@ -85,7 +85,7 @@ fn leader(mesh: &Mesh) -> Result<String> {
         Err(_) => lock("lease")?["spec"]["holderIdentity"].clone(),
     };
     let holder = holder.as_str().filter(|holder| !holder.is_empty());
-    Ok(holder.context("nobody leads")?.to_owned())
+    Ok(holder.context("no replica leads")?.to_owned())
 }
 
 /// Kills the leading replica of two, and returns its name. The other one must serve at once.

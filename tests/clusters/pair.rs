@@ -112,7 +112,10 @@ impl Pair {
     /// Waits until the metrics of a side's control plane contain this line.
     pub(crate) async fn counts(&self, side: &Side, wanted: &str) {
         self.until(
-            &format!("the control plane of {} says {wanted}", side.name),
+            &format!(
+                "the metrics of the control plane of {} contain {wanted}",
+                side.name
+            ),
             async || {
                 // The port does not respond while the control plane restarts.
                 side.page("/metrics")

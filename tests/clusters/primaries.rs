@@ -143,7 +143,7 @@ pub(crate) async fn the_other_cluster_is_cut_off(pair: &Pair, shop: &mut Shop) -
     shop.all_local(pair, "a control plane without the other cluster")
         .await?;
     joined::cut(node, Cut::Everything, false)?;
-    shop.all_local(pair, "nothing reaches the other cluster")
+    shop.all_local(pair, "no connection reaches the other cluster")
         .await?;
     joined::cut(node, Cut::Everything, true)?;
 

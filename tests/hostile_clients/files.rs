@@ -57,5 +57,5 @@ pub(crate) async fn fifo(folder: PathBuf, time: Duration) -> Result<String> {
     let end = Instant::now() + time;
     nix::unistd::mkfifo(&folder.join("fifo.yaml"), Mode::S_IRWXU)?;
     sleep_until(end).await;
-    Ok("a FIFO that nobody writes to".to_owned())
+    Ok("a FIFO without a writer".to_owned())
 }

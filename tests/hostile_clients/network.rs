@@ -83,7 +83,7 @@ pub(crate) fn run<F: Future<Output = Result<()>>>(
         ensure!(
             String::from_utf8_lossy(&output.stdout).contains("1 passed")
                 || !output.status.success(),
-            "nothing ran"
+            "no test ran"
         );
         output.status.success()
     };

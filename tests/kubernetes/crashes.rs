@@ -156,12 +156,12 @@ async fn istio_45798_all_services_go_while_nothing_is_cached() -> Result<()> {
             .is_ok_and(|page| page.contains("10.8.0.19"))
     };
 
-    edge::eventually("the endpoints are known", knows).await;
+    edge::eventually("the endpoints have arrived", knows).await;
     for object in &objects {
         edge.writer.delete(object).await?;
     }
 
-    edge::eventually("they are gone", async || !knows().await).await;
+    edge::eventually("they are removed", async || !knows().await).await;
     edge.answer("a", 202).await?;
     edge::expect("a", 202).await;
     edge::no_update_rejected(&gateway).await?;

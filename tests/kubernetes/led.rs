@@ -174,7 +174,7 @@ async fn ca_roots_are_written_only_to_led_remote_clusters() -> Result<()> {
     let root = text(&there, "istio-ca-root-cert", "root-cert.pem").await;
     let injects = || authorities(&there, "mutatingwebhookconfigurations", "injector");
     let none = String::new;
-    wait::until("the webhook that injects is known by them", || async {
+    wait::until("the injection webhook has the roots", || async {
         injects()
             .await
             .is_ok_and(|found| found == [root.clone(), none()])

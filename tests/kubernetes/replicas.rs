@@ -168,7 +168,7 @@ async fn replicas_serve_the_same_bytes_and_send_proxies_on_when_they_end() -> Re
     let served = stream.resources().await?;
     ensure!(
         served.keys().any(|name| name.contains("Listener")),
-        "there is something to compare: {:?}",
+        "the first replica sent resources: {:?}",
         served.keys()
     );
 

@@ -68,7 +68,7 @@ async fn status_has_the_number_of_proxies_that_acknowledged_an_object() -> Resul
         "the number comes from the other replica's report"
     );
     drop(stream);
-    edge::eventually("one has gone", async || says("1/1").await).await;
+    edge::eventually("one proxy has disconnected", async || says("1/1").await).await;
 
     ensure!(other.stop().await?, "navarch exits on SIGTERM");
     ensure!(

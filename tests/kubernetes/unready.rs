@@ -50,7 +50,7 @@ async fn unreadiness_is_reported_as_an_event_of_the_own_pod() -> Result<()> {
             .collect()
     };
 
-    until("an Event says why it is not ready", async || {
+    until("an Event has the reason", async || {
         !events().await.is_empty()
     })
     .await;

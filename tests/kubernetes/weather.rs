@@ -87,7 +87,7 @@ async fn an_api_server_may_crash_and_expire_resource_versions() -> Result<()> {
 
     let begun = wire.begun();
     cluster.kill_api_server();
-    edge::eventually("navarch notices that there is no API server", async || {
+    edge::eventually("navarch reports that the API server is down", async || {
         wire.begun() > begun
     })
     .await;
@@ -189,7 +189,7 @@ async fn is_forbidden(cluster: &Cluster) {
             "resourceAttributes": {"verb": "list", "group": "networking.istio.io", "resource": "virtualservices"},
         },
     });
-    wait::until("the API server knows that a right is taken", async || {
+    wait::until("the API server applies the revoked right", async || {
         let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
         let answer = cluster
             .call("POST", path, "application/json", &review)
@@ -264,7 +264,7 @@ async fn revoked_and_restored_permissions_are_handled() -> Result<()> {
             .await
             .is_ok_and(|body| body.contains("k8s://VirtualService"))
     };
-    edge::eventually("who asks whether it is ready is told what it lacks", lacks).await;
+    edge::eventually("readiness names the missing kind", lacks).await;
 
     ensure!(!late.is_ready().await, "not ready without a kind");
     edge.answer("a", 202).await?;
@@ -281,7 +281,7 @@ async fn revoked_and_restored_permissions_are_handled() -> Result<()> {
     edge::expect("a", 202).await;
     late.wait_ready().await?;
     ensure!(late.stop().await?, "navarch exits on SIGTERM");
-    edge::eventually("nothing is missing any more", async || says(false).await).await;
+    edge::eventually("no kind is missing any longer", async || says(false).await).await;
     edge::no_update_rejected(&gateway).await?;
     ensure!(navarch.stop().await?, "navarch exits on SIGTERM");
 

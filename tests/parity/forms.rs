@@ -84,7 +84,7 @@ fn tables(
                 names: Arc::new(names.clone()),
             },
         );
-        engine.shown(id, kind).ok_or("nothing is shown")
+        engine.shown(id, kind).ok_or("no collection was computed")
     };
 
     let routes = ask(ResourceType::Route, false)?;

@@ -220,7 +220,7 @@ impl Traffic {
             failed.len(),
             failed.first()
         );
-        ensure!(answered > 50, "there was traffic: {answered}");
+        ensure!(answered > 50, "enough requests succeeded: {answered}");
         Ok(())
     }
 }

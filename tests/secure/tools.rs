@@ -304,8 +304,12 @@ async fn istioctl_debug_requests_are_served_over_xds() -> Result<()> {
     until("the proxy is in sync", synced).await;
     let answer = ask(&server, &operator, node(), "istio.io/debug/syncz", &[]).await?;
     ensure!(!answer.version_info.is_empty() && !answer.nonce.is_empty());
-    let who: serde_json::Value =
-        serde_json::from_str(&answer.control_plane.context("nobody answers")?.identifier)?;
+    let who: serde_json::Value = serde_json::from_str(
+        &answer
+            .control_plane
+            .context("the response has no control plane")?
+            .identifier,
+    )?;
     ensure!(
         who["Component"] == "istiod"
             && who["ID"] == "istiod-1"

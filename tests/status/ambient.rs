@@ -112,7 +112,7 @@ pub(crate) async fn conditions_coexist_with_others_and_are_removed(deployed: &De
     };
     tell.send_replace(wanted(Some("False")));
     let first = both(&["Theirs=True", "istio.io/WaypointBound=False"]);
-    until("both are told", async || {
+    until("both have the condition", async || {
         conditions(deployed).await == first
     })
     .await;
@@ -135,7 +135,7 @@ pub(crate) async fn conditions_coexist_with_others_and_are_removed(deployed: &De
         .await
         .unwrap();
 
-    until("it is there again", async || {
+    until("the condition is written again", async || {
         conditions(deployed).await == second
     })
     .await;
@@ -198,7 +198,7 @@ pub(crate) async fn are_written_by_the_leader(deployed: &Deployed) {
         all
     };
 
-    until("both are told", async || own().await == expected).await;
+    until("both have the condition", async || own().await == expected).await;
     let service = deployed.get(PATHS[0].1).await;
     assert_eq!(
         service["status"]["conditions"][0]["reason"],
@@ -230,9 +230,10 @@ pub(crate) async fn are_written_by_the_leader(deployed: &Deployed) {
         )
         .unwrap();
 
-    until("what names no waypoint is told nothing", async || {
-        own().await[0].is_empty()
-    })
+    until(
+        "an object without a waypoint gets no condition",
+        async || own().await[0].is_empty(),
+    )
     .await;
 
     for kind in ["service", "authorizationpolicy"] {

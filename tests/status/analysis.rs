@@ -67,7 +67,7 @@ pub(crate) async fn faults_are_written_and_removed(deployed: &Deployed) {
         .unwrap();
 
     put(deployed, "broken", &good, "default");
-    until("a mended object has no faults", async || {
+    until("a corrected object has no messages", async || {
         messages().await == json!([])
     })
     .await;
@@ -85,7 +85,7 @@ pub(crate) async fn faults_are_written_and_removed(deployed: &Deployed) {
     .await;
 
     put(deployed, "later", &good, "default");
-    until("it is mended, too", async || {
+    until("it is corrected, too", async || {
         messages_of_later().await == json!([])
     })
     .await;
@@ -130,7 +130,7 @@ async fn reports_follow_changes_of_other_objects(deployed: &Deployed) {
     });
 
     deployed.cluster.apply(&service.to_string()).unwrap();
-    until("the service is there", async || codes().await.is_empty()).await;
+    until("the service exists", async || codes().await.is_empty()).await;
 }
 
 /// An object with a tag is analyzed once the tag belongs to this revision.

@@ -128,7 +128,7 @@ async fn exports_are_made_for_services() {
         .cluster
         .apply(&service("exports", "b").to_string())
         .unwrap();
-    until("so is one that comes later", async || {
+    until("a later Service is exported, too", async || {
         !export("exports", "b").await.is_null()
     })
     .await;

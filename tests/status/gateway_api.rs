@@ -113,7 +113,7 @@ pub(crate) async fn is_written_next_to_that_of_other_controllers_and_repaired(de
         "istio.io/gateway-controller=False",
     ];
 
-    until("ours stands beside theirs", async || {
+    until("both entries are in the status", async || {
         entries(deployed).await == first
     })
     .await;
@@ -127,7 +127,7 @@ pub(crate) async fn is_written_next_to_that_of_other_controllers_and_repaired(de
     let version = deployed.get(PATH).await["metadata"]["resourceVersion"].clone();
     tell.send_replace(wanted("True"));
     patch(json!({ "parents": [theirs] })).await;
-    until("what others took away is there again", async || {
+    until("a removed entry is written again", async || {
         entries(deployed).await == second
     })
     .await;
@@ -212,13 +212,17 @@ async fn is_written_by_its_revision_alone(deployed: &Deployed) {
             .unwrap();
     };
 
-    until("the default revision tells what names none", async || {
-        says("False").await
-    })
+    until(
+        "the default revision writes to routes without a revision",
+        async || says("False").await,
+    )
     .await;
     let before = deployed.requests("/httproutes/r/status?").len();
     label("istio.io/rev=canary");
-    until("its own revision tells it", async || says("Unknown").await).await;
+    until("its own revision writes the status", async || {
+        says("Unknown").await
+    })
+    .await;
 
     // First an unknown tag, which is then assigned to one revision after the other.
     label("istio.io/rev=next");
@@ -234,7 +238,7 @@ async fn is_written_by_its_revision_alone(deployed: &Deployed) {
 
     for (revision, accepted) in [("default", "False"), ("canary", "Unknown")] {
         tag(revision);
-        until("the revision of its tag tells it", async || {
+        until("the revision of its tag writes the status", async || {
             says(accepted).await
         })
         .await;

@@ -161,7 +161,7 @@ async fn follow(deployed: &Deployed) {
 
     // Navarch creates the classes, and restores them.
     let class = "/apis/gateway.networking.k8s.io/v1/gatewayclasses/istio";
-    until("the class is there", async || {
+    until("the class exists", async || {
         deployed.get(class).await["spec"]["controllerName"].is_string()
     })
     .await;
@@ -183,7 +183,7 @@ async fn follow(deployed: &Deployed) {
         .unwrap();
 
     for kind in ["serviceaccounts", "deployments", "services"] {
-        until("the objects are there", async || {
+        until("the objects exist", async || {
             deployed.get(&path(kind, "web-istio")).await["metadata"].is_object()
         })
         .await;
@@ -268,7 +268,7 @@ async fn follow(deployed: &Deployed) {
     })
     .await;
     let budget = path("poddisruptionbudgets", "web-istio");
-    until("the budget is there", async || {
+    until("the PodDisruptionBudget exists", async || {
         deployed.get(&budget).await["spec"]["minAvailable"] == 1
     })
     .await;
@@ -305,7 +305,7 @@ async fn follow(deployed: &Deployed) {
         .apply(&gateway("taken", 80, &json!({})))
         .unwrap();
 
-    until("its Deployment is there", async || {
+    until("its Deployment exists", async || {
         deployed.get(&path("deployments", "taken-istio")).await["metadata"].is_object()
     })
     .await;
@@ -320,7 +320,7 @@ async fn follow(deployed: &Deployed) {
         .cluster
         .apply(&gateway("last", 80, &json!({})))
         .unwrap();
-    until("the last is there", async || {
+    until("the last object exists", async || {
         deployed.get(&path("services", "last-istio")).await["metadata"].is_object()
     })
     .await;
@@ -349,7 +349,7 @@ async fn follow(deployed: &Deployed) {
         .cluster
         .apply(&gateway("later", 80, &json!({})))
         .unwrap();
-    until("a later one is there", async || {
+    until("a later object exists", async || {
         deployed.get(&path("services", "later-istio")).await["metadata"].is_object()
     })
     .await;
@@ -381,7 +381,7 @@ async fn follow(deployed: &Deployed) {
         .unwrap();
 
     for kind in ["deployments", "services", "serviceaccounts"] {
-        until("the objects are gone", async || {
+        until("the objects are deleted", async || {
             deployed.get(&path(kind, "web-istio")).await == Value::Null
         })
         .await;

@@ -101,7 +101,7 @@ pub(crate) async fn services_are_created_and_restored(deployed: &Deployed) {
     until("it follows the pool", async || target().await == 9000).await;
     let ports = json!([{ "name": "http-0", "port": 54321, "targetPort": 1 }]);
     patch(SERVICE, json!({ "spec": { "ports": ports } })).await;
-    until("what somebody has changed is mended", async || {
+    until("a changed Service is restored", async || {
         target().await == 9000
     })
     .await;
@@ -110,7 +110,7 @@ pub(crate) async fn services_are_created_and_restored(deployed: &Deployed) {
         .cluster
         .kubectl(&["delete", "service", "llama-ip-fc5a1047"], "")
         .unwrap();
-    until("what somebody has deleted is there again", async || {
+    until("a deleted Service is created again", async || {
         target().await == 9000
     })
     .await;

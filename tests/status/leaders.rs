@@ -184,7 +184,7 @@ pub(crate) async fn hand_over_and_are_preempted(deployed: &Deployed) {
     deployed.cluster.apply(&tag.to_string()).unwrap();
 
     until("blue leads", async || blue.leads()).await;
-    until("the second leads no more", async || !second.leads()).await;
+    until("the second no longer leads", async || !second.leads()).await;
 
     for replica in [second, blue] {
         replica.stop.cancel();

@@ -87,7 +87,7 @@ pub(crate) async fn a_quarantine_is_reported_by_a_condition_and_an_event(deploye
     deployed.cluster.apply(&service.to_string()).unwrap();
     let (sender, stop, task) = reporter(deployed, Kind::VirtualService, "refused").await;
     let condition = async || deployed.get(PATH).await["status"]["conditions"][0].clone();
-    until("the condition is there", async || {
+    until("the condition is written", async || {
         condition().await["status"] == "True"
     })
     .await;
@@ -96,7 +96,7 @@ pub(crate) async fn a_quarantine_is_reported_by_a_condition_and_an_event(deploye
         (&first["type"], &first["message"]),
         (&json!("Quarantined"), &json!("no such host"))
     );
-    until("the Event is there", async || {
+    until("the Event is written", async || {
         note(deployed)
             .await
             .as_str()
@@ -135,7 +135,10 @@ pub(crate) async fn a_quarantined_route_gets_its_condition_once_it_has_a_parent(
             .collect::<Vec<_>>()
     };
 
-    until("the Event is there", async || !warnings().await.is_empty()).await;
+    until("the Event is written", async || {
+        !warnings().await.is_empty()
+    })
+    .await;
     assert_eq!(deployed.get(path).await["status"], Value::Null);
     let parent = json!({ "controllerName": "istio.io/gateway-controller", "parentRef": { "name": "edge" }, "conditions": [] });
     let status = json!({ "status": { "parents": [parent] } });

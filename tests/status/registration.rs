@@ -429,14 +429,14 @@ async fn one_registers_and_moves(deployed: &Deployed, first: &Replica, vm: &Cred
 
     machine.report_health(Some("not yet")).await;
     let reported = |status: &str, message: &str| Some((status.to_owned(), message.to_owned()));
-    until("it is not well", async || {
+    until("it is unhealthy", async || {
         health(&entry(deployed, NAME).await) == reported("False", "not yet")
     })
     .await;
     assert!(!is_served().await, "an unhealthy workload gets no traffic");
     machine.report_health(None).await;
 
-    until("it is well", async || {
+    until("it is healthy", async || {
         health(&entry(deployed, NAME).await) == reported("True", "")
     })
     .await;
@@ -504,7 +504,7 @@ async fn one_registers_and_moves(deployed: &Deployed, first: &Replica, vm: &Cred
         entry(deployed, NAME).await.is_null()
     })
     .await;
-    until("nobody is sent there", async || !is_served().await).await;
+    until("no request is sent there", async || !is_served().await).await;
     let metrics = first.navarch.metrics().await.unwrap();
 
     for counted in [
@@ -566,7 +566,10 @@ async fn an_entry_left_by_a_crash_is_deleted(deployed: &Deployed, vm: &Credentia
     );
 
     let _strict = Replica::start_with(deployed, "strict", "200ms", "2s").await;
-    until("it is gone", async || entry(deployed, NAME).await.is_null()).await;
+    until("the entry is deleted", async || {
+        entry(deployed, NAME).await.is_null()
+    })
+    .await;
     drop(patient);
 }
 
@@ -586,7 +589,7 @@ async fn an_entry_of_a_user_gets_a_health_condition(
     });
 
     deployed.cluster.apply(&written.to_string()).unwrap();
-    until("it is known", async || {
+    until("its health is known", async || {
         server
             .navarch
             .page("/debug/configz")
@@ -599,12 +602,12 @@ async fn an_entry_of_a_user_gets_a_health_condition(
         .await
         .unwrap();
     machine.report_health(None).await;
-    until("it is well", async || {
+    until("it is healthy", async || {
         health(&entry(deployed, "mine").await).is_some_and(|reported| reported.0 == "True")
     })
     .await;
     machine.close().await;
-    until("nobody knows", async || {
+    until("its health is unknown", async || {
         health(&entry(deployed, "mine").await).is_none()
     })
     .await;

@@ -88,7 +88,7 @@ pub(crate) async fn replicas_agree_and_forget_no_abort(deployed: &Deployed) {
     })
     .await;
 
-    until("the condition says so", async || {
+    until("the condition has this state", async || {
         condition().await["reason"] == "Rolling"
     })
     .await;
@@ -109,7 +109,7 @@ pub(crate) async fn replicas_agree_and_forget_no_abort(deployed: &Deployed) {
     send_command(&other, "abort").await;
 
     until("both have stopped", async || both("stopped", 0).await).await;
-    until("the condition says so", async || {
+    until("the condition has this state", async || {
         condition().await["reason"] == "Stopped"
     })
     .await;
@@ -156,7 +156,7 @@ pub(crate) async fn replicas_agree_and_forget_no_abort(deployed: &Deployed) {
         in_force(&one).await == "newest" && in_force(&other).await == "newest"
     })
     .await;
-    until("the condition says so", async || {
+    until("the condition has this state", async || {
         condition().await["status"] == "True"
     })
     .await;

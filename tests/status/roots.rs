@@ -49,7 +49,7 @@ pub(crate) async fn are_published_to_every_namespace_and_restored(deployed: &Dep
     renew.send("one".into()).unwrap();
 
     for namespace in ["shop", "default", "kube-system"] {
-        until("the roots are there", async || {
+        until("the roots are published", async || {
             roots(deployed, namespace).await == "one"
         })
         .await;
@@ -143,7 +143,7 @@ pub(crate) async fn are_published_to_every_namespace_and_restored(deployed: &Dep
     };
 
     revoke.send("list".into()).unwrap();
-    until("the list is there", async || list().await == "list").await;
+    until("the list is published", async || list().await == "list").await;
     revoke.send("".into()).unwrap();
     until("the list is empty", async || list().await == "").await;
 

@@ -39,7 +39,10 @@ pub(crate) async fn an_unready_control_plane_writes_an_event_of_its_pod(deployed
             .unwrap()
     };
 
-    until("the pod is told", async || described().contains("NotReady")).await;
+    until("the pod has the Event", async || {
+        described().contains("NotReady")
+    })
+    .await;
     let description = described();
     assert!(
         description.contains("Warning") && description.contains("the mesh config has no line 3"),

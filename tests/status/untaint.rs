@@ -75,7 +75,7 @@ pub(crate) async fn follows_the_pods_of_istio_cni(deployed: &Deployed) {
         .await
         .unwrap();
 
-    until("the taint is gone", async || {
+    until("the taint is removed", async || {
         !keys().await.contains(&TAINT.to_owned())
     })
     .await;

@@ -96,7 +96,7 @@ async fn updates_ingress_status(deployed: &Deployed, address: &str) {
     let reported =
         async || deployed.get(&path("ours")).await["status"]["loadBalancer"]["ingress"].clone();
     let wanted = json!([{ "ip": address }, { "hostname": "lb.example.com" }]);
-    until("the Ingress says where it is reached", async || {
+    until("the Ingress has its address", async || {
         reported().await == wanted
     })
     .await;

@@ -77,7 +77,7 @@ async fn no_pod_is_admitted_without_its_proxy() {
             .succeeded
     );
 
-    until("it is seen to be gone", async || {
+    until("the deletion is detected", async || {
         ready(&navarch).await.1.contains("does not exist")
     })
     .await;
@@ -114,7 +114,7 @@ async fn it_cannot_be_read(installed: &Installed) {
     // are delayed as well.
     patch(&json!(["istio"]));
     let mut navarch = installed.launch_at("unreadable", installed.port).await;
-    until("readiness says why", async || {
+    until("readiness has the reason", async || {
         let (status, body) = ready(&navarch).await;
         assert_eq!(status, 503, "{body}");
         body.contains("forbidden") && body.contains("injection: ")

@@ -109,7 +109,7 @@ async fn plan_warnings_report_the_effect_of_a_change() {
             .contains(nobody)
     };
 
-    until("what deleting does is told", removed).await;
+    until("the effect of a deletion is a warning", removed).await;
 
     let metrics = client::get(navarch.monitoring, "localhost", "/metrics", &[])
         .await

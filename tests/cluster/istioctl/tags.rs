@@ -52,7 +52,7 @@ pub(super) async fn a_tag_is_set_and_removed(tool: &Tool<'_>) -> Result<()> {
         "{}",
         run(&["tag", "list"])?
     );
-    wait::until("nothing is injected any more", || async {
+    wait::until("pods are no longer injected", || async {
         proxy(mesh).is_ok_and(|proxy| proxy.is_none())
     })
     .await;

@@ -142,7 +142,7 @@ async fn a_pair_that_does_not_match_is_not_served_and_file_resources_end_with_th
         WatchError::Unknown("kubernetes://tls".to_owned())
     );
     drop((good, bad));
-    eventually("nothing is watched any more", || {
+    eventually("no file is watched any longer", || {
         secrets.0.files.lock().is_empty()
     })
     .await;

@@ -50,7 +50,7 @@ impl Files {
     async fn next(&mut self) -> Batch {
         timeout(Duration::from_secs(20), self.events.recv())
             .await
-            .expect("nothing came")
+            .expect("no batch arrived")
             .expect("the source ended")
     }
 

@@ -224,9 +224,9 @@ impl Rig {
         resources: &[&str],
         removed: &[&str],
     ) -> String {
-        let got = self
-            .next()
-            .unwrap_or_else(|| panic!("nothing instead of {} {resources:?}", kind.short_name()));
+        let got = self.next().unwrap_or_else(|| {
+            panic!("no response instead of {} {resources:?}", kind.short_name())
+        });
         let expected = (kind, strings(resources), strings(removed));
         assert_eq!((got.kind, got.resources, got.removed), expected);
         got.nonce
