@@ -107,7 +107,7 @@ async fn envoy_does_not_outlive_an_agent_that_is_killed() -> Result<()> {
     let mut pod = Pod::start(&server, &[])?;
     pod.wait_ready().await?;
     pod.kill()?;
-    until("Envoy has ended with its agent", async || {
+    until("Envoy has exited with its agent", async || {
         pod.processes() == 0
     })
     .await;

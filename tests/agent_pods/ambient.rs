@@ -189,7 +189,7 @@ async fn enforces_policies(node: &Node) -> Result<()> {
         json!({"mtls": {"mode": "STRICT"}}),
     );
     node.put(&strict).await?;
-    until("plain text is refused", async || !plain().await).await;
+    until("plain text is rejected", async || !plain().await).await;
     ensure!(
         node.is_served("client").await && node.is_served("stranger").await,
         "mutual TLS is accepted as before"

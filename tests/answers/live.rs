@@ -561,7 +561,7 @@ async fn rejections_of_the_first_response_and_without_identity_are_reported_only
     })
     .await;
     let _first = sidecars(&navarch, &[refuses, refuses]).await;
-    until("it is looked into", async || {
+    until("the rejection is investigated", async || {
         navarch
             .output()
             .contains("it has accepted no response of this type yet")

@@ -29,7 +29,7 @@ async fn connected(navarch: &Navarch, names: &[&str], at: u8) -> Vec<Sidecar> {
 
     for name in names {
         let words = ["why", "push", &format!("{name}.bookshop")].map(str::to_owned);
-        navarch_testkit::wait::until("it has what it asked for", async || {
+        navarch_testkit::wait::until("it has its resources", async || {
             run_command(navarch, &words.each_ref().map(String::as_str))
                 .await
                 .0["pushes"]

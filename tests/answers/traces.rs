@@ -458,7 +458,7 @@ async fn an_unavailable_trace_collector_loses_only_spans() {
         let has = |outcome: &str| counted.iter().any(|line| line.contains(outcome));
         has("failed") && has("queue_full") && !has("sent")
     };
-    until("what is dropped is counted", is_counted).await;
+    until("dropped spans are counted", is_counted).await;
     let lines = navarch.output();
     assert_eq!(lines.matches("failed to send traces").count(), 1, "{lines}");
 

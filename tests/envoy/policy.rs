@@ -223,7 +223,7 @@ async fn tokens_are_required_and_their_claims_choose_routes() -> Result<()> {
     )?;
 
     let other = issuer.token(&claims("https://issuer.example", "writers"))?;
-    until_some("readers are led by their claim", async || {
+    until_some("the claim selects the route", async || {
         wanted(
             until_status(200, SHOP, "/claims", &[("authorization", &ada)]).await,
             |body| body == "reviews v2",

@@ -445,7 +445,7 @@ async fn attacks() -> Result<()> {
         all_have("|v3|")
     })
     .await;
-    until("it is judged", async || kept(&plane) > before).await;
+    until("the rejections are logged", async || kept(&plane) > before).await;
     ensure!(
         quarantined().await?.is_empty() && all_have("|v3|"),
         "{}",

@@ -373,7 +373,7 @@ async fn the_clock_is_stepped_by_an_hour() -> Result<()> {
         };
 
         // Certificates change only when the server reads the clock again.
-        edge::eventually("certificates are of its time", async || {
+        edge::eventually("certificates use the stepped clock", async || {
             let Ok(chain) = replica.certificate(&roots, &long, &csr).await else {
                 return false;
             };

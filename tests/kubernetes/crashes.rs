@@ -90,7 +90,7 @@ async fn istio_59153_a_mesh_config_that_may_not_be_read_is_named() -> Result<()>
     let kubeconfig = cluster.kubeconfig_of("edge", "no-maps").await?;
     let mut navarch = Navarch::launch_on_kubernetes(program(), &kubeconfig, &[], &[]).await?;
     let named = async || navarch.output().contains("onfigMap");
-    edge::eventually("what may not be read is named", named).await;
+    edge::eventually("the denied ConfigMap is reported", named).await;
     ensure!(
         !navarch.is_ready().await,
         "not ready without the mesh config"

@@ -190,7 +190,7 @@ async fn ca_roots_are_written_only_to_led_remote_clusters() -> Result<()> {
         ))
         .await?;
 
-    wait::until("it is so again", || async {
+    wait::until("the edit is reverted", || async {
         injects()
             .await
             .is_ok_and(|found| found == [root.clone(), none()])
@@ -244,7 +244,7 @@ async fn ca_roots_are_written_only_to_led_remote_clusters() -> Result<()> {
         elsewhere.get(BUNDLE).await.is_err(),
         "a cluster that another control plane leads has none"
     );
-    wait::until("its Services are exported all the same", || async {
+    wait::until("its Services are exported as well", || async {
         elsewhere.get(EXPORT).await.is_ok()
     })
     .await;

@@ -186,7 +186,7 @@ fn secret(kubeconfig: &str) -> Value {
 
 /// Waits until a page contains a text.
 async fn page_contains(navarch: &Navarch, page: &str, text: &str) {
-    until_some(&format!("{page} page_contains {text:?}"), async || {
+    until_some(&format!("{page} contains {text:?}"), async || {
         let response = if page == "metrics" {
             navarch.metrics().await
         } else {

@@ -45,7 +45,7 @@ async fn status_has_the_number_of_proxies_that_acknowledged_an_object() -> Resul
     };
 
     let says = async |share: &str| is_reported("a", share).await;
-    let took = edge::eventually("the gateway has taken it", async || says("1/1").await).await;
+    let took = edge::eventually("the gateway has acknowledged it", async || says("1/1").await).await;
     println!("status: written {took:?} after the gateway had it");
 
     // The proxies of all replicas count; those of a stopped replica do not.
@@ -99,7 +99,7 @@ async fn status_has_the_number_of_proxies_that_acknowledged_an_object() -> Resul
 
     gateway.freeze(true)?;
     edge.answer("a", 202).await?;
-    edge::eventually("a proxy that does not answer counts", async || {
+    edge::eventually("a proxy that does not respond counts", async || {
         says("0/1").await
     })
     .await;
@@ -114,7 +114,7 @@ async fn status_has_the_number_of_proxies_that_acknowledged_an_object() -> Resul
         "the debug page has the same numbers: {page}"
     );
     gateway.freeze(false)?;
-    edge::eventually("it has taken the edit", async || says("1/1").await).await;
+    edge::eventually("it has acknowledged the edit", async || says("1/1").await).await;
     edge::expect("a", 202).await;
     let object = edge.writer.get(path).await?;
 
@@ -125,7 +125,7 @@ async fn status_has_the_number_of_proxies_that_acknowledged_an_object() -> Resul
 
     // Once the condition is correct it is not written again, nor by later changes of other objects.
     edge.answer("b", 203).await?;
-    edge::eventually("the gateway has taken another", async || {
+    edge::eventually("the gateway has acknowledged another", async || {
         is_reported("b", "1/1").await
     })
     .await;

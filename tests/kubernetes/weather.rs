@@ -240,7 +240,7 @@ async fn revoked_and_restored_permissions_are_handled() -> Result<()> {
             .is_ok_and(|page| page.contains("k8s://VirtualService") == wanted)
     };
 
-    edge::eventually("the kind that may not be read is named", async || {
+    edge::eventually("the denied kind is reported", async || {
         says(true).await
     })
     .await;

@@ -247,7 +247,7 @@ async fn configuration_of_a_source_stays_in_use_while_it_is_unavailable() -> Res
     has(&reader, &["a.example.com:80", "b.example.com:81"]).await;
 
     source.kill()?;
-    until("the reader has noticed", || async {
+    until("the reader reports the outage", || async {
         let metrics = reader.metrics().await.unwrap_or_default();
         metrics.lines().any(|line| {
             line.starts_with("navarch_config_source_connected{") && line.ends_with(" 0")

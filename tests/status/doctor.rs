@@ -119,7 +119,7 @@ async fn a_doctor_names_the_rights_and_kinds_that_are_missing() {
         verdict.is_err(),
         "the suggested command gives the same result: {verdict:?}"
     );
-    until("the kind is missed", async || {
+    until("the missing kind is reported", async || {
         let kinds = tokio::task::block_in_place(|| of("#kinds-and-their-versions"));
         kinds.iter().any(|[_, what, next, _]| {
             what.contains("wasmplugins.extensions.istio.io")

@@ -73,7 +73,7 @@ pub(crate) async fn are_published_to_every_namespace_and_restored(deployed: &Dep
         .await
         .unwrap();
 
-    until("an edit is undone", async || {
+    until("an edit is reverted", async || {
         roots(deployed, "shop").await == "one"
     })
     .await;
@@ -84,7 +84,7 @@ pub(crate) async fn are_published_to_every_namespace_and_restored(deployed: &Dep
         .await
         .unwrap();
 
-    until("what was deleted is back", async || {
+    until("a deleted ConfigMap is created again", async || {
         roots(deployed, "shop").await == "one"
     })
     .await;

@@ -31,7 +31,7 @@ pub(super) async fn a_tag_is_set_and_removed(tool: &Tool<'_>) -> Result<()> {
     let run = |words: &[&str]| tool.run(words);
     let metadata = json!({"name": STAGE, "labels": {"istio.io/rev": STAGE}});
     mesh.apply(&[json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})])?;
-    wait::until("pods can be made, without a proxy", || async {
+    wait::until("pods are created without a proxy", || async {
         proxy(mesh).is_ok_and(|proxy| proxy.is_none())
     })
     .await;
