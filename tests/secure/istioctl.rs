@@ -51,7 +51,7 @@ async fn istioctl_works_as_with_istiod() -> Result<()> {
     std::fs::write(folder.path().join("kubeconfig"), kubeconfig)?;
     let server = &server;
     let folder = folder.path();
-    let rows = until_some("istioctl reports the proxy as synced", async || {
+    let rows = until_some("istioctl lists the types of the proxy", async || {
         let rows = tokio::task::block_in_place(|| run(&program, server, folder, &["proxy-status"]));
         wanted(rows.unwrap_or_else(|error| format!("{error:#}")), |rows| {
             rows.contains("2 (CDS,LDS)")
