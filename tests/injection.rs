@@ -138,9 +138,8 @@ fn injection_is_idempotent_and_keeps_user_fields() {
                 check_container(before, after);
             }
 
-            // Two templates that both add a container, or a template and a container of the pod,
-            // can result in two containers with one name, as with istiod. No API server accepts
-            // that.
+            // Two proxy templates and a proxy container of the pod's own can result in two
+            // containers with one name, as with istiod. No API server accepts that.
             let names: Vec<_> = containers(&patched)
                 .into_iter()
                 .map(|container| &container["name"])
@@ -357,8 +356,8 @@ fn rare_pods_are_injected_as_by_istiod() {
         ))
     );
 
-    // A pod without labels gets no empty map of labels, and templates without a name in the
-    // annotation are ignored.
+    // A pod without labels gets no map of labels, and an empty annotation leaves the name of the
+    // ConfigMap out.
     let annotations = json!({ "inject.istio.io/templates": "grpc-simple" });
     let pod = json!({ "metadata": { "name": "web", "annotations": annotations }, "spec": { "containers": [{ "name": "web" }] } });
     assert_eq!(made(json!({}), pod)["metadata"].get("labels"), None);
