@@ -141,7 +141,10 @@ async fn istio_61563_mesh_config_is_reloaded_and_an_invalid_one_rejected() -> Re
     .await;
     edge::expect("a", 201).await;
     namespace(&edge.writer, "edge", "out").await?;
-    edge::eventually("a namespace is no longer selected", async || edge::ask("a").await != 201).await;
+    edge::eventually("a namespace is no longer selected", async || {
+        edge::ask("a").await != 201
+    })
+    .await;
     namespace(&edge.writer, "edge", "in").await?;
 
     edge::expect("a", 201).await;

@@ -45,7 +45,10 @@ async fn status_has_the_number_of_proxies_that_acknowledged_an_object() -> Resul
     };
 
     let says = async |share: &str| is_reported("a", share).await;
-    let took = edge::eventually("the gateway has acknowledged it", async || says("1/1").await).await;
+    let took = edge::eventually("the gateway has acknowledged it", async || {
+        says("1/1").await
+    })
+    .await;
     println!("status: written {took:?} after the gateway had it");
 
     // The proxies of all replicas count; those of a stopped replica do not.

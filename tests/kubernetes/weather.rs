@@ -240,10 +240,7 @@ async fn revoked_and_restored_permissions_are_handled() -> Result<()> {
             .is_ok_and(|page| page.contains("k8s://VirtualService") == wanted)
     };
 
-    edge::eventually("the denied kind is reported", async || {
-        says(true).await
-    })
-    .await;
+    edge::eventually("the denied kind is reported", async || says(true).await).await;
     ensure!(
         navarch.output().contains("k8s://VirtualService"),
         "the log names the kind"
