@@ -1,6 +1,6 @@
 # The tasks of the project; `make test` must pass before a change is merged.
 
-.PHONY: test soak conformance istio-suites mass-comparison fmt lint unit doc laws demo release program cluster cluster-down crds image bench bench-agent bench-engine bench-kubernetes bench-clusters bench-gateway-api bench-answers bench-ambient tools
+.PHONY: test quick soak conformance istio-suites mass-comparison fmt lint unit doc laws demo release program cluster cluster-down crds image bench bench-agent bench-engine bench-kubernetes bench-clusters bench-gateway-api bench-answers bench-ambient tools
 
 # The CI discards its clone; compiled files are worth keeping, except the state of incremental builds: because each crate changes
 # between runs, it is 14 GB that are never read. Unchanged files get their former times, which cargo compares.
@@ -21,6 +21,10 @@ test: tools
 	$(CARGO) fmt --all --check
 	scripts/test-lanes $(MAKE) lint doc
 	$(MAKE) demo DEMO=once
+
+# While a change is being written: the crates that differ from HEAD alone.
+quick:
+	scripts/quick
 
 fmt:
 	$(CARGO) fmt --all
