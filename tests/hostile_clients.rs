@@ -98,6 +98,28 @@ fn well_behaved_clients_are_served_while_others_attack() -> Result<()> {
     )
 }
 
+/// Attacks by whoever may write to the configuration directory.
+async fn attacks_by_files(report: &mut Report, plane: &Plane, time: Duration) -> Result<()> {
+    let folder = plane.mesh();
+    report
+        .during("many hosts", Expect::nothing(), move || {
+            files::many_hosts(folder, time)
+        })
+        .await?;
+
+    let folder = plane.mesh();
+    report
+        .during("endless device", Expect::nothing(), move || {
+            files::device(folder, time)
+        })
+        .await?;
+
+    let folder = plane.mesh();
+    report
+        .during("FIFO", Expect::nothing(), move || files::fifo(folder, time))
+        .await
+}
+
 /// Runs one attack after the other against one server.
 async fn attacks() -> Result<()> {
     let plane = Arc::new(Plane::start().await?);
@@ -176,23 +198,7 @@ async fn attacks() -> Result<()> {
             connections::slow_readers(time)
         })
         .await?;
-    let folder = plane.mesh();
-    report
-        .during("many hosts", Expect::nothing(), move || {
-            files::many_hosts(folder, time)
-        })
-        .await?;
-
-    let folder = plane.mesh();
-    report
-        .during("endless device", Expect::nothing(), move || {
-            files::device(folder, time)
-        })
-        .await?;
-    let folder = plane.mesh();
-    report
-        .during("FIFO", Expect::nothing(), move || files::fifo(folder, time))
-        .await?;
+    attacks_by_files(&mut report, &plane, time).await?;
 
     let closed = waiting.end().await;
     report.print();

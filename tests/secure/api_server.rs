@@ -202,12 +202,8 @@ async fn one_root_for_two_replicas(client: kube::Client) -> Result<()> {
     commands.send(RotationCommand::Begin).await?;
     let end = tokio::time::Instant::now() + Duration::from_secs(20);
 
-    while !commands
-        .status()
-        .missing
-        .iter()
-        .any(|one| one.who == "web-1.shop")
-    {
+    let is_missed = |missing: &Missing| missing.who == "web-1.shop";
+    while !commands.status().missing.iter().any(is_missed) {
         ensure!(
             tokio::time::Instant::now() < end,
             "the other replica's proxies count: {:?}",

@@ -40,6 +40,14 @@ struct Mirrored {
 /// A shared set of names.
 type NameSet = Arc<BTreeSet<ResourceName>>;
 
+/// The names that a resource refers to.
+#[derive(Debug)]
+struct NamedResource {
+    /// Keeps the resource, so that its address is not reused.
+    _kept: Arc<Resource>,
+    names: Arc<[ResourceName]>,
+}
+
 /// The resource names that collections refer to, computed once for all proxies that have them.
 #[derive(Debug, Default)]
 struct Names {
@@ -48,7 +56,7 @@ struct Names {
     of: KeyedMap<(usize, ResourceType), (Arc<Collection>, NameSet)>,
     /// By the resource's address and the referenced type. Collections of different proxies share
     /// most of their resources, and decoding a resource is what costs.
-    of_resource: KeyedMap<(usize, ResourceType), (Arc<Resource>, Arc<[ResourceName]>)>,
+    of_resource: KeyedMap<(usize, ResourceType), NamedResource>,
     /// Interests by the previous one and the two collections, all of which are kept.
     interests: KeyedMap<[usize; 3], (NameSet, NameSet)>,
 }
@@ -296,8 +304,12 @@ impl Names {
         kind: ResourceType,
     ) -> Arc<[ResourceName]> {
         let key = (Arc::as_ptr(resource).addr(), kind);
-        let named = || (resource.clone(), names_in(from, resource, kind).into());
-        self.of_resource.entry(key).or_insert_with(named).1.clone()
+        let named = || NamedResource {
+            _kept: resource.clone(),
+            names: names_in(from, resource, kind).into(),
+        };
+        let named = self.of_resource.entry(key).or_insert_with(named);
+        named.names.clone()
     }
 
     /// The new interest of a client that requested `requested` because of one collection, and has

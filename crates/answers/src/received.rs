@@ -190,17 +190,17 @@ fn endpoints_of(cluster: &Cluster) -> Option<String> {
 /// endpoints of a cluster; routes, with their virtual hosts, or extensions of a listener.
 #[must_use]
 pub fn names_in(from: ResourceType, resource: &Resource, kind: ResourceType) -> Vec<ResourceName> {
-    match from {
-        ResourceType::Cluster => {
-            let cluster = Cluster::decode(resource.body.clone()).ok();
-            let endpoints = cluster.as_ref().and_then(endpoints_of);
-            endpoints.map(ResourceName::new).into_iter().collect()
-        }
-        ResourceType::Listener => Listener::decode(resource.body.clone())
-            .map(|listener| names_in_listener(&listener, kind))
-            .unwrap_or_default(),
-        _ => Vec::new(),
+    if from == ResourceType::Cluster {
+        let cluster = Cluster::decode(resource.body.clone()).ok();
+        let endpoints = cluster.as_ref().and_then(endpoints_of);
+        return endpoints.map(ResourceName::new).into_iter().collect();
     }
+    if from == ResourceType::Listener {
+        let listener = Listener::decode(resource.body.clone()).ok();
+        return listener.map_or_else(Vec::new, |listener| names_in_listener(&listener, kind));
+    }
+
+    Vec::new()
 }
 
 /// The routes, or the extensions, to which a listener refers.

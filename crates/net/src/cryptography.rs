@@ -64,6 +64,10 @@ pub fn is_fips() -> bool {
 }
 
 /// What a policy allows of aws-lc-rs.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is the one place that chooses the cryptography"
+)]
 fn restricted(policy: CompliancePolicy) -> CryptoProvider {
     let mut provider = aws_lc_rs::default_provider();
     let groups: &[&'static dyn SupportedKxGroup] = match policy {
