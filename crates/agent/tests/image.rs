@@ -52,8 +52,11 @@ fn sources(root: &Path) -> Result<BTreeMap<String, String>> {
 #[test]
 fn every_program_that_the_agent_starts_is_listed() -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    // Test modules stand at the end of their file, and start programs of the building machine.
+    let product = |text: &str| text.split("#[cfg(test)]").next().map(str::to_owned);
     let starts = sources(&root)?
         .into_iter()
+        .filter_map(|(name, text)| Some((name, product(&text)?)))
         .map(|(name, text)| (name, text.matches("Command::new(").count()))
         .filter(|(_, count)| *count > 0)
         .collect::<BTreeSet<_>>();
