@@ -5,6 +5,7 @@
 //! writes it, and the writer of statuses derives `Accepted` from it
 //! (`object_status::refused_gateways`).
 
+use navarch_api::printable::escape_lines;
 use serde_json::{Value, json};
 
 use crate::conditions::Conditions;
@@ -30,10 +31,12 @@ pub(crate) fn told(status: Option<&Value>) -> Option<&str> {
     conditions.iter().find(is_refusal)?.get("message")?.as_str()
 }
 
-/// A text that fits into a condition's message.
+/// A text that fits into a condition's message, and that terminals can show: whoever wrote the
+/// ConfigMap may have chosen parts of it.
 pub(super) fn message(text: &str) -> String {
-    let end = text.floor_char_boundary(MAX_MESSAGE);
-    text.get(..end).unwrap_or(text).to_owned()
+    let escaped = escape_lines(text);
+    let end = escaped.floor_char_boundary(MAX_MESSAGE);
+    escaped.get(..end).unwrap_or(&escaped).to_owned()
 }
 
 /// The conditions of a status that tells this refusal, or none; `None` if it already does.
@@ -130,6 +133,7 @@ mod tests {
     #[test]
     fn messages_are_bounded_at_character_boundaries() {
         assert_eq!(message("short"), "short");
+        assert_eq!(message("a\u{1b}[2J"), "a\\u{1b}[2J");
         let long = format!("a{}", "ä".repeat(MAX_MESSAGE));
         assert_eq!(message(&long).len(), MAX_MESSAGE - 1);
     }
