@@ -38,7 +38,7 @@ const BAGGAGE: &str = "k8s.cluster.name=Kubernetes,k8s.namespace.name=shop,k8s.d
 pub(crate) struct Tunnel {
     /// The peer's identity.
     pub(crate) identity: String,
-    /// The destination.
+    /// Address and port of the tunnelled connection.
     pub(crate) authority: String,
 }
 

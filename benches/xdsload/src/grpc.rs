@@ -45,7 +45,7 @@ impl Outbox {
 pub(crate) struct Inbox {
     /// The received part of the next prefix.
     prefix: [u8; PREFIX],
-    /// Its length.
+    /// Number of received bytes in `prefix`.
     count: usize,
     /// The received part of the message; unused if a message arrives in one piece.
     gathered: Vec<u8>,

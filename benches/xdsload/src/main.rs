@@ -51,20 +51,16 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 #[derive(Debug, Parser)]
 #[command(name = "xdsload", version)]
 struct Args {
-    /// The subcommand.
     #[command(subcommand)]
     command: Command,
 }
 
-/// The subcommands.
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Writes a generated mesh, as a directory of YAML or into an API server.
     Generate {
-        /// The destination.
         #[command(flatten)]
         place: target::Where,
-        /// The size of the mesh.
         #[command(flatten)]
         size: Size,
     },

@@ -37,7 +37,6 @@ pub(crate) enum Phase {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) server: SocketAddr,
-    /// The protocol.
     pub(crate) protocol: Protocol,
     /// Interned names.
     pub(crate) names: Names,
@@ -54,7 +53,6 @@ pub(crate) struct Proxy {
     /// Shared with the other proxies.
     pub(crate) shared: Arc<Shared>,
     pub(crate) number: usize,
-    /// Its node.
     pub(crate) node: Node,
     /// The delay before it handles each response.
     pub(crate) pause: Duration,

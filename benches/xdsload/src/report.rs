@@ -20,9 +20,7 @@ pub(crate) struct Spread {
     /// The number of proxies.
     pub(crate) count: usize,
     pub(crate) first: f64,
-    /// The median.
     pub(crate) p50: f64,
-    /// The 99th percentile.
     pub(crate) p99: f64,
     pub(crate) last: f64,
 }
@@ -84,7 +82,6 @@ pub(crate) struct Report {
     pub(crate) changes: Vec<Changed>,
     /// The reconnect of all proxies.
     pub(crate) reconnect: Option<Connected>,
-    /// The churn.
     pub(crate) churn: Option<ChurnResult>,
     /// Edits that were rejected.
     pub(crate) refused: Vec<Refused>,

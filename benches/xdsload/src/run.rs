@@ -51,7 +51,7 @@ pub(crate) struct Plan {
     /// without services.
     #[arg(long, default_value_t = 0)]
     pub(crate) proxy_namespaces: usize,
-    /// The protocol.
+    /// The variant of the aggregated discovery service that the proxies use
     #[arg(long, value_enum, default_value_t = Protocol::Delta)]
     pub(crate) protocol: Protocol,
     /// The proxies use on-demand virtual hosts (VHDS); delta protocol only.
@@ -104,7 +104,6 @@ pub(crate) struct Plan {
 /// A run in progress.
 #[derive(Debug)]
 pub(crate) struct Run {
-    /// The options.
     pub(crate) plan: Plan,
     /// Shared by the proxies.
     pub(crate) shared: Arc<Shared>,

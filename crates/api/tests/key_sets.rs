@@ -89,7 +89,7 @@ fn certificates(names: &[(&str, &str)]) -> String {
     Value::Object(certificates.collect()).to_string()
 }
 
-/// The key sets.
+/// Key sets of every kind that issuers serve, and with each fault that Envoy rejects.
 #[expect(
     clippy::too_many_lines,
     reason = "one sequence of steps in their order"

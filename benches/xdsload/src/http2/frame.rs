@@ -82,7 +82,6 @@ impl Type {
 pub(crate) struct Head {
     /// Size of the payload.
     pub(crate) length: usize,
-    /// The type.
     pub(crate) kind: Type,
     pub(crate) flags: u8,
     /// The stream id; 0 is the connection.

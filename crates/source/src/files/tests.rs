@@ -22,7 +22,7 @@ struct Directory {
     events: mpsc::Receiver<Batch>,
     /// Makes it read all files again.
     reload: Arc<Notify>,
-    /// The running source.
+    /// Ends the source when dropped.
     _running: JoinSet<Result<(), SourceError>>,
 }
 

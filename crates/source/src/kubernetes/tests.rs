@@ -27,7 +27,7 @@ struct ApiServer {
     events: mpsc::Receiver<Batch>,
     /// The objects that the test has put.
     ours: Arc<parking_lot::Mutex<BTreeSet<ObjectRef>>>,
-    /// The running source.
+    /// Ends the source when dropped.
     _running: JoinSet<()>,
     /// Excludes other tests.
     _turn: MutexGuard<'static, ()>,

@@ -11,7 +11,7 @@ struct Files {
     folder: TempDir,
     /// The batches that the source sends.
     events: mpsc::Receiver<Batch>,
-    /// The running source.
+    /// Ends the source when dropped.
     _running: JoinSet<Result<(), SourceError>>,
 }
 

@@ -17,7 +17,7 @@ use super::ztunnel::{Ztunnel, held};
 /// ztunnels that reconnect one at a time.
 const ALONE: usize = 10;
 
-/// The measurements.
+/// What one run of the mesh has cost, from the start to the last reconnect.
 struct Measured {
     sizes: Sizes,
     /// Resident memory in kB: without objects, when ready, with all ztunnels, at the end; and the
