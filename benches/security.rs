@@ -4,8 +4,9 @@
 #![allow(
     missing_docs,
     clippy::missing_docs_in_private_items,
+    clippy::print_stdout,
     clippy::unwrap_used,
-    reason = "the macros of criterion generate functions without docs, and a bench that cannot start must fail"
+    reason = "the macros of criterion generate functions without docs, a bench that cannot start must fail, and prints what it measures"
 )]
 #![expect(
     clippy::disallowed_methods,
@@ -33,6 +34,8 @@ use navarch::security::ca::{Authority, Bundle, Subject, in_force};
 use navarch::security::serving::{self, ServerCertificate, ServingConfig, ServingTls};
 use navarch::security::tls_rules::TlsRules;
 use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_RSA_SHA256};
+use rustls::crypto::aws_lc_rs::kx_group;
+use rustls::crypto::{CryptoProvider, SupportedKxGroup};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConnection};
 use serde_json::json;
@@ -109,16 +112,17 @@ fn server() -> (ServingTls, Arc<Authority>) {
     (tls, switch.current())
 }
 
-/// Performs a handshake in memory.
-fn shake_hands(client: Arc<ClientConfig>, tls: &ServingTls) {
+/// Performs a handshake in memory; returns the bytes that both sides have sent.
+fn shake_hands(client: Arc<ClientConfig>, tls: &ServingTls) -> usize {
     let name = ServerName::try_from("istiod.istio-system.svc").unwrap();
     let mut client = ClientConnection::new(client, name).unwrap();
     let mut server = ServerConnection::new(tls.get()).unwrap();
     let mut wire = Vec::with_capacity(8 << 10);
+    let mut sent = 0;
 
     while client.is_handshaking() || server.is_handshaking() {
         wire.clear();
-        client.write_tls(&mut wire).unwrap();
+        sent += client.write_tls(&mut wire).unwrap();
         let mut read = wire.as_slice();
         while !read.is_empty() {
             server.read_tls(&mut read).unwrap();
@@ -126,23 +130,46 @@ fn shake_hands(client: Arc<ClientConfig>, tls: &ServingTls) {
         }
 
         wire.clear();
-        server.write_tls(&mut wire).unwrap();
+        sent += server.write_tls(&mut wire).unwrap();
         let mut read = wire.as_slice();
         while !read.is_empty() {
             client.read_tls(&mut read).unwrap();
             client.process_new_packets().unwrap();
         }
     }
+
+    sent
 }
+
+/// A key exchange of TLS, by the name that reports show.
+struct KeyExchange {
+    name: &'static str,
+    group: &'static dyn SupportedKxGroup,
+}
+
+/// The one that is offered first, and the one that clients without post-quantum cryptography take.
+const KEY_EXCHANGES: [KeyExchange; 2] = [
+    KeyExchange {
+        name: "X25519MLKEM768",
+        group: kx_group::X25519MLKEM768,
+    },
+    KeyExchange {
+        name: "X25519",
+        group: kx_group::X25519,
+    },
+];
 
 /// Accepting connections; the client's half of the handshake is included.
 fn accepting(c: &mut Criterion) {
     let (tls, authority) = server();
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(authority.root_certificates().iter().cloned());
-    let builder = || {
-        let provider = navarch_net::cryptography::provider();
-        let builder = ClientConfig::builder_with_provider(provider)
+    let builder = |exchange: &KeyExchange| {
+        let provider = CryptoProvider {
+            kx_groups: vec![exchange.group],
+            ..CryptoProvider::clone(&navarch_net::cryptography::provider())
+        };
+        let builder = ClientConfig::builder_with_provider(Arc::new(provider))
             .with_safe_default_protocol_versions()
             .unwrap();
         builder.with_root_certificates(roots.clone())
@@ -151,21 +178,27 @@ fn accepting(c: &mut Criterion) {
     let (chain, key) = authority
         .issue(&workload(), DAY, SystemTime::now())
         .unwrap();
-    let mutual = builder()
-        .with_client_auth_cert(chain, PrivateKeyDer::from(key))
-        .unwrap();
     let mut group = c.benchmark_group("TLS, both ends");
     group.throughput(Throughput::Elements(1));
 
-    for (name, mut config) in [
-        ("server alone", builder().with_no_client_auth()),
-        ("mutual", mutual),
-    ] {
-        // Without resumption every handshake is a full one.
-        config.resumption = rustls::client::Resumption::disabled();
-        config.alpn_protocols = vec![b"h2".to_vec()];
-        let config = Arc::new(config);
-        group.bench_function(name, |b| b.iter(|| shake_hands(config.clone(), &tls)));
+    for exchange in &KEY_EXCHANGES {
+        let own_key = PrivateKeyDer::from(key.clone_key());
+        let mutual = builder(exchange)
+            .with_client_auth_cert(chain.clone(), own_key)
+            .unwrap();
+
+        for (kind, mut config) in [
+            ("server alone", builder(exchange).with_no_client_auth()),
+            ("mutual", mutual),
+        ] {
+            // Without resumption every handshake is a full one.
+            config.resumption = rustls::client::Resumption::disabled();
+            config.alpn_protocols = vec![b"h2".to_vec()];
+            let config = Arc::new(config);
+            let name = format!("{kind}, {}", exchange.name);
+            println!("{name}: {} bytes", shake_hands(config.clone(), &tls));
+            group.bench_function(name, |b| b.iter(|| shake_hands(config.clone(), &tls)));
+        }
     }
 }
 
