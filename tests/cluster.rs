@@ -37,7 +37,7 @@ mod watched;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use navarch_testkit::mesh::{self, Mesh};
 use navarch_testkit::node::{self, Node};
 use navarch_testkit::stages::Stages;
@@ -128,7 +128,15 @@ async fn lose_no_request_during_changes(mesh: &mut Mesh, stages: &mut Stages) ->
     stages.over("canary");
     changes::the_node_is_started_again(mesh, &mut watched).await?;
     stages.over("reboot");
-    watched.verdict()
+    watched.verdict()?;
+    no_request_is_denied(mesh)
+}
+
+/// The chart grants every right that the control plane has used in all stages.
+fn no_request_is_denied(mesh: &Mesh) -> Result<()> {
+    let denied = mesh.node.denied_requests()?;
+    ensure!(denied.is_empty(), "denied requests:\n{denied}");
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -290,6 +290,16 @@ impl Node {
         self.script("part", &["start", part])
     }
 
+    /// The requests of the control plane's accounts that the API server has denied, a line each.
+    ///
+    /// # Errors
+    /// If the API server has written no log of requests.
+    pub fn denied_requests(&self) -> Result<String> {
+        let mut command = Command::new(self.scripts.join("denied"));
+        command.arg(&self.folder).stdin(Stdio::null());
+        succeed(&mut command, "scripts/cluster/denied")
+    }
+
     /// Stops the node with all of its pods, and starts it again with its data.
     ///
     /// # Errors
