@@ -6,6 +6,8 @@ package suites
 
 import (
 	_ "github.com/onsi/gomega"
+	_ "istio.io/istio/cni/cmd/install-cni"
+	_ "istio.io/istio/cni/cmd/istio-cni"
 	_ "istio.io/istio/pilot/cmd/pilot-agent"
 	_ "istio.io/istio/pilot/cmd/pilot-discovery"
 	_ "istio.io/istio/pkg/test/cert/ca"
@@ -13,6 +15,7 @@ import (
 	_ "istio.io/istio/pkg/test/datasets/validation"
 	_ "istio.io/istio/pkg/test/echo/cmd/client"
 	_ "istio.io/istio/pkg/test/echo/cmd/server"
+	_ "istio.io/istio/pkg/test/fakes/imageregistry"
 	_ "istio.io/istio/pkg/test/framework"
 	_ "istio.io/istio/pkg/test/framework/components/ambient"
 	_ "istio.io/istio/pkg/test/framework/components/crd"
