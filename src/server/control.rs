@@ -1,13 +1,11 @@
 //! The port of ControlZ.
 
-use tokio_util::sync::CancellationToken;
-
+use super::Config;
+use super::boot::Boot;
 use super::http::{HttpPort, OpenHttpPort};
-use super::{Config, Tasks, spawn};
 use crate::admin::{AdminState, control_routes};
 use navarch_net::budget::Budget;
 use navarch_net::port::{Port, PortLimits};
-use navarch_net::rejections::Rejections;
 
 /// Maximum connections of the port, which operators and their tools use.
 const CONNECTIONS: usize = 32;
@@ -16,13 +14,7 @@ const ANSWERS: usize = 16 << 20;
 
 /// Serves ControlZ. The process continues without its port, as istiod does: another process of the
 /// machine may use it.
-pub(super) async fn start(
-    config: &Config,
-    state: &AdminState,
-    rejections: &Rejections,
-    stop: &CancellationToken,
-    tasks: &mut Tasks,
-) {
+pub(super) async fn start(config: &Config, state: &AdminState, boot: &mut Boot) {
     let listener = match config.ctrlz.bind() {
         Ok(Some(listener)) => listener,
         Ok(None) => return,
@@ -32,7 +24,11 @@ pub(super) async fn start(
         }
     };
 
-    let port = Port::new("ctrlz", PortLimits::plain(CONNECTIONS), rejections.clone());
+    let port = Port::new(
+        "ctrlz",
+        PortLimits::plain(CONNECTIONS),
+        boot.rejections.clone(),
+    );
     let open = OpenHttpPort {
         listener,
         port,
@@ -50,9 +46,5 @@ pub(super) async fn start(
         routes,
     };
 
-    let stop = stop.clone();
-    spawn("ctrlz", tasks, async move {
-        port.serve(stop).await;
-        Ok(())
-    });
+    boot.spawn("ctrlz", port.serve(boot.stop.clone()));
 }

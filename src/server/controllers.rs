@@ -11,9 +11,10 @@ use futures_util::future::{BoxFuture, OptionFuture};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::boot::{Boot, until};
 use super::object_status::Family;
 use super::publishing::{Published, PublishedObjects, Publisher};
-use super::{Tasks, ingress, object_status, progress, reports, spawn};
+use super::{Config, ingress, object_status, progress, reports};
 use navarch_analysis::Mesh;
 use navarch_api::names::Hostname;
 use navarch_api::object::ObjectRef;
@@ -106,27 +107,48 @@ pub(super) fn stays_local(push: &PushHandle) -> StaysLocal {
     })
 }
 
+/// Starts the controllers that write to the cluster, if there is one. `published` are the contents
+/// of the certificate authority, if there is one; the templates of `injector` render the objects of
+/// Gateways.
+pub(super) fn start(
+    config: &Config,
+    client: Option<kube::Client>,
+    published: Option<Published>,
+    push: &PushHandle,
+    connections: Arc<Connections>,
+    injector: CurrentInjector,
+    boot: &mut Boot,
+) {
+    let Some(client) = client else { return };
+    let controllers = Controllers {
+        config: &config.writing,
+        injector,
+        cluster: Cluster(client),
+        namespace: config.settings.system_namespace.as_str(),
+        allocates: config.settings.ip_autoallocate,
+        boot,
+    };
+
+    controllers.start(published, push, connections);
+}
+
 /// Dependencies of the controllers.
-pub(super) struct Controllers<'a> {
+struct Controllers<'a> {
     /// Settings from flags and environment.
-    pub(super) config: &'a WritingConfig,
-    /// The injector, whose templates render the objects of Gateways.
-    pub(super) injector: CurrentInjector,
-    pub(super) cluster: Cluster,
+    config: &'a WritingConfig,
+    injector: CurrentInjector,
+    cluster: Cluster,
     /// The namespace of the locks.
-    pub(super) namespace: &'a str,
+    namespace: &'a str,
     /// Whether addresses are allocated to ServiceEntries.
-    pub(super) allocates: bool,
-    /// Cancelled at shutdown.
-    pub(super) stop: &'a CancellationToken,
-    pub(super) tasks: &'a mut Tasks,
+    allocates: bool,
+    boot: &'a mut Boot,
 }
 
 impl Controllers<'_> {
-    /// Starts the controllers. `published` are the contents of the certificate authority, if there
-    /// is one.
+    /// Starts the controllers.
     #[expect(clippy::too_many_lines, reason = "one statement for each part")]
-    pub(super) fn start(
+    fn start(
         mut self,
         published: Option<Published>,
         push: &PushHandle,
@@ -137,11 +159,8 @@ impl Controllers<'_> {
             cluster: self.cluster.clone(),
             namespace: self.namespace.to_owned(),
         }
-        .run(sender, self.stop.clone());
-        spawn("default revision", self.tasks, async move {
-            follow.await;
-            Ok(())
-        });
+        .run(sender, self.boot.stop.clone());
+        self.boot.spawn("default revision", follow);
 
         let scope = self.scope(push);
         self.gateways(scope.clone(), &default_revision);
@@ -226,13 +245,15 @@ impl Controllers<'_> {
         self.conditions(push, connections, &default_revision);
         self.report(
             push,
-            ("quarantine reports", ReportedCondition::Quarantined),
+            "quarantine reports",
+            ReportedCondition::Quarantined,
             reports::quarantined,
         );
 
         self.report(
             push,
-            ("rollout reports", ReportedCondition::RolledOut),
+            "rollout reports",
+            ReportedCondition::RolledOut,
             reports::rolled_out,
         );
 
@@ -264,7 +285,7 @@ impl Controllers<'_> {
             networks: (*context.networks).clone(),
             system_namespace: system_namespace.clone(),
         };
-        let mesh = look("settings for analysis", push, read, self.stop, self.tasks);
+        let mesh = look("settings for analysis", push, read, self.boot);
 
         Analysis {
             cluster,
@@ -349,8 +370,7 @@ impl Controllers<'_> {
         push: &PushHandle,
         connections: Arc<Connections>,
     ) -> Distribution {
-        let progresses =
-            progress::follow(push.clone(), connections, interval, self.stop, self.tasks);
+        let progresses = progress::follow(push.clone(), connections, interval, self.boot);
         let namespace = self.namespace.to_owned();
         let identity = self.config.identity.clone();
         let cluster = self.cluster.clone();
@@ -363,11 +383,9 @@ impl Controllers<'_> {
             progresses: theirs,
         };
 
-        let report = reporter.run(self.stop.clone());
-        spawn("report", self.tasks, async move {
-            report.await;
-            Ok(())
-        });
+        let report = reporter.run(self.boot.stop.clone());
+        self.boot.spawn("report", report);
+
         Distribution {
             cluster: self.cluster.clone(),
             namespace,
@@ -381,12 +399,13 @@ impl Controllers<'_> {
     fn report(
         &mut self,
         push: &PushHandle,
-        (name, condition): (&'static str, ReportedCondition),
+        name: &'static str,
+        condition: ReportedCondition,
         read: fn(&PushContext) -> BTreeMap<ObjectRef, ObjectReport>,
     ) {
         let (sender, reported) = watch::channel(ReportedObjects::default());
         let mut contexts = push.contexts();
-        let stop = self.stop.clone();
+        let stop = self.boot.stop.clone();
         let controller = push.context().mesh.settings.gateway_api.controller.clone();
         let identity = self.config.identity.clone();
         let reports = ObjectReports {
@@ -397,7 +416,7 @@ impl Controllers<'_> {
             reported,
         };
 
-        spawn(name, self.tasks, async move {
+        self.boot.spawn(name, async move {
             let follow = async {
                 while contexts.changed().await.is_ok() {
                     let now = read(&contexts.borrow_and_update());
@@ -416,8 +435,6 @@ impl Controllers<'_> {
                 () = reports.run(stop.clone()) => {}
             }
             stop.cancelled().await;
-
-            Ok(())
         });
     }
 
@@ -451,13 +468,10 @@ impl Controllers<'_> {
         W: Fn(CancellationToken) -> F + Send + Sync + 'static,
         F: Future<Output = ()> + Send + 'static,
     {
-        let stop = self.stop.clone();
+        let stop = self.boot.stop.clone();
 
         if !self.config.elects {
-            spawn(name, self.tasks, async move {
-                work(stop).await;
-                Ok(())
-            });
+            self.boot.spawn(name, async move { work(stop).await });
             return;
         }
 
@@ -479,15 +493,12 @@ impl Controllers<'_> {
             default_revision.clone(),
         );
 
-        spawn(name, self.tasks, async move {
-            election.run(stop, work).await;
-            Ok(())
-        });
+        self.boot.spawn(name, election.run(stop, work));
     }
 
     /// Follows the namespaces that the mesh config selects.
     fn scope(&mut self, push: &PushHandle) -> watch::Receiver<NamespaceScope> {
-        selected_namespaces(self.config.only.clone(), push, self.stop, self.tasks)
+        selected_namespaces(self.config.only.clone(), push, self.boot)
     }
 
     /// Follows the addresses of Ingresses.
@@ -496,8 +507,7 @@ impl Controllers<'_> {
             "addresses of Ingresses",
             push,
             ingress::addresses,
-            self.stop,
-            self.tasks,
+            self.boot,
         )
     }
 }
@@ -507,14 +517,13 @@ impl Controllers<'_> {
 pub(super) fn selected_namespaces(
     only: Option<String>,
     push: &PushHandle,
-    stop: &CancellationToken,
-    tasks: &mut Tasks,
+    boot: &mut Boot,
 ) -> watch::Receiver<NamespaceScope> {
     let read = move |context: &PushContext| NamespaceScope {
         selectors: context.mesh.config.discovery_selectors.clone(),
         only: only.clone(),
     };
-    look("selected namespaces", push, read, stop, tasks)
+    look("selected namespaces", push, read, boot)
 }
 
 /// Follows a value of the current snapshots.
@@ -522,18 +531,17 @@ fn look<T>(
     name: &'static str,
     push: &PushHandle,
     read: impl Fn(&PushContext) -> T + Send + 'static,
-    stop: &CancellationToken,
-    tasks: &mut Tasks,
+    boot: &mut Boot,
 ) -> watch::Receiver<T>
 where
     T: PartialEq + Send + Sync + 'static,
 {
-    let stop = stop.clone();
+    let stop = boot.stop.clone();
     let mut contexts = push.contexts();
     let first = read(&contexts.borrow_and_update());
     let (sender, seen) = watch::channel(first);
-    spawn(name, tasks, async move {
-        while let Some(changed) = super::until(&stop, contexts.changed()).await {
+    boot.spawn(name, async move {
+        while let Some(changed) = until(&stop, contexts.changed()).await {
             changed?;
             let now = read(&contexts.borrow_and_update());
             sender.send_if_modified(|seen| {
@@ -541,9 +549,9 @@ where
                 *seen = now;
                 is_new
             });
-            let _stopped = super::until(&stop, tokio::time::sleep(REFRESH_INTERVAL)).await;
+            let _stopped = until(&stop, tokio::time::sleep(REFRESH_INTERVAL)).await;
         }
-        Ok(())
+        anyhow::Ok(())
     });
 
     seen

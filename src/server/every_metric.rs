@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use prometheus_client::registry::Registry;
-
+use super::boot::Boot;
+use super::engine::Engine;
 use super::grpc_metrics::GrpcMetrics;
-use super::refusals::{ProblemSource, Refusals};
-use super::{Config, Recording, remotes, security, sources, start_push};
+use super::refusals::ProblemSource;
+use super::{Config, remotes, security, sources};
 use navarch_api::decode::Subject;
-use navarch_net::rejections::Rejections;
 use navarch_security::ca;
 use navarch_source::{Fault, FilePosition, Problem};
 use navarch_status::RegistrationMetrics;
@@ -26,7 +25,7 @@ pub(crate) const REGISTERING: &[&str] = &[
     "crates/status/src/registration/metrics.rs",
     "crates/webhook/src/metrics.rs",
     "crates/xds/src/metrics.rs",
-    "src/server.rs",
+    "src/server/engine.rs",
     "src/server/grpc_metrics.rs",
     "src/server/refusals.rs",
     "src/server/remotes/metrics.rs",
@@ -37,9 +36,12 @@ pub(crate) const REGISTERING: &[&str] = &[
 pub(crate) fn exposition(config: &Config) -> anyhow::Result<(String, String)> {
     let mut config = config.clone();
     config.settings.envoy_filter_stats = true;
-    let mut metrics = Registry::default();
-    Rejections::register(&mut metrics).count("grpc", "memory", "10.0.0.1");
-    let _push = start_push(&config, &Recording::default(), &mut metrics)?;
+    config.record = None;
+    let mut boot = Boot::new();
+    boot.rejections.count("grpc", "memory", "10.0.0.1");
+    let _engine = Engine::start(&config, &mut boot)?;
+
+    let mut metrics = boot.take_metrics();
     let _ = navarch_record::Metrics::register(&mut metrics);
     let place: Arc<str> = Arc::from("mesh");
     let problem = Problem {
@@ -51,7 +53,10 @@ pub(crate) fn exposition(config: &Config) -> anyhow::Result<(String, String)> {
         fault: Fault::Unreadable(String::new()),
     };
 
-    Refusals::register(&mut metrics).note(ProblemSource::Mesh, &place, &[problem]);
+    let mut sources = sources::metrics(&mut metrics);
+    sources
+        .refusals
+        .note(ProblemSource::Mesh, &place, &[problem]);
     let _ = (
         navarch_webhook::Metrics::register(&mut metrics),
         ca::Metrics::register(&mut metrics, security::clock),
@@ -66,7 +71,6 @@ pub(crate) fn exposition(config: &Config) -> anyhow::Result<(String, String)> {
         GrpcMetrics::register(&mut metrics),
         remotes::metrics::Metrics::register(&mut metrics),
     );
-    let _ = sources::metrics(&mut metrics);
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &metrics)?;
 

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
-use super::Tasks;
+use super::boot::Boot;
 use navarch_api::regular_file;
 use navarch_api::resolv_conf::ResolvConf;
 use navarch_push::context::PushContext;
@@ -24,22 +23,10 @@ const IDLE_DELAY: Duration = Duration::from_hours(24);
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 
 /// Starts the resolver task, if enabled.
-pub(super) fn start(
-    is_wanted: bool,
-    push: &PushHandle,
-    stop: &CancellationToken,
-    tasks: &mut Tasks,
-) {
-    if !is_wanted {
-        return;
+pub(super) fn start(is_wanted: bool, push: &PushHandle, boot: &mut Boot) {
+    if is_wanted {
+        boot.spawn_until_stop("hosts of gateways", follow(push.clone()));
     }
-    let push = push.clone();
-    let stop = stop.clone();
-    super::spawn("hosts of gateways", tasks, async move {
-        super::until(&stop, follow(push))
-            .await
-            .map_or(Ok(()), super::finish)
-    });
 }
 
 /// Resolves the host names of gateways in the current snapshots; does not return.

@@ -13,9 +13,8 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
-use tokio_util::sync::CancellationToken;
 
-use super::{Tasks, spawn, until};
+use super::boot::{Boot, until};
 use crate::admin::Readiness;
 use navarch_api::regular_file;
 use navarch_kubernetes::InWords;
@@ -92,15 +91,13 @@ pub(super) struct InjectorSource<'a> {
     pub(super) client: Option<&'a kube::Client>,
     /// The current snapshot.
     pub(super) push: &'a PushHandle,
-    /// Readiness guard, held until the first configuration was tried.
-    pub(super) readiness: &'a Readiness,
     /// Publishes the state.
     pub(super) metrics: &'a Metrics,
 }
 
 impl InjectorSource<'_> {
-    /// Starts to follow.
-    pub(super) fn start(&self, stop: &CancellationToken, tasks: &mut Tasks) -> CurrentInjector {
+    /// Starts to follow. Readiness waits until the first configuration was tried.
+    pub(super) fn start(&self, boot: &mut Boot) -> CurrentInjector {
         let config = self.settings.folder.join("config");
         let folder = regular_file::may_exist(&config).then(|| self.settings.folder.clone());
         let found = match (self.settings.enabled, &folder, self.client) {
@@ -109,13 +106,13 @@ impl InjectorSource<'_> {
                 return self.disabled("there are no configuration files and no cluster");
             }
             (true, Some(_), _) => watch::channel(TextsState::Unknown(Arc::from(""))).1,
-            (true, None, Some(client)) => self.follow_map(client, stop, tasks),
+            (true, None, Some(client)) => self.follow_map(client, boot),
         };
 
         let pending: Arc<str> = Arc::from("the configuration of the mesh has not been read yet");
         let state = InjectorState::Pending(pending.clone());
         self.metrics.injector(&state);
-        self.readiness.hold(INJECTION, &*pending);
+        boot.readiness.hold(INJECTION, &*pending);
         let current = CurrentInjector::new(state);
         let mut follower = Follower {
             settings: self.settings.clone(),
@@ -124,19 +121,14 @@ impl InjectorSource<'_> {
             found,
             push: self.push.clone(),
             current: current.clone(),
-            readiness: self.readiness.clone(),
+            readiness: boot.readiness.clone(),
             metrics: self.metrics.clone(),
             injector: None,
             last: None,
             refused: None,
         };
 
-        let stop = stop.clone();
-        spawn("injector", tasks, async move {
-            until(&stop, follower.run())
-                .await
-                .map_or(Ok(()), super::finish)
-        });
+        boot.spawn_until_stop("injector", async move { follower.run().await });
 
         current
     }
@@ -150,12 +142,7 @@ impl InjectorSource<'_> {
     }
 
     /// Follows the ConfigMap.
-    fn follow_map(
-        &self,
-        client: &kube::Client,
-        stop: &CancellationToken,
-        tasks: &mut Tasks,
-    ) -> watch::Receiver<TextsState> {
+    fn follow_map(&self, client: &kube::Client, boot: &mut Boot) -> watch::Receiver<TextsState> {
         let name = match self.revision {
             "" | "default" => NAME.to_owned(),
             revision => format!("{NAME}-{revision}"),
@@ -167,8 +154,8 @@ impl InjectorSource<'_> {
             "{place} has not been read yet"
         ))));
 
-        let stop = stop.clone();
-        spawn("injector config", tasks, async move {
+        let stop = boot.stop.clone();
+        boot.spawn("injector config", async move {
             let mut events = std::pin::pin!(watcher(maps, config).default_backoff());
             let mut is_listed = false;
 
@@ -203,7 +190,6 @@ impl InjectorSource<'_> {
             }
 
             stop.cancelled().await;
-            Ok(())
         });
 
         receiver
@@ -472,7 +458,7 @@ mod tests {
         readiness: Readiness,
         current: CurrentInjector,
         registry: Registry,
-        _tasks: Tasks,
+        _boot: Boot,
     }
 
     impl Started {
@@ -494,9 +480,8 @@ mod tests {
                 ..InjectionSettings::default()
             };
 
-            let readiness = Readiness::default();
             let mut registry = Registry::default();
-            let mut tasks = Tasks::new();
+            let mut boot = Boot::new();
             let metrics = Metrics::register(&mut registry);
             let source = InjectorSource {
                 settings: &settings,
@@ -504,18 +489,17 @@ mod tests {
                 namespace: "istio-system",
                 client: None,
                 push: &push,
-                readiness: &readiness,
                 metrics: &metrics,
             };
 
-            let current = source.start(&CancellationToken::new(), &mut tasks);
+            let current = source.start(&mut boot);
             Self {
                 folder,
                 push,
-                readiness,
+                readiness: boot.readiness.clone(),
                 current,
                 registry,
-                _tasks: tasks,
+                _boot: boot,
             }
         }
 

@@ -3,22 +3,20 @@
 use std::time::Duration;
 
 use tokio::time::MissedTickBehavior;
-use tokio_util::sync::CancellationToken;
 
-use super::{Tasks, spawn, until};
+use super::boot::{Boot, until};
 
 /// Minimum time that the allocator keeps free memory: more frequent calls would have no effect.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Lets the allocator return free memory periodically, until shutdown.
-pub(super) fn release_free_memory(stop: &CancellationToken, tasks: &mut Tasks) {
-    let stop = stop.clone();
-    spawn("memory", tasks, async move {
+pub(super) fn release_free_memory(boot: &mut Boot) {
+    let stop = boot.stop.clone();
+    boot.spawn("memory", async move {
         let mut ticks = tokio::time::interval(INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while until(&stop, ticks.tick()).await.is_some() {
             navarch_profile::give_back_free_memory();
         }
-        Ok(())
     });
 }

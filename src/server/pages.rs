@@ -1,66 +1,59 @@
-//! The state of the admin pages, and their access rules.
+//! The state of the admin pages, their access rules, and what else shows that state.
 
 mod rights;
 mod unready;
 
 use std::sync::Arc;
 
-use super::Config;
-use crate::admin::{
-    self, AdminState, ApiServerHealth, DebugAccess, Exposition, ManagedClusters, Plans, Problems,
-    QuarantineControl, Readiness, RolloutControl,
-};
-use navarch_net::rejections::Rejections;
-use navarch_push::worker;
+use super::boot::Boot;
+use super::parts::Parts;
+use super::{Config, control};
+use crate::admin::{self, AdminState, DebugAccess, DebugOverXds, Exposition};
 use navarch_security::authenticate::Authenticator;
-use navarch_webhook::CurrentInjector;
-use navarch_xds::Ads;
 
 pub(super) use rights::look;
-pub(super) use unready::report_unready;
 
-/// The parts of the control plane that operators command, and the injector.
-pub(super) struct Controls {
-    pub(super) injector: CurrentInjector,
-    pub(super) rollouts: RolloutControl,
-    pub(super) quarantine: QuarantineControl,
+/// Creates the state of the pages, and starts what shows it besides HTTP: debug pages over xDS,
+/// ControlZ, and Events about missing readiness. No part can register metrics afterwards.
+pub(super) async fn start(config: &Config, parts: &Parts, boot: &mut Boot) -> AdminState {
+    let state = admin_state(config, parts, boot);
+    let over_xds = DebugOverXds::new(state.clone(), config.debug.on_http);
+    parts.xds.ads.set_debug_pages(Arc::new(over_xds));
+
+    control::start(config, &state, boot).await;
+    unready::report_unready(config, parts.client.as_ref(), &state, boot);
+    state
 }
 
 /// The state of the pages.
-pub(super) fn admin_state(
-    config: &Config,
-    (push, ads): (&worker::PushHandle, &Ads),
-    controls: Controls,
-    (problems, clusters, readiness, metrics): (Problems, ManagedClusters, Readiness, Exposition),
-    (access, plans): (DebugAccess, Plans),
-    (rejections, api_server): (Rejections, Option<ApiServerHealth>),
-) -> AdminState {
+fn admin_state(config: &Config, parts: &Parts, boot: &mut Boot) -> AdminState {
+    let xds = &parts.xds;
     AdminState {
-        push: push.clone(),
-        connections: ads.connections(),
-        problems,
-        clusters,
-        readiness,
-        metrics: Arc::new(metrics),
+        push: parts.engine.push.clone(),
+        connections: xds.ads.connections(),
+        problems: boot.problems.clone(),
+        clusters: parts.clusters.clone(),
+        readiness: boot.readiness.clone(),
+        metrics: Arc::new(Exposition::new(boot.take_metrics())),
         roots: Arc::default(),
         certificates: Arc::default(),
-        rejections,
-        api_server,
-        rollouts: controls.rollouts,
-        quarantine: controls.quarantine,
-        access,
+        rejections: boot.rejections.clone(),
+        api_server: parts.api_server.clone(),
+        rollouts: xds.rollouts.clone(),
+        quarantine: xds.quarantine.clone(),
+        access: debug_access(config, &xds.authenticator),
         build: config.build,
         pod: config.pod.clone(),
-        injector: controls.injector,
+        injector: parts.webhooks.injector(),
         unsafe_pages: config.debug.harmful,
         profiles: config.debug.profiles,
         turns: admin::PlanLimit::default(),
-        plans,
+        plans: parts.plans.clone(),
     }
 }
 
 /// Access rules of debug pages.
-pub(super) fn debug_access(config: &Config, authenticator: &Arc<Authenticator>) -> DebugAccess {
+fn debug_access(config: &Config, authenticator: &Arc<Authenticator>) -> DebugAccess {
     let operators =
         std::iter::once(&config.settings.system_namespace).chain(&config.security.debug_namespaces);
     let by_namespace = config.security.debug_by_namespace;

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use anyhow::Context;
 use tokio::net::TcpListener;
 
+use super::boot::Boot;
 use super::http::OpenHttpPort;
+use super::plain_ports::PlainPorts;
 use super::start_log::Addresses;
 use super::{Config, ListenAddress};
 use navarch_net::budget::Budget;
 use navarch_net::port::{Port, PortLimits};
-use navarch_net::rejections::Rejections;
 
 /// Memory of unread responses of all HTTP ports.
 const ANSWERS: usize = 128 << 20;
@@ -20,31 +21,25 @@ pub(super) type OpenPort = (TcpListener, Arc<Port>);
 
 /// The open ports.
 pub(super) struct Ports {
-    /// Plaintext xDS.
-    pub(super) grpc: Option<OpenPort>,
+    /// Those without TLS.
+    pub(super) plain: PlainPorts,
     /// xDS and certificates over TLS.
     pub(super) secure: Option<OpenPort>,
     /// Webhooks over TLS.
     pub(super) https: Option<OpenHttpPort>,
-    /// Readiness and debug.
-    pub(super) http: Option<OpenHttpPort>,
-    /// Metrics, version and debug.
-    pub(super) monitoring: Option<OpenHttpPort>,
     /// The listen addresses.
     pub(super) addresses: Addresses,
 }
 
 impl Ports {
     /// Opens the enabled ports, and logs their addresses.
-    pub(super) async fn bind(config: &Config, rejections: &Rejections) -> anyhow::Result<Self> {
+    pub(super) async fn bind(config: &Config, boot: &Boot) -> anyhow::Result<Self> {
         let limits = &config.connections;
         limits.log(config.files);
         let xds = limits.tls(limits.xds);
         let webhooks = limits.tls(limits.webhooks);
-        let (plain, web) = (
-            PortLimits::plain(limits.xds),
-            PortLimits::plain(limits.http),
-        );
+        let plain = PortLimits::plain(limits.xds);
+        let web = PortLimits::plain(limits.http);
 
         // Without a port for plaintext xDS, the HTTP port also serves its connections.
         let http = if config.grpc == ListenAddress::Off {
@@ -54,6 +49,7 @@ impl Ports {
         };
 
         let answers = Budget::new(ANSWERS);
+        let rejections = &boot.rejections;
         let open =
             |name, listener, limits| Some((listener?, Port::new(name, limits, rejections.clone())));
         let open_http = |name, listener, limits| {
@@ -79,11 +75,13 @@ impl Ports {
             listeners.map(|(_, listener)| listener);
 
         Ok(Self {
-            grpc: open("grpc", for_grpc, plain),
+            plain: PlainPorts {
+                grpc: open("grpc", for_grpc, plain),
+                http: open_http("http", for_http, http),
+                monitoring: open_http("monitoring", for_monitoring, web),
+            },
             secure: open("secure-grpc", for_secure, xds),
             https: open_http("https", for_https, webhooks),
-            http: open_http("http", for_http, http),
-            monitoring: open_http("monitoring", for_monitoring, web),
             addresses,
         })
     }

@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
-use tokio_util::sync::CancellationToken;
 
-use super::{Tasks, spawn, until};
+use super::boot::{Boot, until};
 use crate::admin::{Share, configuration, shares};
 use navarch_api::object::ObjectRef;
 use navarch_push::worker::PushHandle;
@@ -23,12 +22,11 @@ pub(super) fn follow(
     push: PushHandle,
     connections: Arc<Connections>,
     interval: Duration,
-    stop: &CancellationToken,
-    tasks: &mut Tasks,
+    boot: &mut Boot,
 ) -> watch::Receiver<Progresses> {
     let (sender, progresses) = watch::channel(Progresses::default());
-    let stop = stop.clone();
-    spawn("distribution", tasks, async move {
+    let stop = boot.stop.clone();
+    boot.spawn("distribution", async move {
         let mut ticks = tokio::time::interval(interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut known: BTreeMap<ObjectRef, Progress> = BTreeMap::new();
@@ -86,7 +84,7 @@ pub(super) fn follow(
             }
         }
 
-        Ok(())
+        anyhow::Ok(())
     });
 
     progresses

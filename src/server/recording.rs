@@ -6,9 +6,9 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use navarch_push::observer::PushObserver;
 use navarch_record::{Metrics, Recorder, RecorderConfig};
-use prometheus_client::registry::Registry;
 
 use super::Config;
+use super::boot::Boot;
 
 /// Settings of the recording of inputs and responses.
 #[derive(Clone, Debug)]
@@ -20,12 +20,12 @@ pub struct RecordConfig {
 }
 
 /// The recorder, if recording is enabled.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Recording(Option<Arc<Recorder>>);
 
 impl Recording {
     /// Starts recording, if enabled.
-    pub(super) fn start(config: &Config, metrics: &mut Registry) -> std::io::Result<Self> {
+    pub(super) fn start(config: &Config, boot: &mut Boot) -> std::io::Result<Self> {
         let Some(record) = &config.record else {
             return Ok(Self(None));
         };
@@ -34,7 +34,7 @@ impl Recording {
             max_size: record.max_size,
             settings: config.settings.clone(),
             version: config.build.version,
-            metrics: Metrics::register(metrics),
+            metrics: boot.register(Metrics::register),
             clock: Timestamp::now,
         })?;
         Ok(Self(Some(recorder)))

@@ -14,14 +14,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use prometheus_client::registry::Registry;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::api_rate::ApiRate;
+use super::boot::Boot;
 use super::controllers::{selected_namespaces, stays_local};
-use super::{Config, Tasks, kubernetes, spawn, until};
-use crate::admin::{ManagedClusters, Problems};
+use super::{Config, kubernetes};
+use crate::admin::ManagedClusters;
 use clusters::Clusters;
 use leading::Leading;
 pub(super) use leading::{HookRoots, WrittenRemotes};
@@ -29,7 +29,6 @@ use metrics::Metrics;
 use navarch_push::worker::PushHandle;
 use navarch_security::remote_servers::RemoteServers;
 use navarch_source::{Batch, IDLE_TIMEOUT, KubernetesScope, SourceEvent};
-use tokio_util::sync::CancellationToken;
 
 /// Capacity of the channel of Secret and file events.
 const CONFIGS: usize = 64;
@@ -97,10 +96,10 @@ pub(super) struct Followed {
 /// there is one.
 pub(super) fn follow(
     config: &Config,
-    (client, servers, problems): (Option<&kube::Client>, RemoteServers, Problems),
+    client: Option<&kube::Client>,
+    servers: RemoteServers,
     push: &PushHandle,
-    metrics: &mut Registry,
-    (stop, tasks): (&CancellationToken, &mut Tasks),
+    boot: &mut Boot,
 ) -> Followed {
     let (sender, receiver) = watch::channel(None);
     let shown = ManagedClusters::default();
@@ -116,7 +115,7 @@ pub(super) fn follow(
         objects: writing.published.clone(),
         webhooks: config.webhooks.clone(),
         written: receiver,
-        scope: selected_namespaces(writing.only.clone(), push, stop, tasks),
+        scope: selected_namespaces(writing.only.clone(), push, boot),
         exports: writing.exports.then(|| stays_local(push)),
     };
 
@@ -124,19 +123,19 @@ pub(super) fn follow(
         config: config.remotes.clone(),
         own: settings.cluster_id.clone(),
         push: push.clone(),
-        problems,
+        problems: boot.problems.clone(),
         servers,
         shown: shown.clone(),
-        metrics: Metrics::register(metrics),
+        metrics: boot.register(Metrics::register),
         leading,
         managed: BTreeMap::new(),
         next: 0,
         places: BTreeSet::new(),
         readers: JoinSet::new(),
-        stop: stop.clone(),
+        stop: boot.stop.clone(),
     };
 
-    let synced = start(clusters, Source::of(config, client), stop, tasks);
+    let synced = start(clusters, Source::of(config, client), boot);
     Followed {
         synced,
         clusters: shown,
@@ -146,35 +145,23 @@ pub(super) fn follow(
 
 /// Starts to read the clusters of a source. The receiver gets an event when the initial clusters
 /// were read, or have timed out.
-fn start(
-    clusters: Clusters,
-    source: Option<Source>,
-    stop: &CancellationToken,
-    tasks: &mut Tasks,
-) -> mpsc::Receiver<Batch> {
+fn start(clusters: Clusters, source: Option<Source>, boot: &mut Boot) -> mpsc::Receiver<Batch> {
     let (synced, events) = mpsc::channel(1);
+    let stop = boot.stop.clone();
     let Some(source) = source else {
         // There is no source of clusters.
-        let stop = stop.clone();
-        spawn("remote clusters", tasks, async move {
+        boot.spawn("remote clusters", async move {
             _ = synced.send(vec![SourceEvent::FullSync]).await;
             stop.cancelled().await;
-            Ok(())
         });
         return events;
     };
 
     let (to_configs, configs) = mpsc::channel(CONFIGS);
-    let stopping = stop.clone();
-    spawn("kubeconfigs", tasks, async move {
-        until(&stopping, source.follow(to_configs)).await;
-        Ok(())
-    });
-    let stop = stop.clone();
-    spawn("remote clusters", tasks, async move {
+    boot.spawn_until_stop("kubeconfigs", source.follow(to_configs));
+    boot.spawn("remote clusters", async move {
         clusters.run(configs, synced).await;
         stop.cancelled().await;
-        Ok(())
     });
 
     events

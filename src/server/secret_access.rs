@@ -8,10 +8,8 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
-use super::Tasks;
-
+use super::boot::Boot;
 use navarch_api::names::ClusterId;
 use navarch_api::object::NamespacedName;
 use navarch_push::mesh_state::{Change, RemoteChange};
@@ -91,8 +89,7 @@ pub(super) fn start(
     client: &kube::Client,
     remotes: RemoteServers,
     push: &PushHandle,
-    stop: &CancellationToken,
-    tasks: &mut Tasks,
+    boot: &mut Boot,
 ) -> mpsc::Sender<AccessRequest> {
     let (questions, inbox) = mpsc::channel(MAX_PENDING_REVIEWS);
     let cluster = push.context().mesh.settings.cluster_id.clone();
@@ -101,13 +98,8 @@ pub(super) fn start(
         cluster,
         remotes,
     };
-    let push = push.clone();
-    let stop = stop.clone();
-    super::spawn("secret access", tasks, async move {
-        super::until(&stop, run(reviewer, inbox, push))
-            .await
-            .map_or(Ok(()), super::finish)
-    });
+
+    boot.spawn_until_stop("secret access", run(reviewer, inbox, push.clone()));
     questions
 }
 

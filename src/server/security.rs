@@ -8,10 +8,10 @@ use std::time::{Duration, SystemTime};
 use anyhow::Context;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
-use tokio_util::sync::CancellationToken;
 
+use super::boot::Boot;
+use super::registration;
 use super::trust::{self, Trust};
-use super::{Tasks, registration};
 use navarch_api::names::{Namespace, TrustDomain};
 use navarch_api::object::NamespacedName;
 use navarch_net::destination::AddressPolicy;
@@ -233,7 +233,7 @@ pub(super) async fn start(
     client: Option<&kube::Client>,
     (push, connections): (&PushHandle, Arc<Connections>),
     metrics: Metrics,
-    (stop, tasks): (&CancellationToken, &mut Tasks),
+    boot: &mut Boot,
 ) -> anyhow::Result<Security> {
     let (keeper, authority, commands) = roots(config, names, client, push).await?;
     let registration = config.registration.clone().map(registration::with_roots);
@@ -254,11 +254,7 @@ pub(super) async fn start(
         rules: config.tls.clone(),
     };
     let (tls, renewing) = serving::start(authority.clone(), serving, clock).await?;
-    let stopped = stop.clone();
-    super::spawn("own certificate", tasks, async move {
-        super::until(&stopped, renewing).await;
-        Ok(())
-    });
+    boot.spawn_until_stop("own certificate", renewing);
 
     let snapshots: Arc<dyn SnapshotProvider> = Arc::new(Snapshot(push.clone()));
     let service = CertificateServiceConfig {
@@ -276,13 +272,9 @@ pub(super) async fn start(
         }
     };
 
-    count_ends(authority.clone(), certificates.metrics(), stop, tasks);
+    count_ends(authority.clone(), certificates.metrics(), boot);
     let find_missing = trust::find_missing(connections, certificates.receipts());
-    let stopped = stop.clone();
-    super::spawn("roots", tasks, async move {
-        super::until(&stopped, keeper.run(find_missing)).await;
-        Ok(())
-    });
+    boot.spawn_until_stop("roots", keeper.run(find_missing));
     let fetcher = Fetcher::new(config.fetched.clone());
 
     // A root that signs nothing is not published; proxies get the other CA's roots from that CA.
@@ -293,12 +285,7 @@ pub(super) async fn start(
     };
 
     let trust = Trust::start(push.clone(), own, further_root, fetcher).await?;
-    let stopped = stop.clone();
-    super::spawn("trust bundle", tasks, async move {
-        super::until(&stopped, trust.run())
-            .await
-            .map_or(Ok(()), super::finish)
-    });
+    boot.spawn_until_stop("trust bundle", trust.run());
 
     Ok(Security {
         authority,
@@ -386,19 +373,14 @@ pub(super) fn authenticator(
 }
 
 /// Updates the metrics of certificate expiry.
-fn count_ends(
-    mut authority: CurrentAuthority,
-    metrics: Metrics,
-    stop: &CancellationToken,
-    tasks: &mut Tasks,
-) {
-    let stop = stop.clone();
-    super::spawn("metrics of the CA", tasks, async move {
+fn count_ends(mut authority: CurrentAuthority, metrics: Metrics, boot: &mut Boot) {
+    let stop = boot.stop.clone();
+    boot.spawn("metrics of the CA", async move {
         loop {
             metrics.signs(&authority.get());
             if super::until(&stop, authority.changed()).await != Some(true) {
                 stop.cancelled().await;
-                return Ok(());
+                return;
             }
         }
     });

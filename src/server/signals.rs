@@ -6,27 +6,22 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::{Tasks, spawn, until};
+use super::boot::{Boot, until};
 
 /// Handles the signals from this call on, also while Navarch starts: SIGTERM and SIGINT cancel the
 /// returned token, SIGUSR1 notifies `reload`. It is called before any port responds: a signal
 /// without a handler would end the process at once, and clients that got a response expect a
 /// graceful shutdown.
-pub(super) fn follow(
-    reload: Arc<Notify>,
-    stop: &CancellationToken,
-    tasks: &mut Tasks,
-) -> CancellationToken {
+pub(super) fn follow(reload: Arc<Notify>, boot: &mut Boot) -> CancellationToken {
     let ends = CancellationToken::new();
-    let stop = stop.clone();
+    let stop = boot.stop.clone();
     let origin = ends.clone();
     let handlers = Handlers::register();
-    spawn("signals", tasks, async move {
+    boot.spawn("signals", async move {
         if until(&stop, handlers.termination(&reload)).await.is_some() {
             origin.cancel();
             stop.cancelled().await;
         }
-        Ok(())
     });
     ends
 }

@@ -9,21 +9,20 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use prometheus_client::registry::Registry;
 use tokio::sync::{Notify, mpsc};
-use tokio_util::sync::CancellationToken;
 
 use super::api_rate::ApiRate;
+use super::boot::{Boot, until};
 use super::refusals::Refusals;
 use super::source_address::{SourceAddress, XdsServer};
-use super::{Tasks, finish, kubernetes, pump, spawn, until};
-use crate::admin::Problems;
+use super::{Config, kubernetes, pump};
 use navarch_api::mesh::MeshConfig;
 use navarch_api::names::Namespace;
 use navarch_api::regular_file;
 use navarch_net::backoff::Backoff;
 use navarch_push::worker::PushHandle;
 use navarch_source::{
-    Aggregate, Batch, Demand, FileSource, FileSourceConfig, IDLE_TIMEOUT, KeyConfig, KeyFetching,
-    KeyMetrics, KubernetesScope, KubernetesSource, KubernetesSourceConfig, MeshFileSource,
+    Aggregate, Batch, Demand, FileSource, FileSourceConfig, IDLE_TIMEOUT, KeyFetching, KeyMetrics,
+    KubernetesScope, KubernetesSource, KubernetesSourceConfig, MeshFileSource,
     MeshFileSourceConfig, MeshLayers, MeshMapSource, MeshMapSourceConfig, ReadKinds, SourceError,
     XdsMetrics, XdsSource, XdsSourceConfig,
 };
@@ -296,26 +295,20 @@ fn map_name(revision: &str) -> String {
     }
 }
 
-/// The shared state of the sources' tasks.
+/// Starts the tasks of the sources.
 pub(super) struct Starter<'a> {
     /// Settings from flags and environment.
-    pub(super) config: &'a SourcesConfig,
-    /// How the keys of token issuers are fetched.
-    pub(super) keys: &'a KeyConfig,
+    pub(super) config: &'a Config,
     pub(super) metrics: SourceMetrics,
-    /// The name of this pod.
-    pub(super) pod: &'a Arc<str>,
-    /// The namespace of the control plane.
-    pub(super) namespace: &'a Namespace,
     /// Notified to read files again.
     pub(super) reload: &'a Arc<Notify>,
-    /// Cancelled at shutdown.
-    pub(super) stop: &'a CancellationToken,
-    pub(super) tasks: &'a mut Tasks,
+    pub(super) boot: &'a mut Boot,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct SourceMetrics {
+    /// Metrics of rejected objects.
+    pub(super) refusals: Refusals,
     /// Metrics of key fetches.
     keys: KeyMetrics,
     /// Metrics of streams from other control planes.
@@ -324,6 +317,7 @@ pub(super) struct SourceMetrics {
 
 /// Registers the metrics of sources; those of key fetches have istiod's names.
 pub(super) fn metrics(registry: &mut Registry) -> SourceMetrics {
+    let refusals = Refusals::register(registry);
     let keys = KeyMetrics::default();
     let KeyMetrics { fetched, failed } = keys.clone();
     let about = "JWKS of token issuers fetched";
@@ -339,7 +333,9 @@ pub(super) fn metrics(registry: &mut Registry) -> SourceMetrics {
         about,
         failed,
     );
+
     SourceMetrics {
+        refusals,
         keys,
         xds: XdsMetrics::register(registry),
     }
@@ -349,10 +345,9 @@ impl Starter<'_> {
     /// Starts the sources and the pump. `remotes` sends an event when remote clusters were read.
     pub(super) fn start(
         mut self,
-        (plan, remotes): (Plan, mpsc::Receiver<Batch>),
-        push: PushHandle,
-        problems: Problems,
-        refusals: Refusals,
+        plan: Plan,
+        remotes: mpsc::Receiver<Batch>,
+        push: &PushHandle,
     ) -> anyhow::Result<()> {
         let mut reloads = Vec::new();
         let mesh = self.start_mesh(plan.client.as_ref(), &mut reloads);
@@ -367,17 +362,15 @@ impl Starter<'_> {
                         bail!("no Kubernetes client")
                     };
 
-                    let system_namespace = self.namespace.clone();
                     let scope = KubernetesScope {
                         kinds,
-                        system_namespace,
-                        ..self.config.scope.clone()
+                        ..self.scope()
                     };
 
                     self.start_kubernetes(KubernetesSourceConfig {
                         client,
                         scope,
-                        idle_timeout: self.config.idle_timeout,
+                        idle_timeout: self.config.sources.idle_timeout,
                     })
                 }
             };
@@ -389,40 +382,39 @@ impl Starter<'_> {
             1 => sources.remove(0).1,
             _ => {
                 let (sender, events) = mpsc::channel(BATCHES);
-                let stop = self.stop.clone();
-                spawn("all sources", self.tasks, async move {
-                    until(&stop, Aggregate::new(sources).run(sender)).await;
-                    Ok(())
-                });
+                self.boot
+                    .spawn_until_stop("all sources", Aggregate::new(sources).run(sender));
                 events
             }
         };
 
         let requested = self.reload.clone();
-        let stop = self.stop.clone();
-        spawn("reload", self.tasks, async move {
+        let stop = self.boot.stop.clone();
+        self.boot.spawn("reload", async move {
             while until(&stop, requested.notified()).await.is_some() {
                 reloads.iter().for_each(|reload| reload.notify_one());
             }
-            Ok(())
         });
 
         let (to_keys, keys) = self.start_keys();
         let pump = pump::Pump {
-            push,
-            problems,
+            push: push.clone(),
+            problems: self.boot.problems.clone(),
             keys: to_keys,
-            refusals,
+            refusals: self.metrics.refusals,
         };
-
-        let stop = self.stop.clone();
-        spawn("pump", self.tasks, async move {
-            until(&stop, pump.run([mesh, objects, keys, remotes]))
-                .await
-                .map_or(Ok(()), finish)
-        });
+        self.boot
+            .spawn_until_stop("pump", pump.run([mesh, objects, keys, remotes]));
 
         Ok(())
+    }
+
+    /// The objects of the Kubernetes API to read, with the namespace of the control plane.
+    fn scope(&self) -> KubernetesScope {
+        KubernetesScope {
+            system_namespace: self.config.settings.system_namespace.clone(),
+            ..self.config.sources.scope.clone()
+        }
     }
 
     /// Starts the fetcher of token issuers' keys. Returns the channel of its requests, and its
@@ -430,12 +422,10 @@ impl Starter<'_> {
     fn start_keys(&mut self) -> (mpsc::Sender<Demand>, mpsc::Receiver<Batch>) {
         let (to_keys, demands) = mpsc::channel(BATCHES);
         let (sender, events) = mpsc::channel(BATCHES);
-        let keys = KeyFetching::new(self.keys.clone()).counted_by(self.metrics.keys.clone());
-        let stop = self.stop.clone();
-        spawn("keys", self.tasks, async move {
-            until(&stop, keys.run(demands, sender)).await;
-            Ok(())
-        });
+        let keys = KeyFetching::new(self.config.keys.clone()).counted_by(self.metrics.keys.clone());
+
+        self.boot
+            .spawn_until_stop("keys", keys.run(demands, sender));
         (to_keys, events)
     }
 
@@ -446,29 +436,28 @@ impl Starter<'_> {
         client: Option<&kube::Client>,
         reloads: &mut Vec<Arc<Notify>>,
     ) -> mpsc::Receiver<Batch> {
-        let SourcesConfig {
-            shared_mesh_config,
-            scope,
-            ..
-        } = self.config;
+        let config = &self.config.sources;
         let there = |file: &Option<PathBuf>| {
             file.clone()
                 .filter(|file| client.is_none() || regular_file::may_exist(file))
         };
-        let mesh = there(&self.config.mesh_config);
+        let mesh = there(&config.mesh_config);
+        let networks = there(&config.networks_config);
 
-        let networks = there(&self.config.networks_config);
         let base = MeshConfig::istio_defaults();
         let (sender, events) = mpsc::channel(BATCHES);
         let reload = Arc::new(Notify::new());
-        let own = map_name(&scope.revision);
-        let shared = shared_mesh_config.clone().filter(|shared| *shared != own);
+        let own = map_name(&config.scope.revision);
+        let shared = config
+            .shared_mesh_config
+            .clone()
+            .filter(|shared| *shared != own);
         let maps = client.map(|client| MeshMapSourceConfig {
             client: client.clone(),
-            namespace: self.namespace.clone(),
+            namespace: self.config.settings.system_namespace.clone(),
             names: shared.iter().cloned().chain([own]).collect(),
             base: base.clone(),
-            idle_timeout: self.config.idle_timeout,
+            idle_timeout: config.idle_timeout,
         });
 
         let run: Pin<Box<dyn Future<Output = Result<(), SourceError>> + Send>> = match maps {
@@ -495,11 +484,7 @@ impl Starter<'_> {
         };
 
         reloads.push(reload);
-        let stop = self.stop.clone();
-        spawn("mesh config", self.tasks, async move {
-            until(&stop, run).await.map_or(Ok(()), finish)
-        });
-
+        self.boot.spawn_until_stop("mesh config", run);
         events
     }
 
@@ -510,15 +495,12 @@ impl Starter<'_> {
         reloads: &mut Vec<Arc<Notify>>,
     ) -> mpsc::Receiver<Batch> {
         let (sender, events) = mpsc::channel(BATCHES);
-        let stop = self.stop.clone();
         let reload = Arc::new(Notify::new());
         reloads.push(reload.clone());
         let files = FileSource::new(FileSourceConfig { root });
-        spawn("files", self.tasks, async move {
-            until(&stop, files.run(sender, reload))
-                .await
-                .map_or(Ok(()), finish)
-        });
+
+        self.boot
+            .spawn_until_stop("files", files.run(sender, reload));
         events
     }
 
@@ -534,42 +516,25 @@ impl Starter<'_> {
             tls,
             services_alone,
         } = server;
-        let scope = KubernetesScope {
-            system_namespace: self.namespace.clone(),
-            ..self.config.scope.clone()
-        };
-
-        let pod = self.pod.clone();
-        let metrics = self.metrics.xds.clone();
         let source = XdsSource::new(XdsSourceConfig {
             address,
             tls,
             services_alone,
-            scope,
-            pod,
+            scope: self.scope(),
+            pod: self.config.pod.clone(),
             secrets,
-            metrics,
+            metrics: self.metrics.xds.clone(),
         });
 
-        let stop = self.stop.clone();
-        spawn("xDS", self.tasks, async move {
-            until(&stop, source.run(sender)).await;
-            Ok(())
-        });
-
+        self.boot.spawn_until_stop("xDS", source.run(sender));
         events
     }
 
     /// Starts the source for the Kubernetes API.
     fn start_kubernetes(&mut self, config: KubernetesSourceConfig) -> mpsc::Receiver<Batch> {
         let (sender, events) = mpsc::channel(BATCHES);
-        let stop = self.stop.clone();
         let source = KubernetesSource::new(config);
-        spawn("Kubernetes", self.tasks, async move {
-            until(&stop, source.run(sender))
-                .await
-                .map_or(Ok(()), finish)
-        });
+        self.boot.spawn_until_stop("Kubernetes", source.run(sender));
         events
     }
 }

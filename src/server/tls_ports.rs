@@ -3,15 +3,15 @@
 use std::sync::{Arc, OnceLock};
 
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 
+use super::boot::Boot;
 use super::grpc_metrics::GrpcMetrics;
 use super::http::OpenHttpPort;
 use super::ports::OpenPort;
 use super::publishing::Published;
 use super::remotes::{HookRoots, WrittenRemotes};
 use super::secure::AuthPolicy;
-use super::{Config, Tasks, ended_unexpectedly, spawn, write_back};
+use super::{Config, controllers};
 use crate::admin::Certificates;
 use navarch_push::worker::PushHandle;
 use navarch_security::authenticate::Authenticator;
@@ -32,14 +32,16 @@ pub(super) struct TlsPorts {
     pub(super) ads: Ads,
     /// The client of the Kubernetes API, if it is used.
     pub(super) client: Option<kube::Client>,
-    pub(super) hooks: Arc<Webhooks>,
+    pub(super) webhooks: Arc<Webhooks>,
     pub(super) ca_metrics: ca::Metrics,
     /// Metrics of the CA's calls.
     pub(super) call_metrics: GrpcMetrics,
-    /// The keeper of the CA's roots and the current certificates, once there is a CA.
-    pub(super) kept: (Arc<OnceLock<RotationCommands>>, Arc<OnceLock<Certificates>>),
+    /// Set to the commands of root rotation, once there is a CA.
+    pub(super) commands: Arc<OnceLock<RotationCommands>>,
+    /// Set to the certificates of the CA and of ports, once they are served.
+    pub(super) certificates: Arc<OnceLock<Certificates>>,
     /// Receives the configuration for remote clusters, once it is known.
-    pub(super) remotes: watch::Sender<Option<WrittenRemotes>>,
+    pub(super) to_remotes: watch::Sender<Option<WrittenRemotes>>,
 }
 
 impl TlsPorts {
@@ -48,14 +50,13 @@ impl TlsPorts {
         self,
         config: &Config,
         push: &PushHandle,
-        stop: &CancellationToken,
-        tasks: &mut Tasks,
+        boot: &mut Boot,
     ) -> anyhow::Result<()> {
         let client = self.client.clone();
         let connections = self.ads.connections();
-        let injector = self.hooks.injector();
+        let injector = self.webhooks.injector();
         let mut written = WrittenRemotes::default();
-        let to_remotes = self.remotes.clone();
+        let to_remotes = self.to_remotes.clone();
 
         if self.secure.is_some() || self.https.is_some() {
             // The mesh config contains the trust domain, on which every signed identity and the
@@ -63,19 +64,20 @@ impl TlsPorts {
             // also serves its ports after the first sync.
             tokio::select! {
                 synced = push.wait_synced() => synced?,
-                ended = tasks.join_next() => return Err(ended_unexpectedly(ended)),
+                error = boot.unexpected_end() => return Err(error),
             }
-            written = self.open(config, push, stop, tasks).await?;
+            written = self.open(config, push, boot).await?;
         }
 
         to_remotes.send_replace(Some(written.clone()));
-        write_back(
+        controllers::start(
+            config,
             client,
             written.published,
-            config,
-            (push, connections, injector),
-            stop,
-            tasks,
+            push,
+            connections,
+            injector,
+            boot,
         );
 
         Ok(())
@@ -86,8 +88,7 @@ impl TlsPorts {
         self,
         config: &Config,
         push: &PushHandle,
-        stop: &CancellationToken,
-        tasks: &mut Tasks,
+        boot: &mut Boot,
     ) -> anyhow::Result<WrittenRemotes> {
         let namespace = &config.settings.system_namespace;
         let replica = &config.writing.identity;
@@ -100,14 +101,13 @@ impl TlsPorts {
 
         let proxies = (push, self.ads.connections());
         let client = self.client.as_ref();
-        let together = (stop, &mut *tasks);
         let security = super::security::start(
             &config.security,
             names,
             client,
             proxies,
             self.ca_metrics,
-            together,
+            boot,
         )
         .await?;
         let ends = jiff::Timestamp::try_from(security.authority.get().not_after())?;
@@ -122,7 +122,7 @@ impl TlsPorts {
         let webhooks = self.https.is_some().then(|| HookRoots {
             roots: roots.clone(),
             announcements: announcements.clone(),
-            metrics: self.hooks.metrics(),
+            metrics: self.webhooks.metrics(),
         });
 
         if let Some(open) = self.https {
@@ -134,11 +134,12 @@ impl TlsPorts {
                 client: self.client.as_ref(),
                 config: &config.webhooks,
                 namespace: namespace.as_str(),
-                routes: navarch_webhook::routes(self.hooks.clone()).merge(self.hooks.readiness()),
+                routes: navarch_webhook::routes(self.webhooks.clone())
+                    .merge(self.webhooks.readiness()),
                 push,
-                metrics: self.hooks.metrics(),
+                metrics: self.webhooks.metrics(),
             };
-            port.start(stop, tasks);
+            port.start(boot);
         }
 
         if let Some((listener, port)) = self.secure {
@@ -152,19 +153,15 @@ impl TlsPorts {
                 certificates: security.certificates,
                 call_metrics: self.call_metrics,
                 signs: config.security.signs,
-                stop: stop.clone(),
+                stop: boot.stop.clone(),
             };
-
-            spawn("secure xds", tasks, async move {
-                port.serve().await;
-                Ok(())
-            });
+            boot.spawn("secure xds", port.serve());
         }
 
         // They are set only here.
-        let (commands, certificates) = self.kept;
-        let _ = commands.set(security.commands);
-        let _ = certificates.set(Certificates { authority, serving });
+        let _ = self.commands.set(security.commands);
+        let _ = self.certificates.set(Certificates { authority, serving });
+
         let revocations = config
             .security
             .publishes_revocations

@@ -16,15 +16,14 @@ use std::time::Duration;
 
 use navarch_otlp::{Config as TracesConfig, Ids, Metrics, Sampler, SpanQueue, attribute};
 use navarch_push::worker::{Ended, PushHandle};
-use navarch_xds::Ads;
 use navarch_xds::connections::Connections;
-use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
 
 use self::change::TracedChange;
 use self::open::OpenTrace;
 use self::spans::Clock;
-use super::{Config, Tasks, spawn, until};
+use super::Config;
+use super::boot::{Boot, until};
 
 /// Interval of the check while changes are in progress.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -48,13 +47,12 @@ struct Follower {
 /// Starts the task that creates and sends traces, if enabled.
 pub(super) fn start(
     config: &Config,
-    (push, ads): (&PushHandle, &Ads),
-    metrics: &mut Registry,
-    stop: &CancellationToken,
-    tasks: &mut Tasks,
+    push: &PushHandle,
+    connections: Arc<Connections>,
+    boot: &mut Boot,
 ) {
     let Some(traces) = &config.traces else { return };
-    let metrics = Metrics::register(metrics);
+    let metrics = boot.register(Metrics::register);
     let endpoint = traces.endpoint.authority();
     let protocol = traces.protocol;
     tracing::info!(
@@ -82,7 +80,7 @@ pub(super) fn start(
 
     let follower = Follower {
         push: push.clone(),
-        connections: ads.connections(),
+        connections,
         queue,
         metrics,
         sampler: traces.sampler,
@@ -91,15 +89,8 @@ pub(super) fn start(
         open: VecDeque::new(),
     };
 
-    let stopping = stop.clone();
-    let ending = stop.clone();
-    spawn("traces", tasks, async move {
-        follower.run(stopping).await.map_err(anyhow::Error::from)
-    });
-    spawn("OTLP", tasks, async move {
-        exporter.run(ending).await;
-        Ok(())
-    });
+    boot.spawn("traces", follower.run(boot.stop.clone()));
+    boot.spawn("OTLP", exporter.run(boot.stop.clone()));
 }
 
 /// Resource attributes: the detected ones, overridden by the configured ones.

@@ -9,16 +9,17 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
+use super::Config;
+use super::boot::{Boot, until};
 use super::http::{HttpPort, OpenHttpPort};
 use super::injector::InjectorSource;
 use super::plan_warnings::PlanWarnings;
-use super::{Config, Tasks, spawn};
-use crate::admin::Readiness;
-use navarch_net::rejections::Rejections;
+use crate::admin::Plans;
 use navarch_push::worker::PushHandle;
 use navarch_security::serving::ServingTls;
 use navarch_webhook::registration::{Announcements, HookKind, Registration, rollover};
 use navarch_webhook::{Limits, Metrics, Webhooks};
+use navarch_xds::connections::Connections;
 
 /// How long the port keeps serving at shutdown: until the nodes have removed this pod from its
 /// Service, requests arrive here, and an API server without an answer rejects the object.
@@ -56,10 +57,11 @@ impl Default for WebhookConfig {
 pub(super) fn start(
     config: &Config,
     client: Option<&kube::Client>,
-    (push, warns): (&PushHandle, Option<PlanWarnings>),
-    (metrics, rejections): (Metrics, Rejections),
-    readiness: &Readiness,
-    (stop, tasks): (&CancellationToken, &mut Tasks),
+    push: &PushHandle,
+    proxies: Arc<Connections>,
+    plans: &Plans,
+    metrics: Metrics,
+    boot: &mut Boot,
 ) -> Arc<Webhooks> {
     let injector = InjectorSource {
         settings: &config.injection,
@@ -67,14 +69,13 @@ pub(super) fn start(
         namespace: config.settings.system_namespace.as_str(),
         client,
         push,
-        readiness,
         metrics: &metrics,
     };
 
-    let injector = injector.start(stop, tasks);
+    let injector = injector.start(boot);
     let synced = push.clone();
     let objects = push.clone();
-    let readiness = readiness.clone();
+    let readiness = boot.readiness.clone();
     let ready = Arc::new(move || synced.is_synced() && readiness.is_ready());
     let objects_provider = Arc::new(move || {
         objects
@@ -83,14 +84,15 @@ pub(super) fn start(
     });
 
     let limits = Limits {
-        rejections,
+        rejections: boot.rejections.clone(),
         ..Limits::default()
     };
     let webhooks = Webhooks::new(ready, objects_provider, injector, limits, metrics);
 
-    Arc::new(match warns {
-        Some(warns) => webhooks.with_adviser(warns.adviser()),
-        None => webhooks,
+    Arc::new(if config.webhooks.plan_warnings {
+        webhooks.with_adviser(PlanWarnings::new(push, proxies, plans).adviser())
+    } else {
+        webhooks
     })
 }
 
@@ -117,23 +119,20 @@ pub(super) struct WebhookPort<'a> {
 
 impl WebhookPort<'_> {
     /// Serves the webhooks, and registers them at the API server.
-    pub(super) fn start(self, stop: &CancellationToken, tasks: &mut Tasks) {
+    pub(super) fn start(self, boot: &mut Boot) {
         if let Some(client) = self.client {
             let kinds = [
                 (HookKind::Mutating, &self.config.injection),
                 (HookKind::Validating, &self.config.validation),
             ];
             for (kind, _) in kinds.into_iter().filter(|(_, name)| !name.is_empty()) {
-                self.register(kind, client, stop, tasks);
+                self.register(kind, client, boot);
             }
         }
 
         let (tls, follow) = rollover(self.tls, self.announcements);
-        let stopped = stop.clone();
-        spawn("certificate of the webhooks", tasks, async move {
-            super::until(&stopped, follow).await;
-            Ok(())
-        });
+        boot.spawn_until_stop("certificate of the webhooks", follow);
+
         let port = HttpPort {
             open: self.open,
             grpc: None,
@@ -148,27 +147,20 @@ impl WebhookPort<'_> {
             Duration::ZERO
         };
 
-        let stop = stop.clone();
+        let stop = boot.stop.clone();
         let close = CancellationToken::new();
-        spawn("webhooks", tasks, async move {
+        boot.spawn("webhooks", async move {
             let closing = async {
                 stop.cancelled().await;
                 sleep(stay).await;
                 close.cancel();
             };
             tokio::join!(port.serve(close.clone()), closing);
-            Ok(())
         });
     }
 
     /// Maintains the webhook configurations of a kind, once everything is read.
-    fn register(
-        &self,
-        kind: HookKind,
-        client: &kube::Client,
-        stop: &CancellationToken,
-        tasks: &mut Tasks,
-    ) {
+    fn register(&self, kind: HookKind, client: &kube::Client, boot: &mut Boot) {
         let registered = self
             .announcements
             .add("the own cluster", self.roots.borrow().clone());
@@ -183,14 +175,13 @@ impl WebhookPort<'_> {
         };
 
         let push = self.push.clone();
-        let stop = stop.clone();
-        spawn("webhook configurations", tasks, async move {
-            if let Some(Ok(())) = super::until(&stop, push.wait_synced()).await {
+        let stop = boot.stop.clone();
+        boot.spawn("webhook configurations", async move {
+            if let Some(Ok(())) = until(&stop, push.wait_synced()).await {
                 registration.run(registered, stop).await;
             } else {
                 stop.cancelled().await;
             }
-            Ok(())
         });
     }
 }

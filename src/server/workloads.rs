@@ -5,16 +5,53 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use tonic::Status;
 
+use super::Config;
+use super::boot::Boot;
 use navarch_api::istio::WorkloadEntry;
 use navarch_api::object::Kind;
 use navarch_push::proxy::{Locality, Proxy, ProxyKind};
 use navarch_push::worker::PushHandle;
-use navarch_status::{Claim, Registered, Registrar, RegistrationError, Workload, WorkloadHealth};
+use navarch_status::{
+    Claim, Cluster, KnownObjects, Registered, Registrar, RegistrationError, RegistrationMetrics,
+    Workload, WorkloadHealth,
+};
 use navarch_xds::{AdmissionFuture, Presence, Workloads};
+
+/// Starts the registration of workloads that are not pods.
+pub(super) fn start(
+    config: &Config,
+    client: Option<&kube::Client>,
+    push: &PushHandle,
+    boot: &mut Boot,
+) -> Arc<dyn Workloads> {
+    let Some(client) = client.filter(|_| config.settings.discover_configuration) else {
+        return Arc::new(WorkloadRegistration::Files { push: push.clone() });
+    };
+
+    let metrics = boot.register(RegistrationMetrics::register);
+    let objects: KnownObjects = {
+        let push = push.clone();
+        Arc::new(move || push.context().objects.clone())
+    };
+
+    let registrar = Registrar::new(
+        (Cluster(client.clone()), objects),
+        &config.writing.identity,
+        config.writing.registration.clone(),
+        metrics,
+        boot.stop.clone(),
+    );
+    boot.spawn("workloads", registrar.clone().run());
+
+    Arc::new(WorkloadRegistration::Kubernetes {
+        registrar,
+        sidecars_take_hbone: config.settings.sidecar_listening_hbone,
+    })
+}
 
 /// Registers the WorkloadEntries of proxies of a WorkloadGroup.
 #[derive(Debug)]
-pub(super) enum WorkloadRegistration {
+enum WorkloadRegistration {
     /// WorkloadEntries are written to the Kubernetes API.
     Kubernetes {
         /// Writes them.

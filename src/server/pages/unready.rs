@@ -2,19 +2,17 @@
 
 use std::sync::Arc;
 
-use tokio_util::sync::CancellationToken;
-
 use crate::admin::{self, AdminState};
-use crate::server::{Config, Tasks, spawn};
+use crate::server::Config;
+use crate::server::boot::Boot;
 use navarch_status::{Cluster, UnreadyEvents};
 
 /// Writes an Event about missing readiness to this process' own pod, if the pod is known.
-pub(in crate::server) fn report_unready(
+pub(super) fn report_unready(
     config: &Config,
     client: Option<&kube::Client>,
     state: &AdminState,
-    stop: &CancellationToken,
-    tasks: &mut Tasks,
+    boot: &mut Boot,
 ) {
     let Some(client) = client.filter(|_| !config.pod.is_empty()) else {
         return;
@@ -26,9 +24,5 @@ pub(in crate::server) fn report_unready(
         pod: config.pod.to_string(),
         missing: Arc::new(move || admin::missing(&state)),
     };
-    let work = events.run(stop.clone());
-    spawn("readiness events", tasks, async move {
-        work.await;
-        Ok(())
-    });
+    boot.spawn("readiness events", events.run(boot.stop.clone()));
 }

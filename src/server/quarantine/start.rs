@@ -13,12 +13,12 @@ use navarch_xds::connections::Connections;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use super::QuarantineWork;
 use super::shared::{Replicas, Shared};
 use crate::admin::QuarantineControl;
-use crate::server::{Config, Tasks, spawn};
+use crate::server::Config;
+use crate::server::boot::Boot;
 
 /// Timeout of listing the stored quarantines.
 const LIST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -40,8 +40,7 @@ pub(in crate::server) struct Parts<'a> {
 /// objects come from the Kubernetes API, the state is stored there.
 pub(in crate::server) async fn start(
     parts: Parts<'_>,
-    stop: &CancellationToken,
-    tasks: &mut Tasks,
+    boot: &mut Boot,
 ) -> Result<QuarantineControl, Ended> {
     let (releases, received) = mpsc::channel(MAX_PENDING_COMMANDS);
     let control = QuarantineControl { releases };
@@ -85,11 +84,7 @@ pub(in crate::server) async fn start(
         started: Instant::now(),
     };
 
-    let stop = stop.clone();
-    spawn("quarantine", tasks, async move {
-        work.run(refused, received, stop).await;
-        Ok(())
-    });
+    boot.spawn("quarantine", work.run(refused, received, boot.stop.clone()));
     Ok(control)
 }
 

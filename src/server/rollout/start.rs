@@ -11,13 +11,13 @@ use navarch_status::{Cluster, KeptRollout, RolloutStore, SharedState};
 use navarch_xds::connections::Connections;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
 
 use super::Work;
 use super::prometheus::Prometheus;
 use super::shared::Shared;
 use crate::admin::RolloutControl;
-use crate::server::{Config, Tasks, spawn};
+use crate::server::Config;
+use crate::server::boot::Boot;
 
 /// Timeout of listing the stored rollouts.
 const LIST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -30,9 +30,9 @@ const MAX_PENDING_COMMANDS: usize = 16;
 pub(in crate::server) async fn start(
     client: Option<&kube::Client>,
     config: &Config,
-    (push, connections): (&PushHandle, Arc<Connections>),
-    stop: &CancellationToken,
-    tasks: &mut Tasks,
+    push: &PushHandle,
+    connections: Arc<Connections>,
+    boot: &mut Boot,
 ) -> anyhow::Result<RolloutControl> {
     let (orders, received) = mpsc::channel(MAX_PENDING_COMMANDS);
     let (status_sender, status) = watch::channel(Arc::default());
@@ -62,11 +62,7 @@ pub(in crate::server) async fn start(
         queries,
     };
 
-    let stop = stop.clone();
-    spawn("rollouts", tasks, async move {
-        work.run(received, stop).await;
-        Ok(())
-    });
+    boot.spawn("rollouts", work.run(received, boot.stop.clone()));
 
     Ok(RolloutControl { orders, status })
 }

@@ -1,0 +1,97 @@
+//! The xDS server, and the controllers that decide which versions of objects it serves.
+
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+
+use super::boot::Boot;
+use super::engine::Engine;
+use super::{Config, quarantine, rollout, secret_access, security, traces, workloads};
+use crate::admin::{QuarantineControl, RolloutControl};
+use navarch_net::budget::Budget;
+use navarch_security::authenticate::Authenticator;
+use navarch_security::remote_servers::RemoteServers;
+use navarch_xds::metrics::Metrics;
+use navarch_xds::{Ads, AdsParts, Refusal, Served};
+
+/// The xDS server, which no port serves yet.
+pub(super) struct Xds {
+    pub(super) ads: Ads,
+    /// Authenticates the clients of all ports.
+    pub(super) authenticator: Arc<Authenticator>,
+    pub(super) rollouts: RolloutControl,
+    pub(super) quarantine: QuarantineControl,
+}
+
+impl Xds {
+    /// Starts the server and the controllers. Must be called before objects are read: rollouts and
+    /// quarantines decide about their first versions, too. `servers` are the API servers of remote
+    /// clusters.
+    pub(super) async fn start(
+        config: &Config,
+        client: Option<&kube::Client>,
+        servers: &RemoteServers,
+        engine: &Engine,
+        boot: &mut Boot,
+    ) -> anyhow::Result<Self> {
+        let push = &engine.push;
+        let (rejections, rejected) = mpsc::channel(quarantine::QUEUE);
+        let ads = ads(config, client, servers, engine, rejections, boot);
+
+        let rollouts = rollout::start(client, config, push, ads.connections(), boot).await?;
+        let parts = quarantine::Parts {
+            client,
+            config,
+            push,
+            connections: ads.connections(),
+            refused: rejected,
+        };
+        let quarantine = quarantine::start(parts, boot).await?;
+        let authenticator =
+            security::authenticator(&config.security, (client, servers.clone()), push)?;
+
+        Ok(Self {
+            ads,
+            authenticator,
+            rollouts,
+            quarantine,
+        })
+    }
+}
+
+/// The aggregated discovery service, with its checks and listeners. It sends the rejections of
+/// clients to `rejections`.
+fn ads(
+    config: &Config,
+    client: Option<&kube::Client>,
+    servers: &RemoteServers,
+    engine: &Engine,
+    rejections: mpsc::Sender<Refusal>,
+    boot: &mut Boot,
+) -> Ads {
+    let push = &engine.push;
+    let metrics = boot.register(Metrics::register);
+    let access = client.map(|client| secret_access::start(client, servers.clone(), push, boot));
+    let workloads = workloads::start(config, client, push, boot);
+
+    let ads = Ads::new(AdsParts {
+        limits: config.limits.clone(),
+        memory: Budget::new(config.client_memory),
+        rejections: boot.rejections.clone(),
+        access,
+        workloads: Some(workloads),
+        refusals: config.quarantines.then_some(rejections),
+        observer: engine.recording.observer(),
+        served: Served::under(&config.settings),
+        objects_for_all: config.objects_for_all,
+        ..AdsParts::new(
+            push.clone(),
+            metrics,
+            jiff::Timestamp::now(),
+            boot.stop.clone(),
+        )
+    });
+
+    traces::start(config, push, ads.connections(), boot);
+    ads
+}
