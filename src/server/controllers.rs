@@ -147,21 +147,13 @@ struct Controllers<'a> {
 
 impl Controllers<'_> {
     /// Starts the controllers.
-    #[expect(clippy::too_many_lines, reason = "one statement for each part")]
     fn start(
         mut self,
         published: Option<Published>,
         push: &PushHandle,
         connections: Arc<Connections>,
     ) {
-        let (sender, default_revision) = watch::channel(String::new());
-        let follow = DefaultRevision {
-            cluster: self.cluster.clone(),
-            namespace: self.namespace.to_owned(),
-        }
-        .run(sender, self.boot.stop.clone());
-        self.boot.spawn("default revision", follow);
-
+        let default_revision = self.default_revision();
         let scope = self.scope(push);
         self.gateways(scope.clone(), &default_revision);
         if let Some(published) = published {
@@ -169,72 +161,14 @@ impl Controllers<'_> {
         }
 
         if self.allocates {
-            let cluster = self.cluster.clone();
-            let ranges = self.config.ranges;
-            let controller = AddressAllocation {
-                cluster,
-                ranges,
-                scope: scope.clone(),
-            };
-            let work = move |stop| controller.clone().run(stop);
-
-            self.lead(
-                "addresses of ServiceEntries",
-                Lock::IpAllocation,
-                &default_revision,
-                work,
-            );
+            self.allocate_addresses(scope.clone(), &default_revision);
         }
-
-        let cluster = self.cluster.clone();
-        let wanted = self.ingresses(push);
-        let controller = IngressStatus { cluster, wanted };
-        let work = move |stop| controller.clone().run(stop);
-        self.lead(
-            "status of Ingresses",
-            Lock::Ingress,
-            &default_revision,
-            work,
-        );
-
+        self.ingress_status(push, &default_revision);
         if self.config.exports {
-            let cluster = self.cluster.clone();
-            let stays_local = stays_local(push);
-            let controller = ServiceExports {
-                cluster,
-                scope: scope.clone(),
-                stays_local,
-            };
-            let work = move |stop| controller.clone().run(stop);
-
-            self.lead(
-                "exports of Services",
-                Lock::ServiceExport,
-                &default_revision,
-                work,
-            );
+            self.export_services(scope.clone(), push, &default_revision);
         }
-
         if let Some(taint) = self.config.untaints.clone() {
-            let namespace = self
-                .config
-                .cni_namespace
-                .as_deref()
-                .unwrap_or(self.namespace)
-                .to_owned();
-
-            let controller = NodeUntaint {
-                cluster: self.cluster.clone(),
-                namespace,
-                taint,
-            };
-            let work = move |stop| controller.clone().run(stop);
-            self.lead(
-                "taints of nodes",
-                Lock::NodeUntaint,
-                &default_revision,
-                work,
-            );
+            self.untaint_nodes(taint, &default_revision);
         }
 
         let settings = push.context().mesh.settings.clone();
@@ -249,52 +183,130 @@ impl Controllers<'_> {
             ReportedCondition::Quarantined,
             reports::quarantined,
         );
-
         self.report(
             push,
             "rollout reports",
             ReportedCondition::RolledOut,
             reports::rolled_out,
         );
-
         if let Some(interval) = self.config.analysis {
-            let controller = self.analysis(interval, scope, push);
-            let work = move |stop| controller.clone().run(stop);
-            self.lead(
-                "validation messages",
-                Lock::Analysis,
-                &default_revision,
-                work,
-            );
+            self.analyze(interval, scope, push, &default_revision);
         }
     }
 
-    /// The controller that writes analysis messages to the status of objects.
-    fn analysis(
+    /// Follows the default revision of the cluster, whose control plane may take locks of others.
+    fn default_revision(&mut self) -> watch::Receiver<String> {
+        let (sender, default_revision) = watch::channel(String::new());
+        let follow = DefaultRevision {
+            cluster: self.cluster.clone(),
+            namespace: self.namespace.to_owned(),
+        };
+        self.boot.spawn(
+            "default revision",
+            follow.run(sender, self.boot.stop.clone()),
+        );
+
+        default_revision
+    }
+
+    /// Starts the allocation of addresses to ServiceEntries.
+    fn allocate_addresses(
+        &mut self,
+        scope: watch::Receiver<NamespaceScope>,
+        default_revision: &watch::Receiver<String>,
+    ) {
+        let controller = AddressAllocation {
+            cluster: self.cluster.clone(),
+            ranges: self.config.ranges,
+            scope,
+        };
+        let work = move |stop| controller.clone().run(stop);
+
+        self.lead(
+            "addresses of ServiceEntries",
+            Lock::IpAllocation,
+            default_revision,
+            work,
+        );
+    }
+
+    /// Starts the status writer of Ingresses.
+    fn ingress_status(&mut self, push: &PushHandle, default_revision: &watch::Receiver<String>) {
+        let controller = IngressStatus {
+            cluster: self.cluster.clone(),
+            wanted: self.ingresses(push),
+        };
+        let work = move |stop| controller.clone().run(stop);
+
+        self.lead("status of Ingresses", Lock::Ingress, default_revision, work);
+    }
+
+    /// Starts the controller that creates a ServiceExport for every Service.
+    fn export_services(
+        &mut self,
+        scope: watch::Receiver<NamespaceScope>,
+        push: &PushHandle,
+        default_revision: &watch::Receiver<String>,
+    ) {
+        let controller = ServiceExports {
+            cluster: self.cluster.clone(),
+            scope,
+            stays_local: stays_local(push),
+        };
+        let work = move |stop| controller.clone().run(stop);
+
+        self.lead(
+            "exports of Services",
+            Lock::ServiceExport,
+            default_revision,
+            work,
+        );
+    }
+
+    /// Starts the controller that removes `taint` from nodes once istio-cni is ready on them.
+    fn untaint_nodes(&mut self, taint: String, default_revision: &watch::Receiver<String>) {
+        let namespace = self.config.cni_namespace.as_deref();
+        let controller = NodeUntaint {
+            cluster: self.cluster.clone(),
+            namespace: namespace.unwrap_or(self.namespace).to_owned(),
+            taint,
+        };
+        let work = move |stop| controller.clone().run(stop);
+
+        self.lead("taints of nodes", Lock::NodeUntaint, default_revision, work);
+    }
+
+    /// Starts the controller that writes analysis messages to the status of objects.
+    fn analyze(
         &mut self,
         interval: Duration,
         scope: watch::Receiver<NamespaceScope>,
         push: &PushHandle,
-    ) -> Analysis {
-        let cluster = self.cluster.clone();
-        let revision = self.config.revision.clone();
-        let namespace = self.namespace.to_owned();
-        let system_namespace = namespace.clone();
+        default_revision: &watch::Receiver<String>,
+    ) {
+        let system_namespace = self.namespace.to_owned();
         let read = move |context: &PushContext| Mesh {
             config: context.mesh.config.clone(),
             networks: (*context.networks).clone(),
             system_namespace: system_namespace.clone(),
         };
-        let mesh = look("settings for analysis", push, read, self.boot);
 
-        Analysis {
-            cluster,
+        let controller = Analysis {
+            cluster: self.cluster.clone(),
             interval,
-            revision,
-            namespace,
+            revision: self.config.revision.clone(),
+            namespace: self.namespace.to_owned(),
             scope,
-            mesh,
-        }
+            mesh: look("settings for analysis", push, read, self.boot),
+        };
+        let work = move |stop| controller.clone().run(stop);
+
+        self.lead(
+            "validation messages",
+            Lock::Analysis,
+            default_revision,
+            work,
+        );
     }
 
     /// Starts the status writer of a family of objects.

@@ -133,16 +133,16 @@ mod tests {
         }
     }
 
-    #[test]
-    #[expect(clippy::too_many_lines, reason = "one statement for each part")]
-    fn reasons_for_waiting_and_stopping_are_reported() {
-        let stays = |seen: StageView<'_>, word: &str| {
-            let Next::Stay(why) = next(&seen) else {
-                panic!("{word}: it does not stay")
-            };
-            assert!(why.contains(word), "{why}");
+    /// Checks that the rollout waits, for a reason with this word.
+    fn stays(seen: &StageView<'_>, word: &str) {
+        let Next::Stay(why) = next(seen) else {
+            panic!("{word}: it does not stay")
         };
+        assert!(why.contains(word), "{why}");
+    }
 
+    #[test]
+    fn a_rollout_waits_for_proxies_its_pause_and_other_rollouts() {
         assert_eq!(next(&seen()), Next::Advance);
         assert_eq!(
             next(&StageView {
@@ -153,7 +153,7 @@ mod tests {
         );
 
         stays(
-            StageView {
+            &StageView {
                 pending: 1,
                 ..seen()
             },
@@ -161,7 +161,7 @@ mod tests {
         );
 
         stays(
-            StageView {
+            &StageView {
                 pending: 2,
                 is_last: true,
                 ..seen()
@@ -170,7 +170,7 @@ mod tests {
         );
 
         stays(
-            StageView {
+            &StageView {
                 at_stage: Duration::from_millis(28_500),
                 ..seen()
             },
@@ -178,7 +178,7 @@ mod tests {
         );
 
         stays(
-            StageView {
+            &StageView {
                 is_paused: true,
                 ..seen()
             },
@@ -186,15 +186,18 @@ mod tests {
         );
 
         stays(
-            StageView {
+            &StageView {
                 held: Some("others wait"),
                 ..seen()
             },
             "others wait",
         );
+    }
 
+    #[test]
+    fn its_query_is_asked_when_nothing_else_is_pending_and_decides() {
         stays(
-            StageView {
+            &StageView {
                 query: Query::Unknown("no connection"),
                 ..seen()
             },
@@ -211,7 +214,7 @@ mod tests {
 
         // Not before it counts.
         stays(
-            StageView {
+            &StageView {
                 query: Query::Unasked,
                 pending: 1,
                 ..seen()
@@ -235,8 +238,10 @@ mod tests {
         };
 
         assert!(why.contains("an empty vector"));
+    }
 
-        // It has an end, and a rejection that does not decide leaves that to operators.
+    #[test]
+    fn the_maximum_life_and_a_rejection_stop_a_rollout_that_waits() {
         let Next::Stop(why) = next(&StageView {
             life: Duration::from_secs(86_400),
             is_paused: true,
@@ -246,8 +251,10 @@ mod tests {
             panic!()
         };
         assert!(why.contains("1 days"), "{why}");
+
+        // A contested rejection leaves the decision to operators.
         stays(
-            StageView {
+            &StageView {
                 contested: Some("p rejected rds"),
                 pending: 1,
                 ..seen()
