@@ -1,0 +1,166 @@
+//! The injector's templates and values: two texts in the chart's ConfigMap or in a directory.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
+use tokio::sync::watch;
+
+use crate::server::boot::{Boot, until};
+use navarch_api::regular_file;
+use navarch_kubernetes::InWords;
+
+/// The ConfigMap of the default revision; those of others have the revision as suffix.
+const NAME: &str = "istio-sidecar-injector";
+
+/// The two texts of the chart's ConfigMap.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Texts {
+    pub(super) values: String,
+    pub(super) config: String,
+}
+
+/// The state of the injector's texts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum TextsState {
+    /// Not read yet, and why.
+    Unknown(Arc<str>),
+    /// They do not exist, and why.
+    Missing(Arc<str>),
+    Texts(Texts),
+}
+
+/// Follows the ConfigMap of a revision.
+pub(super) fn follow_map(
+    client: &kube::Client,
+    namespace: &str,
+    revision: &str,
+    boot: &mut Boot,
+) -> watch::Receiver<TextsState> {
+    let name = match revision {
+        "" | "default" => NAME.to_owned(),
+        revision => format!("{NAME}-{revision}"),
+    };
+    let place: Arc<str> = Arc::from(format!("ConfigMap {namespace}/{name}"));
+    let maps = Api::<ConfigMap>::namespaced(client.clone(), namespace);
+    let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let (sender, receiver) = watch::channel(TextsState::Unknown(Arc::from(format!(
+        "{place} has not been read yet"
+    ))));
+
+    let stop = boot.stop.clone();
+    boot.spawn("injector config", async move {
+        let mut events = std::pin::pin!(watcher(maps, config).default_backoff());
+        let mut is_listed = false;
+
+        while let Some(Some(event)) = until(&stop, events.next()).await {
+            let found = match event {
+                Ok(Event::Apply(map)) => texts(map, &place),
+                Ok(Event::InitApply(map)) => {
+                    is_listed = true;
+                    texts(map, &place)
+                }
+                Ok(Event::Init) => {
+                    is_listed = false;
+                    continue;
+                }
+                Ok(Event::InitDone) if is_listed => continue,
+                Ok(Event::InitDone | Event::Delete(_)) => {
+                    TextsState::Missing(Arc::from(format!("{place} does not exist")))
+                }
+                Err(error) => {
+                    tracing::warn!(%place, error = %InWords(&error), "failed to watch the injector's configuration");
+                    if matches!(
+                        *sender.borrow(),
+                        TextsState::Missing(_) | TextsState::Texts(_)
+                    ) {
+                        continue;
+                    }
+                    TextsState::Unknown(Arc::from(format!("failed to read {place}: {error}")))
+                }
+            };
+
+            sender.send_replace(found);
+        }
+
+        stop.cancelled().await;
+    });
+
+    receiver
+}
+
+/// The texts of a ConfigMap. As in istiod, both keys are required.
+fn texts(map: ConfigMap, place: &str) -> TextsState {
+    let mut data = map.data.unwrap_or_default();
+    let mut take = |key: &str| {
+        data.remove(key)
+            .ok_or_else(|| format!("{place} has no key {key:?}"))
+    };
+    match take("values").and_then(|values| {
+        Ok(Texts {
+            values,
+            config: take("config")?,
+        })
+    }) {
+        Ok(texts) => TextsState::Texts(texts),
+        Err(reason) => TextsState::Missing(Arc::from(reason)),
+    }
+}
+
+/// The texts of a directory. As in istiod, both files are required.
+pub(super) fn read(folder: &Path) -> TextsState {
+    let text = |name: &str| {
+        let path = folder.join(name);
+        regular_file::read_text(&path)
+            .map_err(|error| format!("failed to read {}: {error}", path.display()))
+    };
+    match text("values").and_then(|values| {
+        Ok(Texts {
+            values,
+            config: text("config")?,
+        })
+    }) {
+        Ok(texts) => TextsState::Texts(texts),
+        Err(reason) => TextsState::Missing(Arc::from(reason)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_map_without_both_keys_configures_nothing() {
+        let map = |keys: &[&str]| {
+            let data = keys
+                .iter()
+                .map(|key| ((*key).to_owned(), String::new()))
+                .collect();
+            texts(
+                ConfigMap {
+                    data: Some(data),
+                    ..ConfigMap::default()
+                },
+                "ConfigMap n/m",
+            )
+        };
+
+        assert_eq!(
+            map(&["config", "values", "other"]),
+            TextsState::Texts(Texts::default())
+        );
+        assert_eq!(
+            map(&["config"]),
+            TextsState::Missing(Arc::from("ConfigMap n/m has no key \"values\""))
+        );
+
+        assert_eq!(
+            map(&["values"]),
+            TextsState::Missing(Arc::from("ConfigMap n/m has no key \"config\""))
+        );
+    }
+}
