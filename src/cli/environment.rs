@@ -1,30 +1,21 @@
 //! Converts Istio's environment variables to settings, once at start.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod ambient;
+mod listeners;
+mod reader;
+mod variables;
 
 use anyhow::Context;
-use parking_lot::Mutex;
 
-use super::istiod_variables::{ISTIOD, REMOVED_VARIABLES};
+use self::reader::Reader;
+pub use self::reader::VariableError;
+pub(super) use self::variables::Variables;
 use navarch_api::cluster_settings::ClusterSettings;
-use navarch_api::duration::Duration;
 use navarch_api::go_text::parse_bool;
 use navarch_api::names::{ClusterId, Namespace};
 use navarch_api::rollout::{RolloutSettings, Stages, parse_pause};
-use navarch_api::settings::{CompliancePolicy, KeyFetching, Settings};
+use navarch_api::settings::{CompliancePolicy, Settings};
 use navarch_status::GatewayControllerSettings;
-
-/// A variable with an invalid value.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{name}={value:?} is not a valid {expected}")]
-pub struct VariableError {
-    /// The environment variable, such as `PILOT_ENABLE_AMBIENT`.
-    pub name: &'static str,
-    /// The invalid value.
-    pub value: String,
-    /// The expected type.
-    pub expected: &'static str,
-}
 
 /// Reads all settings. `variable` returns the value of a variable. Unset and empty variables have
 /// the default.
@@ -35,9 +26,9 @@ pub fn settings(variable: impl Fn(&str) -> Option<String>) -> Result<Settings, V
     let read = Reader(&variable);
     let mut settings = Settings::default();
     read_registry(&read, &mut settings)?;
-    read_ambient(&read, &mut settings)?;
+    ambient::read(&read, &mut settings)?;
     read_clusters(&read, &mut settings)?;
-    read_listeners(&read, &mut settings)?;
+    listeners::read(&read, &mut settings)?;
     read_gateways(&read, &mut settings)?;
     read_gateway_api(&read, &mut settings)?;
     read_rollouts(&read, &mut settings.rollouts)?;
@@ -104,130 +95,6 @@ pub fn flag(
         return Ok(default);
     };
     parse_bool(&value).with_context(|| format!("{name}={value:?} is neither true nor false"))
-}
-
-/// The variables of a process, and the names that were read.
-#[derive(Debug, Default)]
-pub(super) struct Variables {
-    values: BTreeMap<String, String>,
-    /// The names that were read, whether set or not.
-    read_names: Mutex<BTreeSet<String>>,
-}
-
-impl Variables {
-    /// Variables with these values.
-    pub(super) fn new(values: impl IntoIterator<Item = (String, String)>) -> Self {
-        Self {
-            values: values.into_iter().collect(),
-            read_names: Mutex::default(),
-        }
-    }
-
-    /// The value of a variable.
-    pub(super) fn get(&self, name: &str) -> Option<String> {
-        self.read_names.lock().insert(name.to_owned());
-        self.values.get(name).cloned()
-    }
-
-    /// All values, for templates and headers that may use any variable. This does not count as
-    /// reading them.
-    pub(super) fn all(&self) -> &BTreeMap<String, String> {
-        &self.values
-    }
-
-    /// The names that were read, whether set or not.
-    pub(super) fn read_names(&self) -> BTreeSet<String> {
-        self.read_names.lock().clone()
-    }
-
-    /// The variables whose values may be shown to operators: those that were read, without those
-    /// that can hold a credential. All others of the process are none of Navarch's business.
-    pub(super) fn shown(&self) -> BTreeSet<String> {
-        let mut names = self.read_names();
-        names.retain(|name| !may_hold_credential(name));
-        names
-    }
-
-    /// istiod's variables that are set but were not read, so they have no effect. Variables whose
-    /// value matches Navarch's behaviour are omitted.
-    pub(super) fn ignored(&self) -> Vec<&'static str> {
-        let read_names = self.read_names.lock();
-        let is_ignored = |(name, usual): &&(&'static str, Option<&str>)| {
-            let value = self
-                .values
-                .get(*name)
-                .map(String::as_str)
-                .filter(|value| !value.is_empty());
-            value.is_some_and(|value| !read_names.contains(*name) && *usual != Some(value))
-        };
-        ISTIOD
-            .iter()
-            .chain(REMOVED_VARIABLES)
-            .filter(is_ignored)
-            .map(|(name, _)| *name)
-            .collect()
-    }
-}
-
-/// Whether the value of a variable that Navarch reads can hold a credential: headers, addresses
-/// with a user in them, and names that say so.
-fn may_hold_credential(name: &str) -> bool {
-    const WORDS: [&str; 5] = ["SECRET", "PASSWORD", "CREDENTIAL", "PRIVATE_KEY", "HEADERS"];
-    const SUFFIXES: [&str; 3] = ["_URL", "_ENDPOINT", "_TOKEN"];
-    WORDS.iter().any(|word| name.contains(word))
-        || SUFFIXES.iter().any(|suffix| name.ends_with(suffix))
-}
-
-/// Reads variables by type.
-struct Reader<'a>(&'a dyn Fn(&str) -> Option<String>);
-
-impl Reader<'_> {
-    /// The value, if it is set and not empty.
-    fn text(&self, name: &str) -> Option<String> {
-        (self.0)(name).filter(|value| !value.is_empty())
-    }
-
-    /// Sets the field, if the variable is set.
-    fn set<T>(
-        &self,
-        name: &'static str,
-        field: &mut T,
-        expected: &'static str,
-        parse: impl Fn(&str) -> Option<T>,
-    ) -> Result<(), VariableError> {
-        if let Some(value) = self.text(name) {
-            *field = parse(&value).ok_or(VariableError {
-                name,
-                value,
-                expected,
-            })?;
-        }
-        Ok(())
-    }
-
-    /// Reads a boolean.
-    fn flag(&self, name: &'static str, field: &mut bool) -> Result<(), VariableError> {
-        self.set(name, field, "boolean (true or false)", parse_bool)
-    }
-
-    /// Reads a non-negative number.
-    fn number(&self, name: &'static str, field: &mut u32) -> Result<(), VariableError> {
-        self.set(name, field, "whole number", |text| text.parse().ok())
-    }
-
-    /// Reads a duration.
-    fn duration(&self, name: &'static str, field: &mut Duration) -> Result<(), VariableError> {
-        self.set(name, field, "duration such as 15s", |text| {
-            Duration::parse(text).ok()
-        })
-    }
-
-    /// Reads a text.
-    fn words(&self, name: &str, field: &mut String) {
-        if let Some(value) = self.text(name) {
-            *field = value;
-        }
-    }
 }
 
 /// Settings of services, endpoints and their addresses.
@@ -319,72 +186,6 @@ fn read_rollouts(read: &Reader<'_>, rollouts: &mut RolloutSettings) -> Result<()
         pause,
         |text| parse_pause(text).ok(),
     )
-}
-
-/// Settings of ambient mode.
-fn read_ambient(read: &Reader<'_>, settings: &mut Settings) -> Result<(), VariableError> {
-    read.flag("PILOT_ENABLE_AMBIENT", &mut settings.ambient)?;
-    read.flag(
-        "ENABLE_LAYERED_WAYPOINT_AUTHORIZATION_POLICIES",
-        &mut settings.hbone.layered_authorization,
-    )?;
-    let mut ambient = Settings {
-        sidecar_listening_hbone: true,
-        ..settings.clone()
-    };
-
-    read.flag(
-        "PILOT_AUTO_ALLOW_WAYPOINT_POLICY",
-        &mut ambient.auto_allow_waypoints,
-    )?;
-    read.flag(
-        "AMBIENT_ENABLE_DRY_RUN_AUTHORIZATION_POLICY",
-        &mut ambient.ambient_dry_run,
-    )?;
-
-    read.flag(
-        "PILOT_ENABLE_SIDECAR_LISTENING_HBONE",
-        &mut ambient.sidecar_listening_hbone,
-    )?;
-    let hbone = &mut ambient.hbone;
-    (
-        hbone.sends,
-        hbone.ingress_waypoints,
-        hbone.waypoints_leave_network,
-    ) = (true, true, true);
-
-    read.flag("PILOT_ENABLE_SENDING_HBONE", &mut hbone.sends)?;
-    read.flag("PILOT_PREFER_SENDING_HBONE", &mut hbone.is_preferred)?;
-    read.flag(
-        "ENABLE_INGRESS_WAYPOINT_ROUTING",
-        &mut hbone.ingress_waypoints,
-    )?;
-    read.flag("AMBIENT_ENABLE_BAGGAGE", &mut hbone.baggage)?;
-    read.flag(
-        "AMBIENT_ENABLE_MULTI_NETWORK_WAYPOINT",
-        &mut hbone.waypoints_leave_network,
-    )?;
-
-    read.flag(
-        "AMBIENT_ENABLE_MULTI_NETWORK_INGRESS",
-        &mut hbone.gateways_leave_network,
-    )?;
-    read.number(
-        "PILOT_HBONE_INITIAL_STREAM_WINDOW_SIZE",
-        &mut hbone.stream_window,
-    )?;
-
-    read.number(
-        "PILOT_HBONE_INITIAL_CONNECTION_WINDOW_SIZE",
-        &mut hbone.connection_window,
-    )?;
-
-    if settings.ambient {
-        // Without ambient mode istiod enables none of these, whatever their value.
-        *settings = ambient;
-    }
-
-    Ok(())
 }
 
 /// Settings of a mesh with several clusters.
@@ -481,122 +282,6 @@ fn read_clusters(read: &Reader<'_>, settings: &mut Settings) -> Result<(), Varia
     read.number(
         "PILOT_ALLOW_ANY_DYNAMIC_DNS_MAX_HOSTS",
         &mut settings.dynamic_dns_max_hosts,
-    )
-}
-
-/// Settings of listeners and their filters.
-fn read_listeners(read: &Reader<'_>, settings: &mut Settings) -> Result<(), VariableError> {
-    read.flag("PILOT_ENVOY_FILTER_STATS", &mut settings.envoy_filter_stats)?;
-    read.flag(
-        "PILOT_ENABLE_METADATA_EXCHANGE",
-        &mut settings.metadata_exchange,
-    )?;
-    read.flag(
-        "PILOT_DISABLE_MX_ALPN",
-        &mut settings.disable_metadata_exchange_alpn,
-    )?;
-
-    read.words(
-        "PILOT_MX_ADDITIONAL_LABELS",
-        &mut settings.metadata_exchange_labels,
-    );
-    read.flag("PILOT_ENABLE_ALPN_FILTER", &mut settings.alpn_filter)?;
-    read.flag(
-        "PILOT_ENABLE_PERSISTENT_SESSION_FILTER",
-        &mut settings.persistent_session_filter,
-    )?;
-
-    read.flag("PILOT_ENABLE_MONGO_FILTER", &mut settings.mongo_filter)?;
-    read.flag("PILOT_ENABLE_REDIS_FILTER", &mut settings.redis_filter)?;
-    read.flag("PILOT_ENABLE_MYSQL_FILTER", &mut settings.mysql_filter)?;
-    read.flag("PILOT_HTTP10", &mut settings.http10)?;
-    read.flag(
-        "PILOT_SIDECAR_USE_REMOTE_ADDRESS",
-        &mut settings.sidecar_use_remote_address,
-    )?;
-
-    read.flag(
-        "ENABLE_100_CONTINUE_HEADERS",
-        &mut settings.proxy_100_continue,
-    )?;
-    read.flag(
-        "ENABLE_HCM_INTERNAL_NETWORKS",
-        &mut settings.hcm_internal_networks,
-    )?;
-
-    read.number(
-        "MAX_CONNECTIONS_PER_SOCKET_EVENT_LOOP",
-        &mut settings.max_connections_per_socket_event,
-    )?;
-    read.duration(
-        "PILOT_GATEWAY_TRANSPORT_SOCKET_CONNECT_TIMEOUT",
-        &mut settings.transport_socket_connect_timeout,
-    )?;
-
-    read.flag(
-        "PILOT_ENABLE_HEADLESS_FILTER_CHAIN_LISTENER",
-        &mut settings.headless_filter_chain_listener,
-    )?;
-    read.flag(
-        "ENABLE_TLS_ON_SIDECAR_INGRESS",
-        &mut settings.tls_on_sidecar_ingress,
-    )?;
-
-    read.flag(
-        "PILOT_ENABLE_MULTIPLE_CUSTOM_AUTHZ_PROVIDERS",
-        &mut settings.multiple_custom_authorization_providers,
-    )?;
-    read.flag(
-        "ENABLE_SELECTOR_BASED_K8S_GATEWAY_POLICY",
-        &mut settings.selector_based_gateway_policy,
-    )?;
-
-    // As in istiod, an unknown value is the default.
-    read.set(
-        "PILOT_JWT_ENABLE_REMOTE_JWKS",
-        &mut settings.key_fetching,
-        "JWKS fetch mode",
-        |text| {
-            Some(match text {
-                "hybrid" | "true" => KeyFetching::Hybrid,
-                "envoy" => KeyFetching::Proxy,
-                _ => KeyFetching::ControlPlane,
-            })
-        },
-    )?;
-
-    read.flag(
-        "NAVARCH_FINE_GRAINED_ROUTES",
-        &mut settings.fine_grained_routes,
-    )?;
-    read.flag(
-        "PILOT_SKIP_VALIDATE_TRUST_DOMAIN",
-        &mut settings.skip_validate_trust_domain,
-    )?;
-
-    read.flag(
-        "PILOT_ALLOW_SIDECAR_SERVICE_INBOUND_LISTENER_MERGE",
-        &mut settings.merge_sidecar_ingress,
-    )?;
-    read.flag(
-        "ISTIO_ENABLE_IPV4_OUTBOUND_LISTENER_FOR_IPV6_CLUSTERS",
-        &mut settings.ipv4_for_ipv6_only,
-    )?;
-
-    // As in istiod, an invalid percentage is 1.
-    read.set(
-        "PILOT_TRACE_SAMPLING",
-        &mut settings.trace_sampling,
-        "percentage",
-        |text| {
-            text.parse().ok().map(|percent| {
-                if (0.0..=100.0).contains(&percent) {
-                    percent
-                } else {
-                    1.0
-                }
-            })
-        },
     )
 }
 
