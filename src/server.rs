@@ -85,7 +85,7 @@ use start_log::{log_panics, log_start};
 use tls_ports::TlsPorts;
 
 /// The part that readiness waits for until all ports are served.
-const PORTS: &str = "ports";
+const PORTS_PART: &str = "ports";
 
 /// Why readiness waits for the ports.
 const PORTS_MISSING: &str = "the TLS ports do not listen until the configuration has been read";
@@ -100,7 +100,7 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
 
     // Bound first: a port that is in use must fail before anything has started.
     let ports = Ports::bind(&config, &boot).await?;
-    boot.readiness.hold(PORTS, PORTS_MISSING);
+    boot.readiness.hold(PORTS_PART, PORTS_MISSING);
 
     let plan = plan(&mut config).await?;
     let sources = plan.describe();
@@ -126,7 +126,7 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     let Engine { push, recording } = parts.engine;
     if let Some(served) = until(&terminated, tls.serve(&config, &push, &mut boot)).await {
         served?;
-        boot.readiness.release(PORTS);
+        boot.readiness.release(PORTS_PART);
         log_start(&config, &sources, &ports.addresses);
     }
 

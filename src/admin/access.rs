@@ -34,7 +34,7 @@ pub struct DebugAccess {
 }
 
 /// The page that uses `POST` without changing anything.
-const PLAN: &str = "plan";
+const PLAN_PAGE: &str = "plan";
 
 /// Admits a request for a debug page with its visibility, or rejects it.
 pub(super) async fn guard(
@@ -97,7 +97,7 @@ pub(super) async fn visibility(
         return Ok(Visibility::Everything);
     }
 
-    if !request.method.is_safe() && page(request.uri.path()) != PLAN {
+    if !request.method.is_safe() && page(request.uri.path()) != PLAN_PAGE {
         tracing::debug!(
             ?peer,
             path = request.uri.path(),

@@ -24,7 +24,7 @@ use navarch_push::worker::{Ended, Inspect, PushHandle};
 use navarch_xds::connections::{ConnectionInfo, Connections};
 
 /// Number of objects that are looked up before the push thread continues its work.
-const AT_ONCE: usize = 32;
+const LOOKUP_BATCH: usize = 32;
 
 /// The distribution progress of an object.
 #[derive(Clone, Debug, Default)]
@@ -65,7 +65,7 @@ pub(super) async fn distribution(
     objects: Vec<AnyObject>,
 ) -> Result<Vec<(AnyObject, Distribution)>, Ended> {
     let mut all = Vec::with_capacity(objects.len());
-    for some in objects.chunks(AT_ONCE) {
+    for some in objects.chunks(LOOKUP_BATCH) {
         // Read before the engine: ACKs in between do not count yet.
         let taken = taken(&connections.list());
         let some = some.to_vec();

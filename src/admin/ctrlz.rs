@@ -35,7 +35,7 @@ const TOPICS: [(&str, &str); 7] = [
 ];
 
 /// What stands for the values of other environment variables.
-const HIDDEN: &str = "[hidden]";
+const HIDDEN_VALUE: &str = "[hidden]";
 
 /// The state that ControlZ reads.
 #[derive(Clone, Debug)]
@@ -241,7 +241,7 @@ fn variables(shown: &BTreeSet<String>) -> Value {
         let name = name.to_string_lossy().into_owned();
         let value = match shown.contains(&name) {
             true => value.to_string_lossy().into_owned(),
-            false => HIDDEN.to_owned(),
+            false => HIDDEN_VALUE.to_owned(),
         };
         (name, value)
     };

@@ -165,9 +165,9 @@ const PAGES: [(&str, &str); 48] = [
     ("pprof/", "Profiles of the process"),
 ];
 /// The page that is served only if enabled (`UNSAFE_ENABLE_ADMIN_ENDPOINTS`).
-const UNSAFE: &str = "force_disconnect";
+const UNSAFE_PAGE: &str = "force_disconnect";
 /// The pages that are served unless disabled (`--profile`).
-const PROFILES: &str = "pprof/";
+const PROFILE_PAGES: &str = "pprof/";
 
 /// The pages about the mesh; the server must add access control.
 pub(super) fn pages(state: &AdminState) -> Router<AdminState> {
@@ -260,8 +260,8 @@ fn served(state: &AdminState) -> impl Iterator<Item = (&'static str, &'static st
     let unsafe_pages = state.unsafe_pages;
     let profiles = state.profiles;
     PAGES.into_iter().filter(move |(name, _)| match *name {
-        UNSAFE => unsafe_pages,
-        PROFILES => profiles,
+        UNSAFE_PAGE => unsafe_pages,
+        PROFILE_PAGES => profiles,
         _ => true,
     })
 }
@@ -269,7 +269,7 @@ fn served(state: &AdminState) -> impl Iterator<Item = (&'static str, &'static st
 /// The names of all pages that istioctl can request.
 async fn list(State(state): State<AdminState>, parameters: Parameters) -> Response {
     let mut names: Vec<&str> = served(&state).map(|(name, _)| name).collect();
-    names.retain(|name| !matches!(*name, "list" | PROFILES));
+    names.retain(|name| !matches!(*name, "list" | PROFILE_PAGES));
     names.sort_unstable();
     json(
         &parameters,

@@ -25,7 +25,7 @@ pub use certificates::Certificates;
 
 /// The parameter of the expensive checks: requests to the API server, and a digest of all
 /// configuration.
-const WHOLE: &str = "whole";
+const WHOLE_PARAMETER: &str = "whole";
 
 pub(super) async fn doctor(State(state): State<AdminState>, parameters: Parameters) -> Response {
     let looked = state.push.inspect(|inspect: &Inspect<'_>| {
@@ -53,7 +53,7 @@ pub(super) async fn doctor(State(state): State<AdminState>, parameters: Paramete
     let now = Timestamp::now();
     readiness(&state, &mut health);
 
-    if parameters.contains_key(WHOLE) {
+    if parameters.contains_key(WHOLE_PARAMETER) {
         if let Some(look) = &state.api_server {
             let roots = state
                 .certificates

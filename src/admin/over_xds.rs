@@ -26,7 +26,7 @@ use navarch_xds::connections::{ConnectionInfo, TypeInfo};
 use navarch_xds::{DebugPages, DebugRequest, DebugResponse, DebugResponseFuture};
 
 /// Maximum concurrent requests; others wait.
-const AT_ONCE: usize = 2;
+const MAX_CONCURRENT_REQUESTS: usize = 2;
 /// The type whose resources are debug pages.
 const PAGE: &str = "istio.io/debug";
 /// The page with the sync status of all proxies.
@@ -60,7 +60,7 @@ impl DebugOverXds {
         Self {
             state,
             pages,
-            turns: Semaphore::new(AT_ONCE),
+            turns: Semaphore::new(MAX_CONCURRENT_REQUESTS),
         }
     }
 

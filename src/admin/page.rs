@@ -22,7 +22,7 @@ use super::state::AdminState;
 use navarch_api::digest::sha256_hex;
 
 /// The content security policy of the page.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+const PAGE_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 #[derive(Clone, Copy, Debug)]
@@ -88,7 +88,7 @@ fn served(file: File, tag: Option<HeaderValue>, request_headers: &HeaderMap) -> 
         (header::CONTENT_TYPE, file.media),
         // Validated at each request, so that the files of a newer Navarch are loaded at once.
         (header::CACHE_CONTROL, "no-cache"),
-        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::CONTENT_SECURITY_POLICY, PAGE_SECURITY_POLICY),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::REFERRER_POLICY, "no-referrer"),
     ];

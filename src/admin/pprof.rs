@@ -18,14 +18,14 @@ use super::reply::Parameters;
 use super::state::AdminState;
 
 /// Profiles of goroutines, which this process does not have, and of Go's runtime.
-const ABSENT: [&str; 5] = ["trace", "goroutine", "block", "mutex", "threadcreate"];
+const ABSENT_PROFILES: [&str; 5] = ["trace", "goroutine", "block", "mutex", "threadcreate"];
 /// Default duration of a CPU profile, as in Go, and the maximum.
-const SECONDS: u64 = 30;
+const PROFILE_SECONDS: u64 = 30;
 const MAX_SECONDS: u64 = 300;
 /// Maximum number of addresses to look up in one request.
 const MAX_ADDRESSES: usize = 10_000;
 /// Stack size of a profiling thread.
-const STACK: usize = 2 << 20;
+const STACK_BYTES: usize = 2 << 20;
 /// Symbol tables are read for one request at a time.
 static READING: Semaphore = Semaphore::const_new(1);
 
@@ -48,7 +48,7 @@ pub(super) fn routes() -> Router<AdminState> {
             get(async |RawQuery(query)| symbol(query.unwrap_or_default()).await).post(symbol),
         );
 
-    for name in ABSENT {
+    for name in ABSENT_PROFILES {
         routes = routes.route(
             &format!("/debug/pprof/{name}"),
             get(move || absent(name)).post(move || absent(name)),
@@ -87,7 +87,7 @@ async fn absent(name: &'static str) -> Response {
 /// The CPU profile of the next seconds. It ends when the client disconnects.
 async fn cpu(parameters: Parameters) -> Response {
     let seconds = match parameters.get("seconds").map(|text| (text, text.parse())) {
-        None => SECONDS,
+        None => PROFILE_SECONDS,
         Some((_, Ok(seconds @ 1..=MAX_SECONDS))) => seconds,
         Some((text, _)) => {
             let reason =
@@ -115,7 +115,7 @@ async fn sampled(duration: Duration) -> Result<Vec<u8>, CpuError> {
         }
     };
 
-    background::spawn("cpu profile", STACK, work)?;
+    background::spawn("cpu profile", STACK_BYTES, work)?;
     let gone = |_| {
         CpuError::System(std::io::Error::other(
             "failed to compute the profile; see the log",
@@ -214,7 +214,7 @@ async fn alone<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> 
         drop(turn);
         _ = answer.send(result);
     };
-    background::spawn("profile", STACK, work)?;
+    background::spawn("profile", STACK_BYTES, work)?;
     made.await.map_err(std::io::Error::other)
 }
 

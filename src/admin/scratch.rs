@@ -14,7 +14,7 @@ use navarch_push::proxy::Proxy;
 use navarch_push::resource::{Collection, ResourceType};
 
 /// Maximum number of concurrent queries; others wait.
-const AT_ONCE: usize = 1;
+const MAX_CONCURRENT_QUERIES: usize = 1;
 
 /// Limits concurrent queries.
 #[derive(Clone, Debug)]
@@ -22,7 +22,7 @@ pub struct PlanLimit(Arc<Semaphore>);
 
 impl Default for PlanLimit {
     fn default() -> Self {
-        Self(Arc::new(Semaphore::new(AT_ONCE)))
+        Self(Arc::new(Semaphore::new(MAX_CONCURRENT_QUERIES)))
     }
 }
 

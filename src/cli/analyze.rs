@@ -24,11 +24,11 @@ use super::reading;
 use live::{Live, LiveFlags};
 
 /// The exit code if messages reach --failure-threshold.
-const FOUND: u8 = 79;
+const MESSAGES_EXIT_CODE: u8 = 79;
 /// The exit code if a file cannot be parsed.
-const UNREADABLE: u8 = 65;
+const UNREADABLE_EXIT_CODE: u8 = 65;
 /// The exit code without messages, if something could not be analyzed.
-const INCOMPLETE: u8 = 1;
+const INCOMPLETE_EXIT_CODE: u8 = 1;
 /// The extensions of files with objects.
 const EXTENSIONS: [&str; 3] = ["json", "yaml", "yml"];
 /// The namespace of objects without one.
@@ -270,7 +270,7 @@ impl Analyze {
 
         let code = self.print_findings(&findings, &files, (target.as_str(), faults.len()))?;
         Ok(if code == 0 && !warnings.is_empty() {
-            INCOMPLETE
+            INCOMPLETE_EXIT_CODE
         } else {
             code
         })
@@ -386,11 +386,11 @@ impl Analyze {
                     target_words(target),
                     navarch_analysis::EXPLANATIONS
                 ));
-                FOUND
+                MESSAGES_EXIT_CODE
             }
             Format::Log if faults > 0 && !self.ignore_unknown => {
                 print_error("Error: Some files couldn't be parsed.");
-                UNREADABLE
+                UNREADABLE_EXIT_CODE
             }
             Format::Log | Format::Json | Format::Yaml => 0,
         })

@@ -20,13 +20,13 @@ use super::debug_api::Among;
 use crate::server::api_client;
 
 /// The label of control planes, which istioctl uses, too.
-const APP: &str = "app=istiod";
+const APP_SELECTOR: &str = "app=istiod";
 /// The label with the revision of a control plane.
-const REVISION: &str = "istio.io/rev";
+const REVISION_LABEL: &str = "istio.io/rev";
 /// The name of the monitoring port in the charts' pods.
 const PORT_NAME: &str = "http-monitoring";
 /// The monitoring port of pods without a named one.
-const PORT: u16 = 15014;
+const DEFAULT_PORT: u16 = 15014;
 /// Timeout of listing the pods.
 const LIST_TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -112,8 +112,8 @@ impl ClusterFlags {
         };
 
         let selector = match &self.revision {
-            Some(revision) => format!("{APP},{REVISION}={revision}"),
-            None => APP.to_owned(),
+            Some(revision) => format!("{APP_SELECTOR},{REVISION_LABEL}={revision}"),
+            None => APP_SELECTOR.to_owned(),
         };
         let pods = Api::namespaced(opened.client, &self.istio_namespace);
 
@@ -273,7 +273,7 @@ impl Cluster {
         match others.as_slice() {
             [] => bail!(
                 "{name}: namespace {namespace} has no pod with the labels {selector}: find control planes with \
-                 `kubectl get pods -A -l {APP}`, and set --istioNamespace and --revision"
+                 `kubectl get pods -A -l {APP_SELECTOR}`, and set --istioNamespace and --revision"
             ),
             some => bail!(
                 "{name}: no control plane in {namespace} is ready ({}): see `kubectl describe pods -n {namespace} -l {selector}`",
@@ -289,7 +289,7 @@ impl Cluster {
         let named = ports.find(|port| port.name.as_deref() == Some(PORT_NAME));
         let port = named
             .and_then(|port| u16::try_from(port.container_port).ok())
-            .unwrap_or(PORT);
+            .unwrap_or(DEFAULT_PORT);
         ReadyPod {
             pods: self.pods.clone(),
             namespace: self.namespace.clone(),

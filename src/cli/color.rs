@@ -20,9 +20,9 @@ const COLORED_PREFIXES: &[(&str, Color)] = &[
     ("Not sent to proxies", Color::Yellow),
 ];
 /// A word that is red at any position.
-const REFUSED: &str = "REFUSED";
+const RED_WORD: &str = "REFUSED";
 /// The indentation of lines of a diff.
-const DIFFERENCE: &str = "      ";
+const DIFF_INDENT: &str = "      ";
 
 /// A color of terminals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,13 +75,13 @@ impl Colors {
     }
 
     fn line(self, line: &str) -> String {
-        let changed = line
-            .strip_prefix(DIFFERENCE)
-            .and_then(|rest| match rest.chars().next()? {
-                '-' => Some(Color::Red),
-                '+' => Some(Color::Green),
-                _ => None,
-            });
+        let changed =
+            line.strip_prefix(DIFF_INDENT)
+                .and_then(|rest| match rest.chars().next()? {
+                    '-' => Some(Color::Red),
+                    '+' => Some(Color::Green),
+                    _ => None,
+                });
 
         if let Some(color) = changed {
             let (text, end) = line.split_at(line.trim_end_matches('\n').len());
@@ -95,7 +95,7 @@ impl Colors {
             .find_map(|(word, color)| Some((text.strip_prefix(word)?, word, color)));
         match known {
             Some((rest, word, color)) => format!("{blank}{}{rest}", self.paint(*color, word)),
-            None => line.replace(REFUSED, &self.paint(Color::Red, REFUSED)),
+            None => line.replace(RED_WORD, &self.paint(Color::Red, RED_WORD)),
         }
     }
 }

@@ -27,12 +27,12 @@ use crate::admin;
 use navarch_agent::local_http::{LocalRequest, LocalResponse};
 
 /// Timeout of a request to a control plane; plans take longest.
-const TIMEOUT: Duration = Duration::from_mins(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_mins(10);
 /// Maximum size of a response, and of a request body, in bytes.
 const MAX_RESPONSE: usize = 256 << 20;
 const MAX_BODY: usize = 4 << 20;
 /// Maximum number of concurrent requests; others wait.
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT_REQUESTS: usize = 8;
 /// Maximum number of replicas whose proxies are listed.
 const MAX_REPLICAS: usize = 16;
 /// Timeout of one replica's list.
@@ -110,7 +110,7 @@ impl Dashboard {
             let name = place.to_string();
             let place = Arc::new(Mutex::new(place));
             let known = Arc::default();
-            let turns = Arc::new(Semaphore::new(AT_ONCE));
+            let turns = Arc::new(Semaphore::new(MAX_CONCURRENT_REQUESTS));
             let forward = Forward { servers, place, known, turns };
 
             // Checked here, to print an error instead of serving an empty page.
@@ -172,7 +172,7 @@ impl Forward {
         headers: HeaderMap,
         body: Bytes,
     ) -> anyhow::Result<LocalResponse> {
-        let question = Self::request_without_target((method, path), headers, body, TIMEOUT);
+        let question = Self::request_without_target((method, path), headers, body, REQUEST_TIMEOUT);
         let place = self.place.lock().clone();
         let answer = self.servers.put(&place, question.clone()).await;
         let (Err(lost), ControlPlane::Pod(_)) = (&answer, &place) else {
@@ -311,7 +311,7 @@ impl Forward {
                 (Method::GET, path),
                 headers.clone(),
                 Bytes::new(),
-                TIMEOUT,
+                REQUEST_TIMEOUT,
             );
             match self.servers.put(place, question).await {
                 Ok(answer) if answer.status != StatusCode::NOT_FOUND => return Ok(answer),
@@ -350,7 +350,7 @@ async fn forward_request(State(forward): State<Forward>, request: Request) -> Re
         return StatusCode::SERVICE_UNAVAILABLE.into_response();
     };
 
-    if path == proxies::LIST {
+    if path == proxies::LIST_PATH {
         return match forward
             .all_proxies(head.uri.query().unwrap_or_default())
             .await

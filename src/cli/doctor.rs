@@ -21,7 +21,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// read an edit just before the other.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The exit code if there are problems.
-const WRONG: u8 = 3;
+const PROBLEMS_EXIT_CODE: u8 = 3;
 
 /// Find problems of this installation, with a next step for each
 ///
@@ -81,7 +81,7 @@ impl Doctor {
         let mut text = String::new();
         let mut all = Vec::new();
         let mut code = if well.iter().any(|(_, health)| health.is_wrong()) {
-            WRONG
+            PROBLEMS_EXIT_CODE
         } else {
             0
         };

@@ -16,11 +16,11 @@ use navarch_push::mesh_state::{Change, MeshState};
 use navarch_source::{FileSource, FileSourceConfig, SourceEvent};
 
 /// The class of waypoint Gateways.
-const WAYPOINTS: &str = "istio-waypoint";
+const WAYPOINT_CLASS: &str = "istio-waypoint";
 
 /// The settings for a directory: ambient mode is on if it has a waypoint.
 fn settings(changes: &[Change]) -> anyhow::Result<Settings> {
-    let is_waypoint = |change: &Change| matches!(change, Change::Put(AnyObject::KubernetesGateway(gateway)) if *gateway.spec.gateway_class_name == *WAYPOINTS);
+    let is_waypoint = |change: &Change| matches!(change, Change::Put(AnyObject::KubernetesGateway(gateway)) if *gateway.spec.gateway_class_name == *WAYPOINT_CLASS);
     let is_ambient = changes.iter().any(is_waypoint);
     Ok(environment::settings(|name| {
         (is_ambient && name == "PILOT_ENABLE_AMBIENT").then(|| "true".to_owned())

@@ -20,9 +20,9 @@ use navarch_answers::proposal::{Action, Proposal, ProposedFile};
 use navarch_answers::{STACK, implied};
 
 /// Timeout of a running control plane.
-const TIMEOUT: Duration = Duration::from_mins(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_mins(10);
 /// The exit code if the plan contains something of --fail-on.
-const FOUND: u8 = 3;
+const FAIL_ON_EXIT_CODE: u8 = 3;
 
 /// Show the effect of a change before it is made
 ///
@@ -117,7 +117,7 @@ impl PlanCommand {
         let is_found = self.fail_on.iter().any(|what| what.is_in(&plan));
         Ok(match (silent, is_found) {
             (true, _) => ExitCode::FAILURE,
-            (false, true) => ExitCode::from(FOUND),
+            (false, true) => ExitCode::from(FAIL_ON_EXIT_CODE),
             (false, false) => ExitCode::SUCCESS,
         })
     }
@@ -155,7 +155,7 @@ impl PlanCommand {
             method: Method::POST,
             path,
             body,
-            timeout: TIMEOUT,
+            timeout: REQUEST_TIMEOUT,
         })? {
             match answer.and_then(|answer| read(&answer)) {
                 Ok(part) => parts.push((place, part)),

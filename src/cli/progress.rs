@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 /// Operations shorter than this have no line.
-const SHORT: Duration = Duration::from_millis(700);
+const MIN_DURATION: Duration = Duration::from_millis(700);
 /// Interval at which the line is updated.
-const STEP: Duration = Duration::from_millis(200);
+const UPDATE_INTERVAL: Duration = Duration::from_millis(200);
 /// Maximum number of characters, which fits into most terminals.
-const WIDTH: usize = 70;
+const MAX_WIDTH: usize = 70;
 /// Removes the line.
-const CLEAR: &str = "\r\u{1b}[2K";
+const CLEAR_LINE: &str = "\r\u{1b}[2K";
 
 /// A possibly long operation. The line is removed when this is dropped.
 pub(super) struct Progress {
@@ -45,7 +45,12 @@ impl Progress {
     )]
     pub(super) fn begin(text: &str) -> Self {
         if std::io::stderr().is_terminal() {
-            Self::shown(text, std::io::stderr(), Instant::now, [SHORT, STEP])
+            Self::shown(
+                text,
+                std::io::stderr(),
+                Instant::now,
+                [MIN_DURATION, UPDATE_INTERVAL],
+            )
         } else {
             Self {
                 shared: Shared::new(text),
@@ -109,14 +114,14 @@ impl Shared {
             let timed_out = self.ended.wait_for(&mut state, wait).timed_out();
             if timed_out && !state.is_over {
                 let seconds = clock().duration_since(begun).as_secs();
-                let text: String = state.text.chars().take(WIDTH).collect();
-                _ = write!(to, "{CLEAR}{text} … {seconds} s").and_then(|()| to.flush());
+                let text: String = state.text.chars().take(MAX_WIDTH).collect();
+                _ = write!(to, "{CLEAR_LINE}{text} … {seconds} s").and_then(|()| to.flush());
                 is_shown = true;
             }
             wait = step;
         }
         if is_shown {
-            _ = write!(to, "{CLEAR}").and_then(|()| to.flush());
+            _ = write!(to, "{CLEAR_LINE}").and_then(|()| to.flush());
         }
     }
 }
@@ -166,7 +171,11 @@ mod tests {
             std::thread::yield_now();
         }
         drop(progress);
-        assert!(written(&paper).ends_with(CLEAR), "{:?}", written(&paper));
+        assert!(
+            written(&paper).ends_with(CLEAR_LINE),
+            "{:?}",
+            written(&paper)
+        );
     }
 
     #[test]

@@ -17,8 +17,8 @@ use navarch_answers::quarantine::QuarantinedObjects;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Exit codes in addition to those of all commands.
-const QUARANTINED: u8 = 4;
-const MISSING: u8 = 5;
+const QUARANTINED_EXIT_CODE: u8 = 4;
+const MISSING_EXIT_CODE: u8 = 5;
 
 /// Show quarantined objects, whose previous version is served because proxies reject them; end a
 /// quarantine
@@ -105,7 +105,7 @@ impl Quarantine {
         print(self.output, &all, &all)?;
         Ok(ExitCode::from(match all.quarantined.is_empty() {
             true => 0,
-            false => QUARANTINED,
+            false => QUARANTINED_EXIT_CODE,
         }))
     }
 
@@ -121,7 +121,7 @@ impl Quarantine {
         if answer.status.as_u16() == 404 {
             let text = String::from_utf8_lossy(&answer.body).into_owned();
             print(self.output, &text, &json!({ "error": text.trim() }))?;
-            return Ok(ExitCode::from(MISSING));
+            return Ok(ExitCode::from(MISSING_EXIT_CODE));
         }
 
         let text = format!("{object} is in force again until it is edited\n");

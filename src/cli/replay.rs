@@ -14,7 +14,7 @@ use super::progress::Progress;
 use navarch_record::{Broken, PlayedStep, Player, STACK, Segment, segments};
 
 /// The exit code where the replay differs from the recording.
-const DIFFERS: u8 = 3;
+const DIFFERS_EXIT_CODE: u8 = 3;
 
 /// Replay a recording of a control plane offline, and show what was pushed to which proxy and why
 ///
@@ -69,7 +69,7 @@ impl Replay {
 
         let outcome = played?;
         let code = match outcome {
-            Outcome { differs: true, .. } => DIFFERS,
+            Outcome { differs: true, .. } => DIFFERS_EXIT_CODE,
             Outcome { ref broken, .. } if broken.iter().any(|broken| !broken.is_torn) => 1,
             Outcome { .. } => 0,
         };

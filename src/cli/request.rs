@@ -8,7 +8,7 @@ use clap::Args;
 use navarch_agent::local_http::LocalRequest;
 
 /// Timeout of the request.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum size of a response in bytes: `config_dump`s are large.
 const MAX_RESPONSE: usize = 1 << 30;
 
@@ -39,7 +39,7 @@ impl Request {
                 .with_context(|| format!("invalid HTTP method {:?}", self.method))?,
             body: self.body.unwrap_or_default().into(),
             limit: MAX_RESPONSE,
-            ..LocalRequest::get("127.0.0.1", self.port, &path, TIMEOUT)
+            ..LocalRequest::get("127.0.0.1", self.port, &path, REQUEST_TIMEOUT)
         };
 
         let runtime = tokio::runtime::Builder::new_current_thread()

@@ -21,9 +21,9 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Exit codes in addition to those of all commands.
-const UNDER_WAY: u8 = 3;
-const STOPPED: u8 = 4;
-const MISSING: u8 = 5;
+const UNDER_WAY_EXIT_CODE: u8 = 3;
+const STOPPED_EXIT_CODE: u8 = 4;
+const MISSING_EXIT_CODE: u8 = 5;
 
 /// Show rollouts, which are changes that proxies receive in stages; pause, promote or abort them
 ///
@@ -161,7 +161,7 @@ impl Rollout {
         if answer.status.as_u16() == 404 {
             let text = String::from_utf8_lossy(&answer.body).into_owned();
             print(self.output, &text, &json!({ "error": text.trim() }))?;
-            return Ok(ExitCode::from(MISSING));
+            return Ok(ExitCode::from(MISSING_EXIT_CODE));
         }
 
         let standing = self.fetch_rollouts(Some(&object))?;
@@ -198,8 +198,8 @@ impl Rollout {
                 drop(progress);
                 print(self.output, &standing, &standing)?;
                 return Ok(ExitCode::from(match (is_stopped, is_under_way) {
-                    (true, _) => STOPPED,
-                    (false, true) => UNDER_WAY,
+                    (true, _) => STOPPED_EXIT_CODE,
+                    (false, true) => UNDER_WAY_EXIT_CODE,
                     (false, false) => 0,
                 }));
             }

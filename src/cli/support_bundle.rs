@@ -23,9 +23,9 @@ use navarch_record::segments;
 /// Timeout of one page.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum size of a file of a recording in bytes.
-const SEGMENT: u64 = 8 << 30;
+const MAX_FILE_BYTES: u64 = 8 << 30;
 /// The pages in the bundle, with their file names. None of them contains keys or passwords.
-const PAGES: &[(&str, &str)] = &[
+const BUNDLED_PAGES: &[(&str, &str)] = &[
     ("/version", "version.json"),
     ("/metrics", "metrics.txt"),
     ("/debug/doctor?whole=true", "doctor.json"),
@@ -174,11 +174,11 @@ impl SupportBundle {
     fn pack_pages(&self, bundle: &mut Bundle<impl Write>) -> anyhow::Result<()> {
         let progress = Progress::begin("packing");
 
-        for (at, (path, name)) in PAGES.iter().enumerate() {
+        for (at, (path, name)) in BUNDLED_PAGES.iter().enumerate() {
             progress.set_text(format!(
                 "packing {path}, {} of {} pages",
                 at + 1,
-                PAGES.len()
+                BUNDLED_PAGES.len()
             ));
             for (address, answer) in self
                 .api
@@ -216,7 +216,7 @@ fn pack_record(bundle: &mut Bundle<impl Write>, dir: &Path) -> anyhow::Result<()
         let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
             continue;
         };
-        match regular_file::read(path, SEGMENT) {
+        match regular_file::read(path, MAX_FILE_BYTES) {
             Ok(bytes) => bundle.add(&format!("record/{name}"), &bytes)?,
             Err(error) => bundle.errors.push(format!("{}: {error}", path.display())),
         }

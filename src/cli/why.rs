@@ -17,7 +17,7 @@ use navarch_answers::why::{WhyNot, WhyProxy, WhyPush};
 /// Timeout of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// The exit code if the request fails.
-const FAILS: u8 = 3;
+const FAILED_EXIT_CODE: u8 = 3;
 
 /// Explain the configuration of a proxy, or why its requests fail
 ///
@@ -135,7 +135,7 @@ impl Why {
                 parameters.extend(token_claims.as_deref().map(|claims| ("claims", claims)));
                 let answer = self.print_response::<WhyNot>("/debug/why/not", &parameters)?;
                 if answer.reason.is_some() {
-                    return Ok(ExitCode::from(FAILS));
+                    return Ok(ExitCode::from(FAILED_EXIT_CODE));
                 }
             }
         }

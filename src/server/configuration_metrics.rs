@@ -13,7 +13,7 @@ use navarch_push::rollout::RolloutProgress;
 use navarch_push::worker::CurrentSnapshot;
 
 /// The gauges of notices, by istiod's names.
-const GAUGES: [(&str, &str); 7] = [
+const NOTICE_GAUGES: [(&str, &str); 7] = [
     (
         "pilot_vservice_dup_domain",
         "Virtual hosts with a domain that another one already has",
@@ -42,7 +42,7 @@ const GAUGES: [(&str, &str); 7] = [
 ];
 
 /// The metric of EnvoyFilters.
-const PATCHES: &str = "pilot_envoy_filter_status";
+const PATCHES_METRIC: &str = "pilot_envoy_filter_status";
 
 /// Computes the metrics at each scrape.
 #[derive(Debug)]
@@ -131,7 +131,7 @@ impl Collector for ConfigurationMetrics {
         let notices = self.current.notices();
         let counts = count(&notices);
 
-        for (name, help) in GAUGES {
+        for (name, help) in NOTICE_GAUGES {
             gauge(
                 &mut encoder,
                 name,
@@ -146,7 +146,7 @@ impl Collector for ConfigurationMetrics {
 
         let one = ConstGauge::new(1_i64);
         let mut patches = encoder.encode_descriptor(
-            PATCHES,
+            PATCHES_METRIC,
             "EnvoyFilters with applied patches",
             None,
             one.metric_type(),

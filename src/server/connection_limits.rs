@@ -3,13 +3,13 @@
 use navarch_net::port::PortLimits;
 
 /// Default maximum of connections of an xDS port: more than one control plane serves.
-const XDS: usize = 32_768;
+const DEFAULT_XDS_CONNECTIONS: usize = 32_768;
 /// Default maximum of the webhooks' port. API servers need a handful.
-const WEBHOOKS: usize = 1024;
+const DEFAULT_WEBHOOK_CONNECTIONS: usize = 1024;
 /// Default maximum of the ports of health, metrics and debug pages.
-const HTTP: usize = 512;
+const DEFAULT_HTTP_CONNECTIONS: usize = 512;
 /// Default maximum of concurrent TLS handshakes of a port.
-const HANDSHAKES: usize = 1024;
+const DEFAULT_HANDSHAKES: usize = 1024;
 /// Connections that a large mesh needs: lower limits are logged.
 const MIN_CONNECTIONS: usize = 5000;
 
@@ -38,9 +38,9 @@ impl ConnectionLimits {
     pub fn of_files(files: usize) -> Self {
         let share = |of_48: usize, most: usize| (files.saturating_mul(of_48) / 48).clamp(16, most);
         Self {
-            xds: share(18, XDS),
-            webhooks: share(2, WEBHOOKS),
-            http: share(1, HTTP),
+            xds: share(18, DEFAULT_XDS_CONNECTIONS),
+            webhooks: share(2, DEFAULT_WEBHOOK_CONNECTIONS),
+            http: share(1, DEFAULT_HTTP_CONNECTIONS),
             handshakes: None,
         }
     }
@@ -77,7 +77,7 @@ impl ConnectionLimits {
     pub(super) fn tls(&self, connections: usize) -> PortLimits {
         let handshakes = self
             .handshakes
-            .unwrap_or_else(|| (connections / 5).clamp(8, HANDSHAKES));
+            .unwrap_or_else(|| (connections / 5).clamp(8, DEFAULT_HANDSHAKES));
         PortLimits {
             connections,
             handshakes: Some(handshakes),
@@ -103,6 +103,9 @@ mod tests {
             ConnectionLimits::of_files(20_000).xds >= 5000,
             "load tests open this number from one address"
         );
-        assert_eq!(ConnectionLimits::of_files(usize::MAX).xds, XDS);
+        assert_eq!(
+            ConnectionLimits::of_files(usize::MAX).xds,
+            DEFAULT_XDS_CONNECTIONS
+        );
     }
 }

@@ -8,9 +8,9 @@ use navarch_net::budget::Budget;
 use navarch_net::port::{Port, PortLimits};
 
 /// Maximum connections of the port, which operators and their tools use.
-const CONNECTIONS: usize = 32;
+const MAX_CONNECTIONS: usize = 32;
 /// Memory of unread responses.
-const ANSWERS: usize = 16 << 20;
+const MAX_ANSWER_BYTES: usize = 16 << 20;
 
 /// Serves ControlZ. The process continues without its port, as istiod does: another process of the
 /// machine may use it.
@@ -26,13 +26,13 @@ pub(super) async fn start(config: &Config, state: &AdminState, boot: &mut Boot) 
 
     let port = Port::new(
         "ctrlz",
-        PortLimits::plain(CONNECTIONS),
+        PortLimits::plain(MAX_CONNECTIONS),
         boot.rejections.clone(),
     );
     let open = OpenHttpPort {
         listener,
         port,
-        answers: Budget::new(ANSWERS),
+        answers: Budget::new(MAX_ANSWER_BYTES),
     };
     let routes = control_routes(
         state.clone(),

@@ -36,7 +36,7 @@ struct Handled {
 
 /// The certificate service's only method. Calls of other methods share one label, so that clients
 /// cannot create label sets.
-const METHODS: [&str; 2] = ["CreateCertificate", "other"];
+const METHOD_LABELS: [&str; 2] = ["CreateCertificate", "other"];
 
 /// Handles of the metrics.
 #[derive(Clone, Debug)]
@@ -120,8 +120,8 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let name = request.uri().path().rsplit('/').next().unwrap_or_default();
-        let [.., other] = METHODS;
-        let grpc_method = METHODS
+        let [.., other] = METHOD_LABELS;
+        let grpc_method = METHOD_LABELS
             .into_iter()
             .find(|known| *known == name)
             .unwrap_or(other);

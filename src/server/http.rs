@@ -54,14 +54,14 @@ const MAX_CONCURRENT_STREAMS: u32 = 100;
 /// Maximum size of request headers.
 const HEADER_BYTES: u32 = 64 << 10;
 /// Flow-control window of an HTTP/2 connection.
-const WINDOW: u32 = 128 << 10;
+const FLOW_CONTROL_WINDOW: u32 = 128 << 10;
 
 /// Maximum number of concurrent responses of a port. One client may have half of these, and its
 /// other requests wait for its own. The connection limits bound the number of waiting requests.
 const MAX_CONCURRENT_RESPONSES: usize = 32;
 
 /// The HTTP/2 connection preface.
-const HTTP2: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 #[derive(Debug)]
 pub(super) struct OpenHttpPort {
@@ -125,7 +125,7 @@ impl HttpPort {
             let grpc = self.grpc.clone();
             async move {
                 if let Some(grpc) = grpc
-                    && let Ok(true) = timeout(HEADER_TIMEOUT, stream.begins_with(HTTP2))
+                    && let Ok(true) = timeout(HEADER_TIMEOUT, stream.begins_with(HTTP2_PREFACE))
                         .await
                         .unwrap_or(Ok(false))
                 {
@@ -273,8 +273,8 @@ fn with_http2() -> auto::Builder<TokioExecutor> {
         .timer(TokioTimer::new())
         .max_concurrent_streams(MAX_CONCURRENT_STREAMS)
         .max_header_list_size(HEADER_BYTES)
-        .initial_stream_window_size(WINDOW)
-        .initial_connection_window_size(WINDOW)
+        .initial_stream_window_size(FLOW_CONTROL_WINDOW)
+        .initial_connection_window_size(FLOW_CONTROL_WINDOW)
         .keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(HEADER_TIMEOUT);
     builder

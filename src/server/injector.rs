@@ -19,7 +19,7 @@ use navarch_webhook::inject::NativeSidecars;
 use navarch_webhook::{CurrentInjector, InjectorState, Metrics};
 
 /// The name of the state in readiness reasons.
-const INJECTION: &str = "injection";
+const INJECTION_PART: &str = "injection";
 
 /// From flags and environment. The templates and values are read from the directory or ConfigMap
 /// later.
@@ -88,7 +88,7 @@ impl InjectorSource<'_> {
         let pending: Arc<str> = Arc::from("the configuration of the mesh has not been read yet");
         let state = InjectorState::Pending(pending.clone());
         self.metrics.injector(&state);
-        boot.readiness.hold(INJECTION, &*pending);
+        boot.readiness.hold(INJECTION_PART, &*pending);
         let current = CurrentInjector::new(state);
         let mut follower = Follower {
             settings: self.settings.clone(),

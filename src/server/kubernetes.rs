@@ -20,10 +20,10 @@ use tower_service::Service;
 use super::api_rate::{ApiRate, Limited};
 
 /// Connect timeout.
-const CONNECT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Read buffer of a connection: several TLS records.
-const BUFFER: usize = 32 << 10;
+const READ_BUFFER_BYTES: usize = 32 << 10;
 
 /// A client of a kubeconfig, or of the cluster that this process runs in. Sends no request yet.
 ///
@@ -54,7 +54,7 @@ pub(super) fn client_of(
     mut config: kube::Config,
     rate: Option<ApiRate>,
 ) -> anyhow::Result<kube::Client> {
-    config.connect_timeout = Some(CONNECT);
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
     // The caller decides about timeouts and retries.
     config.default_retry = false;
     connect(config, rate).context("failed to use the Kubernetes API")
@@ -91,7 +91,9 @@ fn connect(config: kube::Config, rate: Option<ApiRate>) -> kube::Result<kube::Cl
     connector.set_read_timeout(config.read_timeout);
     connector.set_write_timeout(config.write_timeout);
     let mut http = Builder::new(TokioExecutor::new());
-    let http = http.http1_max_buf_size(BUFFER).build::<_, Body>(connector);
+    let http = http
+        .http1_max_buf_size(READ_BUFFER_BYTES)
+        .build::<_, Body>(connector);
 
     let client = ClientBuilder::new(
         Limited::new(Http(http), rate),

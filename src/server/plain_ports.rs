@@ -21,7 +21,7 @@ use navarch_security::authenticate::Authenticator;
 use navarch_xds::{Ads, plain_connections};
 
 /// Capacity of the channel of gRPC connections from the HTTP port.
-const PLAIN: usize = 64;
+const PLAIN_CONNECTIONS_CAPACITY: usize = 64;
 
 /// Plaintext xDS connections.
 type Plain = Pin<Box<dyn tokio_stream::Stream<Item = (PortStream, TcpConnectInfo)> + Send>>;
@@ -39,7 +39,7 @@ pub(super) struct PlainPorts {
 impl PlainPorts {
     /// Serves the ports until shutdown. The HTTP port also serves what has no port of its own.
     pub(super) fn serve(self, config: &Config, state: AdminState, tls: &TlsPorts, boot: &mut Boot) {
-        let (plain, from_http) = mpsc::channel(PLAIN);
+        let (plain, from_http) = mpsc::channel(PLAIN_CONNECTIONS_CAPACITY);
         let plain = self.grpc.is_none().then_some(plain);
         let pages = admin::Pages {
             debug: config.debug.on_http,

@@ -2,7 +2,7 @@
 //! of the plan of `navarch plan`, as warnings of a webhook.
 //!
 //! Requests wait for a plan at most [`PLAN_TIMEOUT`]; a plan that takes longer runs to its end. All
-//! plans together take [`BURST`] and then [`SHARE`] of a core, as anyone who can reach the
+//! plans together take [`CPU_BURST`] and then [`CPU_SHARE`] of a core, as anyone who can reach the
 //! webhooks' port can cause plans.
 
 use std::sync::Arc;
@@ -24,9 +24,9 @@ use navarch_xds::connections::Connections;
 /// How long an admission request waits for the plan.
 const PLAN_TIMEOUT: Duration = Duration::from_millis(500);
 /// CPU time that plans may take after an idle time.
-const BURST: Duration = Duration::from_secs(10);
+const CPU_BURST: Duration = Duration::from_secs(10);
 /// The share of CPU time that plans may take in the long run.
-const SHARE: f64 = 0.1;
+const CPU_SHARE: f64 = 0.1;
 
 /// The inputs of plans.
 #[derive(Clone, Debug)]
@@ -52,8 +52,8 @@ impl UsedCpuTime {
         let since = self
             .at
             .map_or(0.0, |at| now.saturating_duration_since(at).as_secs_f64());
-        (self.seconds, self.at) = ((self.seconds - since * SHARE).max(0.0), Some(now));
-        self.seconds < BURST.as_secs_f64()
+        (self.seconds, self.at) = ((self.seconds - since * CPU_SHARE).max(0.0), Some(now));
+        self.seconds < CPU_BURST.as_secs_f64()
     }
 
     /// Adds the duration of a plan.

@@ -14,7 +14,7 @@ use navarch_net::budget::Budget;
 use navarch_net::port::{Port, PortLimits};
 
 /// Memory of unread responses of all HTTP ports.
-const ANSWERS: usize = 128 << 20;
+const MAX_ANSWER_BYTES: usize = 128 << 20;
 
 /// An open port and its connections.
 pub(super) type OpenPort = (TcpListener, Arc<Port>);
@@ -48,7 +48,7 @@ impl Ports {
             web
         };
 
-        let answers = Budget::new(ANSWERS);
+        let answers = Budget::new(MAX_ANSWER_BYTES);
         let rejections = &boot.rejections;
         let open =
             |name, listener, limits| Some((listener?, Port::new(name, limits, rejections.clone())));

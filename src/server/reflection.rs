@@ -23,7 +23,7 @@ use tonic_prost::ProstCodec;
 use tower_service::Service;
 
 /// Maximum concurrent lookups.
-const AT_ONCE: usize = 1;
+const MAX_CONCURRENT_LOOKUPS: usize = 1;
 /// Maximum size of a request.
 const MAX_REQUEST: usize = 16 << 10;
 
@@ -142,7 +142,7 @@ pub(super) fn reflection(
     services.sort_unstable();
     let lookup = Lookup {
         services: services.into(),
-        turns: Arc::new(Semaphore::new(AT_ONCE)),
+        turns: Arc::new(Semaphore::new(MAX_CONCURRENT_LOOKUPS)),
     };
     (ReflectionV1(lookup.clone()), ReflectionV1Alpha(lookup))
 }

@@ -19,7 +19,7 @@ const MESH_CONFIG: &str = "MeshConfig";
 /// Maximum number of rejected objects with labels of their own; others share one label.
 const MAX_NAMED: usize = 10_000;
 /// The shared label.
-const OTHERS: &str = "other";
+const OTHER_LABEL: &str = "other";
 
 /// Labels of a rejection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -84,7 +84,7 @@ impl Refusals {
         if self.named.contains(&key) {
             key.1
         } else {
-            Arc::from(OTHERS)
+            Arc::from(OTHER_LABEL)
         }
     }
 

@@ -31,7 +31,7 @@ use navarch_security::remote_servers::RemoteServers;
 use navarch_source::{Batch, IDLE_TIMEOUT, KubernetesScope, SourceEvent};
 
 /// Capacity of the channel of Secret and file events.
-const CONFIGS: usize = 64;
+const CONFIG_EVENTS_CAPACITY: usize = 64;
 
 /// Settings of remote clusters from flags and environment.
 #[derive(Clone, Debug)]
@@ -157,7 +157,7 @@ fn start(clusters: Clusters, source: Option<Source>, boot: &mut Boot) -> mpsc::R
         return events;
     };
 
-    let (to_configs, configs) = mpsc::channel(CONFIGS);
+    let (to_configs, configs) = mpsc::channel(CONFIG_EVENTS_CAPACITY);
     boot.spawn_until_stop("kubeconfigs", source.follow(to_configs));
     boot.spawn("remote clusters", async move {
         clusters.run(configs, synced).await;

@@ -43,7 +43,7 @@ use navarch_xds::{Ads, ConnectionInfo, Server};
 type Certificates = IstioCertificateServiceServer<CertificateService>;
 
 /// Capacity of the channel of connections after their handshake; handshakes block when it is full.
-const READY: usize = 64;
+const READY_CONNECTIONS_CAPACITY: usize = 64;
 /// Maximum size of a certificate request, with some reserve.
 const MAX_REQUEST: usize = 64 << 10;
 
@@ -135,7 +135,7 @@ impl AuthPolicy {
 impl SecurePort {
     /// Serves until shutdown.
     pub(super) async fn serve(self) {
-        let (ready, incoming) = mpsc::channel(READY);
+        let (ready, incoming) = mpsc::channel(READY_CONNECTIONS_CAPACITY);
         let refused = Some(self.certificates.metrics());
         let certificates = IstioCertificateServiceServer::new(self.certificates)
             .max_decoding_message_size(MAX_REQUEST);

@@ -29,13 +29,13 @@ use navarch_source::{
 
 /// Capacity of the channel of batches to the push thread; sources block when it is full, and merge
 /// their events.
-const BATCHES: usize = 64;
+const BATCHES_CAPACITY: usize = 64;
 
 /// Maximum number of attempts to read the mesh config at start; after that, it has no config
 /// sources.
-const ATTEMPTS: u32 = 5;
+const MAX_ATTEMPTS: u32 = 5;
 /// Delays between attempts.
-const RETRY: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(4));
+const RETRY_DELAY: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(4));
 
 /// Settings of sources from flags and environment.
 #[derive(Clone, Debug)]
@@ -264,9 +264,9 @@ async fn addresses_in_map(
     name: &str,
 ) -> anyhow::Result<Vec<SourceAddress>> {
     let path = format!("/api/v1/namespaces/{namespace}/configmaps/{name}");
-    let mut backoff = RETRY;
+    let mut backoff = RETRY_DELAY;
 
-    for _ in 0..ATTEMPTS {
+    for _ in 0..MAX_ATTEMPTS {
         let request = http::Request::get(&path).body(Vec::new())?;
         match client.request::<serde_json::Value>(request).await {
             Ok(map) => {
@@ -381,7 +381,7 @@ impl Starter<'_> {
         let objects = match sources.len() {
             1 => sources.remove(0).1,
             _ => {
-                let (sender, events) = mpsc::channel(BATCHES);
+                let (sender, events) = mpsc::channel(BATCHES_CAPACITY);
                 self.boot
                     .spawn_until_stop("all sources", Aggregate::new(sources).run(sender));
                 events
@@ -420,8 +420,8 @@ impl Starter<'_> {
     /// Starts the fetcher of token issuers' keys. Returns the channel of its requests, and its
     /// events.
     fn start_keys(&mut self) -> (mpsc::Sender<Demand>, mpsc::Receiver<Batch>) {
-        let (to_keys, demands) = mpsc::channel(BATCHES);
-        let (sender, events) = mpsc::channel(BATCHES);
+        let (to_keys, demands) = mpsc::channel(BATCHES_CAPACITY);
+        let (sender, events) = mpsc::channel(BATCHES_CAPACITY);
         let keys = KeyFetching::new(self.config.keys.clone()).counted_by(self.metrics.keys.clone());
 
         self.boot
@@ -445,7 +445,7 @@ impl Starter<'_> {
         let networks = there(&config.networks_config);
 
         let base = MeshConfig::istio_defaults();
-        let (sender, events) = mpsc::channel(BATCHES);
+        let (sender, events) = mpsc::channel(BATCHES_CAPACITY);
         let reload = Arc::new(Notify::new());
         let own = map_name(&config.scope.revision);
         let shared = config
@@ -494,7 +494,7 @@ impl Starter<'_> {
         root: PathBuf,
         reloads: &mut Vec<Arc<Notify>>,
     ) -> mpsc::Receiver<Batch> {
-        let (sender, events) = mpsc::channel(BATCHES);
+        let (sender, events) = mpsc::channel(BATCHES_CAPACITY);
         let reload = Arc::new(Notify::new());
         reloads.push(reload.clone());
         let files = FileSource::new(FileSourceConfig { root });
@@ -510,7 +510,7 @@ impl Starter<'_> {
         server: XdsServer,
         secrets: Option<kube::Client>,
     ) -> mpsc::Receiver<Batch> {
-        let (sender, events) = mpsc::channel(BATCHES);
+        let (sender, events) = mpsc::channel(BATCHES_CAPACITY);
         let XdsServer {
             address,
             tls,
@@ -532,7 +532,7 @@ impl Starter<'_> {
 
     /// Starts the source for the Kubernetes API.
     fn start_kubernetes(&mut self, config: KubernetesSourceConfig) -> mpsc::Receiver<Batch> {
-        let (sender, events) = mpsc::channel(BATCHES);
+        let (sender, events) = mpsc::channel(BATCHES_CAPACITY);
         let source = KubernetesSource::new(config);
         self.boot.spawn_until_stop("Kubernetes", source.run(sender));
         events

@@ -26,7 +26,7 @@ use super::Config;
 use super::boot::{Boot, until};
 
 /// Interval of the check while changes are in progress.
-const INTERVAL: Duration = Duration::from_millis(500);
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// Maximum number of changes that are followed at once.
 const MAX_OPEN: usize = 128;
 
@@ -125,7 +125,9 @@ impl Follower {
             {
                 return Ok(());
             }
-            let is_stopping = until(&stop, tokio::time::sleep(INTERVAL)).await.is_none();
+            let is_stopping = until(&stop, tokio::time::sleep(CHECK_INTERVAL))
+                .await
+                .is_none();
             self.take_changes().await?;
             self.look(is_stopping);
             if is_stopping {

@@ -27,9 +27,9 @@ pub use self::webhooks::Hooks;
 /// Timeout of all checks.
 const API_SERVER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long answers are cached, which limits requests to the API server.
-const FRESH: Duration = Duration::from_secs(5);
+const CACHE_TIME: Duration = Duration::from_secs(5);
 /// Maximum concurrent requests.
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT_REQUESTS: usize = 8;
 
 /// The last answers of the API server, with their time.
 type Latest = Option<(Instant, Arc<ApiServerState>)>;
@@ -144,7 +144,7 @@ impl ApiServerHealth {
     async fn seen(&self, roots: Option<Arc<str>>) -> Arc<ApiServerState> {
         let mut latest = self.latest.lock().await;
         if let Some((at, seen)) = &*latest
-            && at.elapsed() < FRESH
+            && at.elapsed() < CACHE_TIME
         {
             return seen.clone();
         }

@@ -8,7 +8,7 @@ use navarch_api::printable::shell_word;
 use navarch_xds::connections::{ConnectionInfo, TypeInfo};
 
 /// Seconds after which an unanswered response is reported.
-const SLOW: f64 = 10.0;
+const SLOW_RESPONSE_SECONDS: f64 = 10.0;
 
 pub(super) fn add_findings(connections: &[ConnectionInfo], now: Timestamp, health: &mut Health) {
     refused(connections, health);
@@ -105,7 +105,7 @@ fn unanswered(connections: &[ConnectionInfo], now: Timestamp, health: &mut Healt
     let slow: Vec<_> = connections
         .iter()
         .map(|info| (info, longest(info)))
-        .filter(|(_, wait)| *wait > SLOW)
+        .filter(|(_, wait)| *wait > SLOW_RESPONSE_SECONDS)
         .collect();
     let Some((first, seconds)) = slow.first() else {
         return;

@@ -15,7 +15,7 @@ use navarch_push::worker::PushRecord;
 use navarch_xds::connections::PushInfo;
 
 /// Maximum number of causes shown per change.
-const NAMED: usize = 8;
+const MAX_CAUSES: usize = 8;
 
 /// The answers of proxies to a change.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -66,7 +66,7 @@ fn row(record: &PushRecord, sent: &[Vec<PushInfo>], now: Timestamp) -> Value {
     let objects: Vec<Value> = record
         .objects
         .iter()
-        .take(NAMED)
+        .take(MAX_CAUSES)
         .map(|object| json!({ "name": object.name.to_string(), "generation": object.generation }))
         .collect();
 
@@ -77,7 +77,7 @@ fn row(record: &PushRecord, sent: &[Vec<PushInfo>], now: Timestamp) -> Value {
         .iter()
         .filter(|_| record.objects.is_empty())
         .filter_map(other_input)
-        .take(NAMED);
+        .take(MAX_CAUSES);
 
     json!({
         "revision": record.revision,

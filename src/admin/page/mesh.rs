@@ -20,9 +20,9 @@ use navarch_push::proxy::ProxyKind;
 use navarch_registry::model::{ExportTo, Service};
 
 /// Maximum number of namespaces shown at once.
-const NAMESPACES: usize = 200;
+const MAX_NAMESPACES: usize = 200;
 /// Maximum number of arrows between namespaces.
-const ARROWS: usize = 1_000;
+const MAX_ARROWS: usize = 1_000;
 
 /// The summary of a namespace.
 #[derive(Debug, Default)]
@@ -163,7 +163,7 @@ fn namespaces(
     arrows.retain(|(from, to), _| chosen.contains_key(from) || chosen.contains_key(to));
     let rows: Vec<Value> = chosen
         .iter()
-        .take(NAMESPACES)
+        .take(MAX_NAMESPACES)
         .map(|(name, sum)| {
             json!({
                 "name": name, "services": sum.services, "proxies": sum.connected.proxies, "mtls": sum.mtls,
@@ -179,7 +179,7 @@ fn namespaces(
     arrows.sort_by_key(|(_, services)| std::cmp::Reverse(*services));
     let arrows: Vec<Value> = arrows
         .into_iter()
-        .take(ARROWS)
+        .take(MAX_ARROWS)
         .map(|((from, to), services)| json!({ "from": from, "to": to, "services": services }))
         .collect();
 

@@ -19,11 +19,11 @@ use navarch_store::Stored as _;
 
 /// The label of control planes and its value, by which istioctl and the commands of `navarch` find
 /// them.
-const APP: (&str, &str) = ("app", "istiod");
+const APP_LABEL: (&str, &str) = ("app", "istiod");
 /// The label with the revision of a control plane.
-const REVISION: &str = "istio.io/rev";
+const REVISION_LABEL: &str = "istio.io/rev";
 /// Maximum number of other replicas shown.
-const NAMED: usize = 50;
+const MAX_REPLICAS: usize = 50;
 
 /// This replica, and the others.
 pub(in crate::admin) async fn replicas(
@@ -50,8 +50,8 @@ fn others(context: &PushContext, own: &str) -> Value {
         let is_app = pod
             .meta
             .labels
-            .get(APP.0)
-            .is_some_and(|app| **app == *APP.1);
+            .get(APP_LABEL.0)
+            .is_some_and(|app| **app == *APP_LABEL.1);
         is_app && matches!(pod.spec.phase, PodPhase::Pending | PodPhase::Running)
     };
 
@@ -64,10 +64,10 @@ fn others(context: &PushContext, own: &str) -> Value {
         .into_iter()
         .filter(|pod| *pod.meta.key.name != *own)
         .collect();
-    let rows = others.iter().take(NAMED).map(|pod| {
+    let rows = others.iter().take(MAX_REPLICAS).map(|pod| {
         json!({
             "pod": &*pod.meta.key.name, "ready": pod.spec.ready,
-            "revision": pod.meta.labels.get(REVISION).map(|revision| &**revision),
+            "revision": pod.meta.labels.get(REVISION_LABEL).map(|revision| &**revision),
         })
     });
 

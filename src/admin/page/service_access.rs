@@ -20,7 +20,7 @@ use navarch_registry::model::{Endpoint, Labels, Service, TlsMode};
 use navarch_store::Stored as _;
 
 /// Maximum number of named callers of one sort.
-const NAMED: usize = 20;
+const MAX_NAMED_CALLERS: usize = 20;
 
 /// Whether a service accepts plain text, according to its policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -264,7 +264,7 @@ impl Callers {
         self.nobody = allows && !is_allowed && !self.anyone && self.is_empty();
 
         for all in [&mut self.namespaces, &mut self.accounts, &mut self.others] {
-            while all.len() > NAMED {
+            while all.len() > MAX_NAMED_CALLERS {
                 all.pop_last();
             }
         }

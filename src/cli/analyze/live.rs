@@ -25,11 +25,11 @@ use super::revision::Revision;
 use crate::server::remote_kubeconfig;
 
 /// Number of objects per list request.
-const PAGE: u32 = 500;
+const LIST_PAGE_SIZE: u32 = 500;
 /// Maximum number of kinds that are read concurrently.
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT_LISTS: usize = 8;
 /// The label of Secrets with kubeconfigs of other clusters.
-const REMOTES: &str = "istio/multiCluster=true";
+const REMOTE_SECRET_LABEL: &str = "istio/multiCluster=true";
 /// The advice if there is no kubeconfig.
 const KUBECONFIG_ADVICE: &str = "name a kubeconfig by --kubeconfig, or files and --use-kube=false";
 
@@ -178,7 +178,10 @@ impl LiveFlags {
         }
 
         let secrets = Api::<Secret>::namespaced(opened.client.clone(), &live.mesh.system_namespace);
-        let listed = match secrets.list(&ListParams::default().labels(REMOTES)).await {
+        let listed = match secrets
+            .list(&ListParams::default().labels(REMOTE_SECRET_LABEL))
+            .await
+        {
             Ok(listed) => listed,
             Err(error) => {
                 let reason = InWords(&error);
@@ -301,7 +304,7 @@ impl Live {
             let namespace = live::only_namespace(kind, &system);
             async move { (kind, list(client, kind, namespace).await) }
         });
-        let mut lists = stream::iter(lists).buffered(AT_ONCE);
+        let mut lists = stream::iter(lists).buffered(MAX_CONCURRENT_LISTS);
 
         while let Some((kind, listed)) = lists.next().await {
             let listed = match listed {
@@ -430,7 +433,7 @@ async fn pages(
     objects: &Api<DynamicObject>,
     fields: Option<&str>,
 ) -> kube::Result<Vec<DynamicObject>> {
-    let mut parameters = ListParams::default().limit(PAGE);
+    let mut parameters = ListParams::default().limit(LIST_PAGE_SIZE);
     parameters.field_selector = fields.map(str::to_owned);
     let mut all = Vec::new();
     loop {

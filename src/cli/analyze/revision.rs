@@ -10,9 +10,9 @@ use kube::api::{ListParams, ObjectMeta};
 use navarch_kubernetes::InWords;
 
 /// The label with a revision.
-const REVISION: &str = "istio.io/rev";
+const REVISION_LABEL: &str = "istio.io/rev";
 /// The label of webhooks and Services that define a tag.
-const TAG: &str = "istio.io/tag";
+const TAG_LABEL: &str = "istio.io/tag";
 
 #[derive(Debug, Default)]
 pub(super) struct Revision {
@@ -27,7 +27,7 @@ pub(super) struct Revision {
 impl Revision {
     /// The revision of this name, or that of the tag of this name.
     pub(super) async fn find(client: &kube::Client, system: &str, name: &str) -> Self {
-        let parameters = ListParams::default().labels(&format!("{TAG},{REVISION}"));
+        let parameters = ListParams::default().labels(&format!("{TAG_LABEL},{REVISION_LABEL}"));
         let webhooks = Api::<MutatingWebhookConfiguration>::all(client.clone());
         let services = Api::<Service>::namespaced(client.clone(), system);
         let (webhooks, services) = tokio::join!(
@@ -91,7 +91,7 @@ fn metadata<K>(items: Vec<kube::core::PartialObjectMeta<K>>) -> Vec<ObjectMeta> 
 /// The tag that an object defines, and its revision.
 fn tag(object: ObjectMeta) -> Option<(String, String)> {
     let mut labels = object.labels?;
-    Some((labels.remove(TAG)?, labels.remove(REVISION)?))
+    Some((labels.remove(TAG_LABEL)?, labels.remove(REVISION_LABEL)?))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 /// The path of the list of proxies.
-pub(super) const LIST: &str = "/debug/view/proxies";
+pub(super) const LIST_PATH: &str = "/debug/view/proxies";
 /// Pages about one proxy, which are served by its replica.
 const PROXY_PAGES: [&str; 4] = [
     "/debug/view/resources",
@@ -81,7 +81,7 @@ impl RowQuery {
         } else {
             format!("&{}", self.chosen)
         };
-        format!("{LIST}?offset={from}&limit={limit}{more}")
+        format!("{LIST_PATH}?offset={from}&limit={limit}{more}")
     }
 
     /// Merges the responses of replicas: numbers are added, and rows are merged in order, each with

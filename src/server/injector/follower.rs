@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
 use super::texts::{self, Texts, TextsState};
-use super::{INJECTION, InjectionSettings};
+use super::{INJECTION_PART, InjectionSettings};
 use crate::admin::Readiness;
 use navarch_push::worker::{Ended, PushHandle};
 use navarch_store::Objects;
@@ -130,11 +130,11 @@ impl Follower {
 
         match &state {
             InjectorState::Off(_) | InjectorState::Ready { refused: None, .. } => {
-                self.readiness.release(INJECTION)
+                self.readiness.release(INJECTION_PART)
             }
             InjectorState::Pending(_) => {
                 tracing::warn!(reason, "injection is not configured yet; rejecting pods");
-                self.readiness.hold(INJECTION, reason);
+                self.readiness.hold(INJECTION_PART, reason);
             }
             InjectorState::Failed(_) => {
                 tracing::error!(
@@ -142,7 +142,7 @@ impl Follower {
                     "injection is not configured; rejecting pods until it is"
                 );
                 self.readiness.add_optional(
-                    INJECTION,
+                    INJECTION_PART,
                     format!("not configured, pods are rejected: {reason}"),
                 );
             }
@@ -154,7 +154,7 @@ impl Follower {
                     "invalid injector configuration; keeping the last valid one"
                 );
                 self.readiness.add_optional(
-                    INJECTION,
+                    INJECTION_PART,
                     format!("the last valid configuration is in use: {reason}"),
                 );
             }

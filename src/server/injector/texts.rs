@@ -15,7 +15,7 @@ use navarch_api::regular_file;
 use navarch_kubernetes::InWords;
 
 /// The ConfigMap of the default revision; those of others have the revision as suffix.
-const NAME: &str = "istio-sidecar-injector";
+const CONFIG_MAP_NAME: &str = "istio-sidecar-injector";
 
 /// The two texts of the chart's ConfigMap.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,8 +42,8 @@ pub(super) fn follow_map(
     boot: &mut Boot,
 ) -> watch::Receiver<TextsState> {
     let name = match revision {
-        "" | "default" => NAME.to_owned(),
-        revision => format!("{NAME}-{revision}"),
+        "" | "default" => CONFIG_MAP_NAME.to_owned(),
+        revision => format!("{CONFIG_MAP_NAME}-{revision}"),
     };
     let place: Arc<str> = Arc::from(format!("ConfigMap {namespace}/{name}"));
     let maps = Api::<ConfigMap>::namespaced(client.clone(), namespace);

@@ -17,10 +17,10 @@ use navarch_api::regular_file;
 use navarch_kubernetes::InWords;
 
 /// The label of Secrets with kubeconfigs.
-const LABEL: &str = "istio/multiCluster=true";
+const SECRET_LABEL: &str = "istio/multiCluster=true";
 
 /// Poll interval of the directory.
-const POLL: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Maximum size of a file. Kubeconfigs have a few KiB.
 const MAX_FILE: u64 = 1 << 20;
@@ -52,7 +52,7 @@ pub(super) async fn follow_secrets(
 ) -> Result<(), Closed> {
     let secrets = Api::<Secret>::namespaced(client, namespace);
     let mut stream = std::pin::pin!(
-        watcher(secrets, watcher::Config::default().labels(LABEL)).default_backoff()
+        watcher(secrets, watcher::Config::default().labels(SECRET_LABEL)).default_backoff()
     );
     let mut known: BTreeSet<String> = BTreeSet::new();
     let mut seen: BTreeSet<String> = BTreeSet::new();
@@ -179,7 +179,7 @@ pub(super) async fn follow_directory(
         }
 
         tokio::select! {
-            () = tokio::time::sleep(POLL) => {}
+            () = tokio::time::sleep(POLL_INTERVAL) => {}
             () = events.closed() => return Err(Closed),
         }
     }
@@ -256,7 +256,7 @@ mod tests {
 
         // An invalid file changes nothing.
         std::fs::write(folder.path().join("a"), "clusters: [").unwrap();
-        tokio::time::timeout(POLL * 2, events.recv())
+        tokio::time::timeout(POLL_INTERVAL * 2, events.recv())
             .await
             .err()
             .unwrap();

@@ -31,10 +31,10 @@ use navarch_webhook::Metrics;
 use navarch_webhook::registration::{Announcements, HookKind, Registration};
 
 /// The annotation of a system namespace with the clusters whose control planes lead this cluster.
-const LEADERS: &str = "topology.istio.io/controlPlaneClusters";
+const LEADERS_ANNOTATION: &str = "topology.istio.io/controlPlaneClusters";
 
 /// Delays between attempts to read it.
-const RETRY: [Duration; 3] = [
+const RETRY_DELAYS: [Duration; 3] = [
     Duration::from_secs(1),
     Duration::from_secs(3),
     Duration::from_secs(10),
@@ -274,7 +274,7 @@ impl Leading {
         let Some(namespace) = found else { return false };
         let annotations = namespace.metadata.annotations.unwrap_or_default();
         let leaders = annotations
-            .get(LEADERS)
+            .get(LEADERS_ANNOTATION)
             .map(String::as_str)
             .unwrap_or_default();
         leaders
@@ -288,7 +288,7 @@ async fn retried<T, F: Future<Output = Result<T, kube::Error>>>(
     what: &str,
     ask: impl Fn() -> F,
 ) -> T {
-    let mut waits = RETRY.into_iter();
+    let mut waits = RETRY_DELAYS.into_iter();
     loop {
         match ask().await {
             Ok(answer) => return answer,

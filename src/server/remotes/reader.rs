@@ -18,7 +18,7 @@ use navarch_push::worker::PushHandle;
 use navarch_source::{Batch, KubernetesSource, KubernetesSourceConfig, SourceEvent};
 
 /// Capacity of the channel of batches; watches block when it is full.
-const BATCHES: usize = 16;
+const BATCHES_CAPACITY: usize = 16;
 
 /// The progress of a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ type UnpublishedObjects = Option<BTreeMap<ObjectRef, AnyObject>>;
 impl Reader {
     /// Runs until shutdown, or until the receiver is closed.
     pub(super) async fn run(self) {
-        let (events, mut batches) = mpsc::channel(BATCHES);
+        let (events, mut batches) = mpsc::channel(BATCHES_CAPACITY);
         let source = KubernetesSource::new(self.source.clone()).run(events);
         let mut source = std::pin::pin!(source);
         let mut gathered: UnpublishedObjects = Some(BTreeMap::new());

@@ -9,7 +9,7 @@ use super::Work;
 use crate::admin::{OperatorCommand, RolloutRefusal};
 
 /// The reason of a rollout that an operator aborted.
-const ABORTED: &str = "aborted by an operator";
+const ABORT_REASON: &str = "aborted by an operator";
 
 impl Work {
     /// Runs an operator's command.
@@ -51,7 +51,7 @@ impl Work {
             },
             OperatorCommand::PromoteFull => complete(),
             OperatorCommand::Abort => SharedState::Stopped {
-                reason: ABORTED.to_owned(),
+                reason: ABORT_REASON.to_owned(),
             },
         };
 
@@ -70,7 +70,7 @@ impl Work {
             SharedState::Stage { .. } if order == OperatorCommand::Pause => Ok(()),
             SharedState::Stage { at, .. } => self.enter(name, rollout, at, &connections).await,
             SharedState::Complete { .. } => self.complete(name, rollout).await,
-            SharedState::Stopped { .. } => self.stop(name, rollout, ABORTED).await,
+            SharedState::Stopped { .. } => self.stop(name, rollout, ABORT_REASON).await,
         };
 
         done.map_err(|error| RolloutRefusal::NotKept(error.to_string()))

@@ -9,9 +9,9 @@ use navarch_source::{FetchError, Fetcher};
 use serde_json::Value;
 
 /// Timeout of a query.
-const TIMEOUT: Duration = Duration::from_secs(5);
+const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
 /// The message without a Prometheus address.
-const NOWHERE: &str = "NAVARCH_PROMETHEUS_URL is not set, so its query cannot be evaluated; set it, or promote the change";
+const NO_ADDRESS: &str = "NAVARCH_PROMETHEUS_URL is not set, so its query cannot be evaluated; set it, or promote the change";
 
 /// The Prometheus of the mesh.
 #[derive(Debug)]
@@ -86,7 +86,7 @@ impl Prometheus {
     /// Evaluates the query of an object in this namespace once.
     pub(super) async fn query(&self, namespace: &str, query: &str) -> Answer {
         let Some(address) = &self.address else {
-            return Answer::Unknown(NOWHERE.to_owned());
+            return Answer::Unknown(NO_ADDRESS.to_owned());
         };
         if !self.namespaces.contain(namespace) {
             return Answer::Unknown(format!(
@@ -106,7 +106,7 @@ impl Prometheus {
             }
         }
 
-        match self.fetcher.document(&address, TIMEOUT).await {
+        match self.fetcher.document(&address, QUERY_TIMEOUT).await {
             Ok(text) => read(&text),
             // The address is not logged, as it may contain a secret.
             Err(FetchError::Address(_)) => {

@@ -22,9 +22,9 @@ use crate::admin::{Compared, last_change};
 use navarch_answers::rollout::NAMED;
 
 /// The metadata key with the workload of a proxy.
-const WORKLOAD: &str = "WORKLOAD_NAME";
+const WORKLOAD_KEY: &str = "WORKLOAD_NAME";
 /// Labels that identify the workload if the metadata does not; the first that is set applies.
-const LABELS: [&str; 3] = [
+const WORKLOAD_LABELS: [&str; 3] = [
     "service.istio.io/canonical-name",
     "app.kubernetes.io/name",
     "app",
@@ -263,12 +263,12 @@ pub(super) fn chosen<'a>(
 /// The workload of a proxy: namespace and name.
 fn workload(proxy: &Proxy) -> (Arc<str>, Arc<str>) {
     let label = || {
-        LABELS
+        WORKLOAD_LABELS
             .iter()
             .find_map(|label| proxy.labels.get(*label).cloned())
     };
     let name = proxy
-        .meta(WORKLOAD)
+        .meta(WORKLOAD_KEY)
         .map(Arc::from)
         .or_else(label)
         .unwrap_or_else(|| proxy.service_cluster.clone());

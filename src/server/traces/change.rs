@@ -8,7 +8,7 @@ use navarch_push::worker::{ChangedObject, PushRecord};
 use tokio::time::Instant;
 
 /// Maximum number of named inputs of a change without objects.
-const NAMED: usize = 8;
+const MAX_NAMED: usize = 8;
 
 /// A push record, as far as spans need it.
 #[derive(Clone, Debug)]
@@ -38,7 +38,7 @@ impl TracedChange {
             .changed
             .iter()
             .filter(|_| push.objects.is_empty())
-            .take(NAMED);
+            .take(MAX_NAMED);
         Self {
             revision: push.revision,
             objects: push.objects.clone(),

@@ -6,12 +6,12 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use navarch_answers::doctor::{Check, Health, Level};
 use navarch_source::ReadKind;
 
-use super::AT_ONCE;
+use super::MAX_CONCURRENT_REQUESTS;
 
 /// Maximum number of named missing kinds.
-const NAMED: usize = 12;
+const MAX_NAMED_KINDS: usize = 12;
 /// The group whose kinds every installation has.
-const ISTIO: &str = "networking.istio.io";
+const ISTIO_GROUP: &str = "networking.istio.io";
 
 /// Resources by group, then version.
 pub(super) type Served = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
@@ -52,7 +52,7 @@ pub(super) async fn served(client: &kube::Client, kinds: &[ReadKind]) -> kube::R
 
     let all: Vec<_> = stream::iter(versions)
         .map(one)
-        .buffer_unordered(AT_ONCE)
+        .buffer_unordered(MAX_CONCURRENT_REQUESTS)
         .try_collect()
         .await?;
     let mut served = Served::new();
@@ -95,13 +95,13 @@ pub(super) fn check(kinds: &[ReadKind], served: &Served, health: &mut Health) {
         }
     }
 
-    let has_istio = served.contains_key(ISTIO);
+    let has_istio = served.contains_key(ISTIO_GROUP);
 
     for (is_istio, names) in missing {
-        let more = names.len().saturating_sub(NAMED);
+        let more = names.len().saturating_sub(MAX_NAMED_KINDS);
         let mut listed = names
             .iter()
-            .take(NAMED)
+            .take(MAX_NAMED_KINDS)
             .cloned()
             .collect::<Vec<_>>()
             .join(", ");
@@ -169,8 +169,8 @@ mod tests {
 
     #[test]
     fn missing_kinds_and_unsupported_versions_are_reported() {
-        let services = (ISTIO, "v1", "virtualservices");
-        let filters = (ISTIO, "v1alpha3", "envoyfilters");
+        let services = (ISTIO_GROUP, "v1", "virtualservices");
+        let filters = (ISTIO_GROUP, "v1alpha3", "envoyfilters");
         let routes = ("gateway.networking.k8s.io", "v1", "httproutes");
         assert_eq!(found(&[services, filters, routes]), []);
         let what =
@@ -189,7 +189,7 @@ mod tests {
             "an installation without Istio's kinds: {none:?}"
         );
 
-        let newer = found(&[services, (ISTIO, "v9", "envoyfilters"), routes]);
+        let newer = found(&[services, (ISTIO_GROUP, "v9", "envoyfilters"), routes]);
         let what = "envoyfilters.networking.istio.io is only served as v9, but Navarch reads v1alpha3; its objects are not read";
         assert_eq!(newer, [(Level::Wrong, what.to_owned())]);
     }

@@ -10,7 +10,7 @@ use kube::Api;
 use kube::api::PostParams;
 use navarch_answers::doctor::{Check, Health, Level, MAX_FINDINGS_PER_CHECK};
 
-use super::AT_ONCE;
+use super::MAX_CONCURRENT_REQUESTS;
 
 /// A right that the control plane needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -105,7 +105,7 @@ pub(super) async fn denied(client: &kube::Client, rights: &[Right]) -> kube::Res
 
     let all = stream::iter(rights.to_vec())
         .map(one)
-        .buffer_unordered(AT_ONCE);
+        .buffer_unordered(MAX_CONCURRENT_REQUESTS);
     let mut denied: Vec<Right> = all
         .try_filter_map(|right| async move { Ok(right) })
         .try_collect()
