@@ -59,7 +59,6 @@ struct Arguments {
     command: Command,
 }
 
-/// The subcommands.
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the control plane: read configuration, serve xDS to proxies

@@ -21,7 +21,7 @@ use axum::routing::get;
 use super::state::AdminState;
 use navarch_api::digest::sha256_hex;
 
-/// The content security policy of the page.
+/// The page loads only its own files, and no other page may frame it.
 const PAGE_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 

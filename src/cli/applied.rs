@@ -12,7 +12,6 @@ use navarch_agent::local_http::LocalResponse;
 use navarch_answers::applied::{Applied, AppliedEverywhere, AppliedState, Replica};
 use navarch_answers::proposal::{kind_of, object_ref};
 
-/// Timeout of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Interval between requests.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);

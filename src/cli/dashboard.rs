@@ -196,7 +196,6 @@ impl Forward {
         self.servers.put(&next, question).await
     }
 
-    /// A request without its target.
     fn request_without_target(
         (method, path): (Method, &str),
         headers: HeaderMap,

@@ -64,10 +64,8 @@ enum ServerSource {
     Cluster(Box<Cluster>),
 }
 
-/// One control plane.
 #[derive(Clone, Debug)]
 pub(super) enum ControlPlane {
-    /// By address.
     Address {
         /// Host name or IP address.
         host: String,
@@ -115,7 +113,6 @@ pub(super) struct DebugRequest {
     pub(super) path: String,
     /// The body, as JSON.
     pub(super) body: Vec<u8>,
-    /// The timeout.
     pub(super) timeout: Duration,
 }
 

@@ -15,7 +15,6 @@ use navarch_answers::doctor::{
     Check, Finding, Health, Level, SETTLED, clock, compare, same_configuration,
 };
 
-/// Timeout of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Interval after which replicas with different configuration are requested again: one may have
 /// read an edit just before the other.

@@ -15,7 +15,6 @@ use navarch_push::context::PushContext;
 use navarch_push::mesh_state::{Change, MeshState};
 use navarch_source::{FileSource, FileSourceConfig, SourceEvent};
 
-/// The class of waypoint Gateways.
 const WAYPOINT_CLASS: &str = "istio-waypoint";
 
 /// The settings for a directory: ambient mode is on if it has a waypoint.

@@ -10,11 +10,9 @@ use parking_lot::{Condvar, Mutex};
 
 /// Operations shorter than this have no line.
 const MIN_DURATION: Duration = Duration::from_millis(700);
-/// Interval at which the line is updated.
 const UPDATE_INTERVAL: Duration = Duration::from_millis(200);
 /// Maximum number of characters, which fits into most terminals.
 const MAX_WIDTH: usize = 70;
-/// Removes the line.
 const CLEAR_LINE: &str = "\r\u{1b}[2K";
 
 /// A possibly long operation. The line is removed when this is dropped.

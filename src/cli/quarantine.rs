@@ -13,7 +13,6 @@ use super::output::{Output, print};
 use navarch_answers::proposal::{kind_of, object_ref};
 use navarch_answers::quarantine::QuarantinedObjects;
 
-/// Timeout of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Exit codes in addition to those of all commands.

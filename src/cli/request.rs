@@ -7,7 +7,6 @@ use anyhow::{Context as _, ensure};
 use clap::Args;
 use navarch_agent::local_http::LocalRequest;
 
-/// Timeout of the request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum size of a response in bytes: `config_dump`s are large.
 const MAX_RESPONSE: usize = 1 << 30;

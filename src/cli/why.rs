@@ -14,7 +14,6 @@ use super::output::{Output, print};
 use super::progress::Progress;
 use navarch_answers::why::{WhyNot, WhyProxy, WhyPush};
 
-/// Timeout of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// The exit code if the request fails.
 const FAILED_EXIT_CODE: u8 = 3;

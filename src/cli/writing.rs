@@ -91,7 +91,6 @@ mod tests {
 
     use super::*;
 
-    /// Reads some variables.
     fn read(variables: &[(&str, &str)]) -> anyhow::Result<WritingConfig> {
         let variables: BTreeMap<_, _> = variables.iter().copied().collect();
         config(

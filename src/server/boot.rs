@@ -23,11 +23,9 @@ pub(super) struct Boot {
     pub(super) problems: Problems,
     /// The metrics of all parts, until they are exposed.
     metrics: Option<Registry>,
-    /// The tasks of the process.
     tasks: JoinSet<EndedTask>,
 }
 
-/// A task that has ended.
 struct EndedTask {
     name: &'static str,
     outcome: anyhow::Result<()>,

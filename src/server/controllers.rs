@@ -132,7 +132,6 @@ pub(super) fn start(
     controllers.start(published, push, connections);
 }
 
-/// Dependencies of the controllers.
 struct Controllers<'a> {
     /// Settings from flags and environment.
     config: &'a WritingConfig,
@@ -146,7 +145,7 @@ struct Controllers<'a> {
 }
 
 impl Controllers<'_> {
-    /// Starts the controllers.
+    /// Starts the controllers that are enabled by settings.
     fn start(
         mut self,
         published: Option<Published>,

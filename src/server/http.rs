@@ -60,7 +60,7 @@ const FLOW_CONTROL_WINDOW: u32 = 128 << 10;
 /// other requests wait for its own. The connection limits bound the number of waiting requests.
 const MAX_CONCURRENT_RESPONSES: usize = 32;
 
-/// The HTTP/2 connection preface.
+/// The first bytes of an HTTP/2 client (RFC 9113, section 3.4).
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 #[derive(Debug)]
@@ -71,7 +71,6 @@ pub(super) struct OpenHttpPort {
     pub(super) answers: Arc<Budget>,
 }
 
-/// A port and its service.
 #[derive(Debug)]
 pub(super) struct HttpPort {
     pub(super) open: OpenHttpPort,
@@ -85,7 +84,6 @@ pub(super) struct HttpPort {
 /// Receiver of plaintext gRPC connections.
 pub(super) type PlainConnections = mpsc::Sender<(PortStream, TcpConnectInfo)>;
 
-/// A client and its service.
 #[derive(Clone, Debug)]
 struct Client {
     peer: SocketAddr,

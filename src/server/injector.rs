@@ -109,7 +109,6 @@ impl InjectorSource<'_> {
         current
     }
 
-    /// Disables injection.
     fn disabled(&self, reason: &'static str) -> CurrentInjector {
         tracing::info!(reason, "injection is disabled");
         let state = InjectorState::Off(reason);

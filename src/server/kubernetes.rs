@@ -19,7 +19,6 @@ use tower_service::Service;
 
 use super::api_rate::{ApiRate, Limited};
 
-/// Connect timeout.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Read buffer of a connection: several TLS records.
@@ -112,7 +111,6 @@ fn connect(config: kube::Config, rate: Option<ApiRate>) -> kube::Result<kube::Cl
 #[derive(Clone)]
 struct Http<C>(Client<C, Body>);
 
-/// An error of any kind.
 type AnyError = Box<dyn std::error::Error + Send + Sync>;
 
 impl<C: Connect + Clone + Send + Sync + 'static> Service<Request<Body>> for Http<C> {

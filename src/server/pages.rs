@@ -25,7 +25,6 @@ pub(super) async fn start(config: &Config, parts: &Parts, boot: &mut Boot) -> Ad
     state
 }
 
-/// The state of the pages.
 fn admin_state(config: &Config, parts: &Parts, boot: &mut Boot) -> AdminState {
     let xds = &parts.xds;
     AdminState {

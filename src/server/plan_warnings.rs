@@ -28,7 +28,7 @@ const CPU_BURST: Duration = Duration::from_secs(10);
 /// The share of CPU time that plans may take in the long run.
 const CPU_SHARE: f64 = 0.1;
 
-/// The inputs of plans.
+/// Plans the effects of objects that webhooks receive.
 #[derive(Clone, Debug)]
 pub(super) struct PlanWarnings {
     push: PushHandle,

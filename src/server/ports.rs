@@ -19,7 +19,6 @@ const MAX_ANSWER_BYTES: usize = 128 << 20;
 /// An open port and its connections.
 pub(super) type OpenPort = (TcpListener, Arc<Port>);
 
-/// The open ports.
 pub(super) struct Ports {
     /// Those without TLS.
     pub(super) plain: PlainPorts,
@@ -27,7 +26,6 @@ pub(super) struct Ports {
     pub(super) secure: Option<OpenPort>,
     /// Webhooks over TLS.
     pub(super) https: Option<OpenHttpPort>,
-    /// The listen addresses.
     pub(super) addresses: Addresses,
 }
 

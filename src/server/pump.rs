@@ -20,9 +20,7 @@ use navarch_source::{Batch, DEFAULT_KEY_TIMEOUT, Demand, Fault, Problem, SourceE
 
 /// Converts batches of events to changes; stores and logs problems of sources.
 pub(super) struct Pump {
-    /// The push thread.
     pub(super) push: PushHandle,
-    /// The store of problems.
     pub(super) problems: Problems,
     /// The fetcher of keys that policies refer to.
     pub(super) keys: mpsc::Sender<Demand>,

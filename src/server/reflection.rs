@@ -22,7 +22,6 @@ use tonic::{Code, Status, Streaming};
 use tonic_prost::ProstCodec;
 use tower_service::Service;
 
-/// Maximum concurrent lookups.
 const MAX_CONCURRENT_LOOKUPS: usize = 1;
 /// Maximum size of a request.
 const MAX_REQUEST: usize = 16 << 10;

@@ -39,7 +39,6 @@ use navarch_security::ca::service::CertificateService;
 use navarch_security::serving::ServingTls;
 use navarch_xds::{Ads, ConnectionInfo, Server};
 
-/// The service of certificates.
 type Certificates = IstioCertificateServiceServer<CertificateService>;
 
 /// Capacity of the channel of connections after their handshake; handshakes block when it is full.
@@ -47,18 +46,15 @@ const READY_CONNECTIONS_CAPACITY: usize = 64;
 /// Maximum size of a certificate request, with some reserve.
 const MAX_REQUEST: usize = 64 << 10;
 
-/// The state of the port.
 #[derive(Debug)]
 pub(super) struct SecurePort {
     /// The open port.
     pub(super) listener: TcpListener,
     pub(super) port: Arc<Port>,
     pub(super) tls: ServingTls,
-    /// Authenticates callers.
     pub(super) authenticator: Arc<Authenticator>,
     /// The policy for streams (`XDS_AUTH`, `PILOT_ENABLE_XDS_IDENTITY_CHECK`).
     pub(super) policy: AuthPolicy,
-    /// xDS.
     pub(super) ads: Ads,
     pub(super) certificates: CertificateService,
     pub(super) call_metrics: GrpcMetrics,

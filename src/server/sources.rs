@@ -86,7 +86,6 @@ impl Default for SourcesConfig {
 
 /// The selected sources, in order of precedence.
 pub(super) struct Plan {
-    /// The sources of objects.
     sources: Vec<Planned>,
     /// The client of the Kubernetes API, if it is used.
     pub(super) client: Option<kube::Client>,
@@ -95,7 +94,6 @@ pub(super) struct Plan {
 /// One source of objects.
 enum Planned {
     Files(PathBuf),
-    /// The Kubernetes API.
     Kubernetes(ReadKinds),
     /// Another control plane.
     Xds(XdsServer),
@@ -309,7 +307,6 @@ pub(super) struct Starter<'a> {
 pub(super) struct SourceMetrics {
     /// Metrics of rejected objects.
     pub(super) refusals: Refusals,
-    /// Metrics of key fetches.
     keys: KeyMetrics,
     /// Metrics of streams from other control planes.
     xds: XdsMetrics,

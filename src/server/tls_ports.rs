@@ -20,15 +20,12 @@ use navarch_webhook::registration::Announcements;
 use navarch_webhook::{self, Webhooks};
 use navarch_xds::Ads;
 
-/// Dependencies of the TLS ports.
 pub(super) struct TlsPorts {
     /// xDS and certificates.
     pub(super) secure: Option<OpenPort>,
     /// Webhooks.
     pub(super) https: Option<OpenHttpPort>,
-    /// Authenticates callers.
     pub(super) authenticator: Arc<Authenticator>,
-    /// xDS.
     pub(super) ads: Ads,
     /// The client of the Kubernetes API, if it is used.
     pub(super) client: Option<kube::Client>,

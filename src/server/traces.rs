@@ -30,7 +30,6 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// Maximum number of changes that are followed at once.
 const MAX_OPEN: usize = 128;
 
-/// Follows changes.
 struct Follower {
     push: PushHandle,
     connections: Arc<Connections>,

@@ -36,7 +36,6 @@ const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Keeps the trust bundle of the snapshot up to date.
 pub(super) struct Trust {
-    /// The push thread.
     push: PushHandle,
     /// The roots of the CA.
     own: watch::Receiver<Arc<str>>,

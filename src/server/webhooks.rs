@@ -96,10 +96,8 @@ pub(super) fn start(
     })
 }
 
-/// Dependencies of the port.
 pub(super) struct WebhookPort<'a> {
     pub(super) open: OpenHttpPort,
-    /// TLS of the server.
     pub(super) tls: ServingTls,
     /// The roots of its certificates.
     pub(super) roots: watch::Receiver<Arc<str>>,

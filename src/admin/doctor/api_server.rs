@@ -28,7 +28,6 @@ pub use self::webhooks::Hooks;
 const API_SERVER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long answers are cached, which limits requests to the API server.
 const CACHE_TIME: Duration = Duration::from_secs(5);
-/// Maximum concurrent requests.
 const MAX_CONCURRENT_REQUESTS: usize = 8;
 
 /// The last answers of the API server, with their time.
@@ -45,7 +44,6 @@ pub struct ApiServerHealth {
     latest: Arc<Mutex<Latest>>,
 }
 
-/// The answers of the API server.
 #[derive(Clone, Debug, Default)]
 struct ApiServerState {
     /// The resources by group and version.

@@ -4,7 +4,6 @@ use serde_json::{Value, json};
 
 use crate::admin::reply::Parameters;
 
-/// Default number of rows.
 const DEFAULT_ROWS: usize = 50;
 /// Maximum number of rows.
 const MAX_ROWS: usize = 200;

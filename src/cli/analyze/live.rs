@@ -93,7 +93,6 @@ impl LiveFlags {
         self.open_context(self.context.as_deref()).await
     }
 
-    /// The cluster of a context.
     async fn open_context(&self, context: Option<&str>) -> anyhow::Result<ClusterClient> {
         let opened = open(
             (self.kubeconfig.as_deref(), context, true),

@@ -9,14 +9,12 @@ use kube::Api;
 use kube::api::{ListParams, ObjectMeta};
 use navarch_kubernetes::InWords;
 
-/// The label with a revision.
 const REVISION_LABEL: &str = "istio.io/rev";
 /// The label of webhooks and Services that define a tag.
 const TAG_LABEL: &str = "istio.io/tag";
 
 #[derive(Debug, Default)]
 pub(super) struct Revision {
-    /// Its own name.
     pub(super) name: String,
     /// The label values that select its objects.
     words: BTreeSet<String>,

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-/// The path of the list of proxies.
 pub(super) const LIST_PATH: &str = "/debug/view/proxies";
 /// Pages about one proxy, which are served by its replica.
 const PROXY_PAGES: [&str; 4] = [

@@ -19,7 +19,7 @@ use navarch_webhook::{CurrentInjector, InjectorState, Metrics};
 /// Poll interval of files, mesh config and objects.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Follows the inputs.
+/// Rebuilds the injector when an input has changed.
 pub(super) struct Follower {
     /// Settings from flags and environment.
     pub(super) settings: InjectionSettings,
@@ -164,7 +164,6 @@ impl Follower {
         self.current.store(state);
     }
 
-    /// The current inputs.
     fn inputs(&self, texts: Texts) -> InjectorInputs {
         let context = self.push.context();
 

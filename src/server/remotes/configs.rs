@@ -25,7 +25,6 @@ const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// Maximum size of a file. Kubeconfigs have a few KiB.
 const MAX_FILE: u64 = 1 << 20;
 
-/// Kubeconfigs by cluster.
 pub(super) type Kubeconfigs = BTreeMap<ClusterId, Vec<u8>>;
 
 /// Why files are ignored, by file name.

@@ -51,7 +51,6 @@ pub(in crate::server) struct WrittenRemotes {
     pub(in crate::server) webhooks: Option<HookRoots>,
 }
 
-/// The roots of the webhooks.
 #[derive(Clone, Debug)]
 pub(in crate::server) struct HookRoots {
     /// The roots in PEM.

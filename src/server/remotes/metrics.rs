@@ -92,7 +92,6 @@ impl Metrics {
             .set(count);
     }
 
-    /// Counts a cluster that timed out.
     pub(super) fn timed_out(&self, cluster: &ClusterId) {
         self.timeouts
             .get_or_create(&ClusterLabel {

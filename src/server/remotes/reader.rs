@@ -42,7 +42,6 @@ pub(super) struct Reader {
     pub(super) timeout: Option<Duration>,
     pub(super) push: PushHandle,
     pub(super) problems: Problems,
-    /// Receiver of reader events.
     pub(super) news: mpsc::Sender<ReaderEvent>,
     /// Cancelled when the reader must publish its objects.
     pub(super) serve: CancellationToken,

@@ -8,12 +8,10 @@ use navarch_net::destination::AddressPolicy;
 use navarch_source::{FetchError, Fetcher};
 use serde_json::Value;
 
-/// Timeout of a query.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
 /// The message without a Prometheus address.
 const NO_ADDRESS: &str = "NAVARCH_PROMETHEUS_URL is not set, so its query cannot be evaluated; set it, or promote the change";
 
-/// The Prometheus of the mesh.
 #[derive(Debug)]
 pub(super) struct Prometheus {
     /// Its address; `None` if it is not configured.

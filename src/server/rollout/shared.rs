@@ -44,7 +44,6 @@ pub(super) struct Shared {
     left_over: BTreeMap<ObjectRef, Instant>,
 }
 
-/// The stored state of a rollout.
 #[derive(Clone, Debug)]
 pub(super) enum StoredState {
     /// It could not be read.
