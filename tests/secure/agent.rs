@@ -81,7 +81,8 @@ async fn the_agent_renews_its_certificate_by_token_and_by_certificate() -> Resul
     let (secrets, task) = Secrets::new(
         config,
         Some(ca),
-        (SystemTime::now, metrics.clone()),
+        SystemTime::now,
+        metrics.clone(),
         stop.clone(),
     );
 

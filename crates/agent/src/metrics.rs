@@ -144,13 +144,16 @@ impl AgentMetrics {
             connection_failures: Count::default(),
             upstream_ends: Family::default(),
             downstream_ends: Family::default(),
+
             requests: Family::default(),
             failed_requests: Family::default(),
             request_time: Family::default(),
+
             dns_requests: Counter::default(),
             dns_forwarded: Counter::default(),
             dns_failures: Counter::default(),
             dns_time: Histogram::new([0.001, 0.005, 0.01, 0.1, 1.0, 5.0]),
+
             scrape_failures: Family::default(),
             retries: Family::default(),
             file_watcher_failures: Counter::default(),
@@ -158,11 +161,13 @@ impl AgentMetrics {
             largest_request: Gauge::default(),
             begun,
             startup: Gauge::default(),
+
             modules: Gauge::default(),
             module_lookups: Family::default(),
             module_fetches: Family::default(),
             conversions: Family::default(),
             conversion_time: Histogram::new((0..15).map(|power| f64::from(1_u32 << power))),
+
             certificates: Family::default(),
             ends: Arc::default(),
         }
@@ -170,10 +175,21 @@ impl AgentMetrics {
 
     /// Adds the metrics to `registry` with the prefix `istio_agent_`. Clones of `self` update the
     /// registered values.
-    #[expect(clippy::too_many_lines, reason = "one statement for each metric")]
     pub fn register(&self, registry: &mut Registry) {
-        let m = self.clone();
         let registry = registry.sub_registry_with_prefix("istio_agent");
+
+        self.register_streams(registry);
+        self.register_secrets(registry);
+        self.register_dns(registry);
+        self.register_status(registry);
+        self.register_modules(registry);
+        self.register_certificates(registry);
+    }
+
+    /// Registers the metrics of xDS streams, of Envoy and to the control plane.
+    fn register_streams(&self, registry: &mut Registry) {
+        let m = self.clone();
+
         registry.register(
             "xds_proxy_requests",
             "xDS requests forwarded to the control plane",
@@ -203,6 +219,18 @@ impl AgentMetrics {
             "Streams of Envoy that ended",
             m.downstream_ends,
         );
+
+        registry.register(
+            "pilot_xds_recv_max",
+            "Size of Envoy's largest xDS request so far, in bytes",
+            m.largest_request,
+        );
+    }
+
+    /// Registers the metrics of requests to the CA and of secrets in files.
+    fn register_secrets(&self, registry: &mut Registry) {
+        let m = self.clone();
+
         registry.register("num_outgoing_requests", "Requests to the CA", m.requests);
         registry.register(
             "num_failed_outgoing_requests",
@@ -233,12 +261,12 @@ impl AgentMetrics {
             "Certificate and root files that could not be loaded",
             m.file_secret_failures,
         );
+    }
 
-        registry.register(
-            "pilot_xds_recv_max",
-            "Size of Envoy's largest xDS request so far, in bytes",
-            m.largest_request,
-        );
+    /// Registers the metrics of the DNS server.
+    fn register_dns(&self, registry: &mut Registry) {
+        let m = self.clone();
+
         registry.register("dns_requests", "DNS queries received", m.dns_requests);
         registry.register(
             "dns_upstream_requests",
@@ -257,6 +285,11 @@ impl AgentMetrics {
             "Latency of upstream DNS resolvers, in seconds",
             m.dns_time,
         );
+    }
+
+    /// Registers the metrics of the status server.
+    fn register_status(&self, registry: &mut Registry) {
+        let m = self.clone();
 
         registry.register(
             "scrape_failures",
@@ -269,6 +302,12 @@ impl AgentMetrics {
             "Seconds from start until the pod was first ready; 0 until then",
             m.startup,
         );
+    }
+
+    /// Registers the metrics of Wasm modules.
+    fn register_modules(&self, registry: &mut Registry) {
+        let m = self.clone();
+
         registry.register("wasm_cache_entries", "Wasm modules in the cache", m.modules);
         registry.register(
             "wasm_cache_lookup_count",
@@ -293,11 +332,14 @@ impl AgentMetrics {
             "Duration of a Wasm filter configuration conversion, in milliseconds",
             m.conversion_time,
         );
+    }
 
+    /// Registers the metric of certificates' expiry.
+    fn register_certificates(&self, registry: &mut Registry) {
         registry.register(
             "cert_expiry_seconds",
             "Seconds until certificates expire",
-            m.certificates,
+            self.certificates.clone(),
         );
     }
 

@@ -102,7 +102,9 @@ impl Platform {
 
 /// Sends a request to a metadata server; `None` if it fails.
 async fn put(
-    (method, host, path): (Method, &str, &str),
+    method: Method,
+    host: &str,
+    path: &str,
     headers: &[(&'static str, &str)],
     timeout: Duration,
 ) -> Option<String> {

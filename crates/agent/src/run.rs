@@ -109,14 +109,7 @@ pub async fn run(
         tasks.spawn(stop.clone().run_until_cancelled_owned(log_packets()));
     }
 
-    serve_status(
-        &prepared,
-        variables,
-        (names, metrics),
-        &give,
-        (&tasks, &stop),
-    )
-    .await?;
+    serve_status(&prepared, variables, names, metrics, &give, &tasks, &stop).await?;
     let watched = watch::watched(&prepared);
     let ended = if prepared.settings.disable_envoy {
         wait_for_end(&mut orders).await
@@ -150,9 +143,11 @@ pub async fn run(
 async fn serve_status(
     prepared: &Prepared,
     variables: &Variables,
-    (table_source, metrics): (Option<NameTableSink>, AgentMetrics),
+    table_source: Option<NameTableSink>,
+    metrics: AgentMetrics,
     give: &mpsc::Sender<EnvoyCommand>,
-    (tasks, stop): (&TaskTracker, &CancellationToken),
+    tasks: &TaskTracker,
+    stop: &CancellationToken,
 ) -> Result<(), RunError> {
     let Some(port) = u16::try_from(prepared.config.status_port)
         .ok()
@@ -184,7 +179,8 @@ async fn serve_status(
         prepared,
         variables,
         port,
-        (conditions, metrics),
+        conditions,
+        metrics,
         table,
         give.clone(),
     )?;

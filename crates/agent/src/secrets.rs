@@ -139,7 +139,8 @@ impl Secrets {
     pub fn new(
         config: SecretsConfig,
         ca: Option<CaClient>,
-        (clock, metrics): (Clock, AgentMetrics),
+        clock: Clock,
+        metrics: AgentMetrics,
         stop: CancellationToken,
     ) -> (Self, SecretsTask) {
         let inner = Inner {
@@ -220,8 +221,12 @@ impl Secrets {
     /// Follows a file resource while it is watched.
     async fn serve_file(self, name: SecretName, wanted: files::FileResource, sender: SecretSender) {
         let publish = sender.clone();
-        let how = (self.0.config.debounce, &self.0.metrics);
-        let follow = files::follow(wanted, how, move |secret| replace(&publish, secret));
+        let follow = files::follow(
+            wanted,
+            self.0.config.debounce,
+            &self.0.metrics,
+            move |secret| replace(&publish, secret),
+        );
         let unwatched = async {
             loop {
                 sender.closed().await;
@@ -267,7 +272,7 @@ impl SecretsTask {
             match (existing.certificate, &ca) {
                 (Some(wanted), _) => {
                     let publish = |secret| replace(&secrets.0.certificate, secret);
-                    files::follow(wanted, (config.debounce, metrics), publish).await;
+                    files::follow(wanted, config.debounce, metrics, publish).await;
                 }
                 (None, Some(ca)) => {
                     authority::renew_certificate(&secrets, ca, clock, !roots_from_file).await

@@ -112,7 +112,8 @@ pub async fn start(
     let (secrets, getting) = Secrets::new(
         config.secrets,
         ca,
-        (clock, config.metrics.clone()),
+        clock,
+        config.metrics.clone(),
         stop.clone(),
     );
 

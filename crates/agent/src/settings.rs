@@ -74,6 +74,7 @@ impl Settings {
     #[must_use]
     pub fn read(variables: &Variables) -> Self {
         let port = |name: &str, default| variables.number(name, default);
+
         Self {
             istio_version: ISTIO_VERSION.to_owned(),
             envoy_status_port: port("ENVOY_STATUS_PORT", 15021),

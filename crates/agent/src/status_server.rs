@@ -109,7 +109,7 @@ struct Shared {
 pub async fn serve(listener: TcpListener, config: StatusConfig) {
     let connections = config.connections;
     let rejections = config.rejections.clone();
-    connections::serve(listener, (connections, rejections), router(config)).await;
+    connections::serve(listener, connections, rejections, router(config)).await;
 }
 
 fn router(config: StatusConfig) -> Router {

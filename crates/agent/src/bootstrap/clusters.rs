@@ -39,7 +39,8 @@ pub(super) fn all(input: &BootstrapInput<'_>, local: Local) -> Result<Vec<Value>
             local,
             "envoy_metrics_service",
             address,
-            (tls, keepalive),
+            tls,
+            keepalive,
         )?);
     }
 
@@ -48,16 +49,13 @@ pub(super) fn all(input: &BootstrapInput<'_>, local: Local) -> Result<Vec<Value>
         .as_ref()
         .filter(|service| !service.address.is_empty())
     {
-        let extras = (
-            service.tls_settings.as_ref(),
-            service.tcp_keepalive.as_ref(),
-        );
         clusters.push(service_cluster(
             input,
             local,
             "envoy_accesslog_service",
             &service.address,
-            extras,
+            service.tls_settings.as_ref(),
+            service.tcp_keepalive.as_ref(),
         )?);
     }
 
@@ -193,15 +191,19 @@ fn service_cluster(
     local: Local,
     name: &'static str,
     address: &str,
-    (tls, alive): (Option<&ClientTlsSettings>, Option<&TcpKeepalive>),
+    tls: Option<&ClientTlsSettings>,
+    tcp_keepalive: Option<&TcpKeepalive>,
 ) -> Result<Value, BootstrapError> {
     let mut cluster = by_name(input, local, name, address)?;
     http2(&mut cluster);
     if let Some(socket) = transport_socket(input, tls, name, Alpn::Http2) {
         cluster.insert("transport_socket".to_owned(), socket);
     }
-    if let Some(alive) = alive {
-        cluster.insert("upstream_connection_options".to_owned(), keepalive(alive));
+    if let Some(settings) = tcp_keepalive {
+        cluster.insert(
+            "upstream_connection_options".to_owned(),
+            keepalive(settings),
+        );
     }
     Ok(Value::Object(cluster))
 }

@@ -106,13 +106,13 @@ impl Rule {
             .text
             .split(' ')
             .zip(self.text.split(' ').skip(1))
-            .any(is_jump_to_ours);
+            .any(|(word, target)| is_jump_to_ours(word, target));
         (!self.chain.starts_with(OWN_PREFIX) || jumps_to_ours).then(|| self.arguments("-D"))
     }
 }
 
 /// Whether two consecutive words are a jump to one of the mesh's chains.
-fn is_jump_to_ours((word, target): (&str, &str)) -> bool {
+fn is_jump_to_ours(word: &str, target: &str) -> bool {
     (word == "-j" || word == "--jump") && target.starts_with(OWN_PREFIX)
 }
 

@@ -20,13 +20,19 @@ const SWEEP_PAUSE: Duration = Duration::from_secs(10);
 /// Labels by metric; `None` if a metric is dropped or does not apply to the entry.
 pub(super) type Rendered = [Option<Arc<str>>; METRICS];
 
+/// The bytes of a connection since its begin.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ByteCounts {
+    pub(super) received: u64,
+    pub(super) sent: u64,
+}
+
 /// What was counted for a connection.
 #[derive(Debug)]
 pub(super) struct Connection {
     /// The labels of its first entry.
     pub(super) rendered: Arc<Rendered>,
-    pub(super) received: u64,
-    pub(super) sent: u64,
+    pub(super) bytes: ByteCounts,
     heard: Instant,
 }
 
@@ -48,7 +54,7 @@ impl Connections {
         &mut self,
         id: &Bytes,
         rendered: Arc<Rendered>,
-        (received, sent): (u64, u64),
+        bytes: ByteCounts,
         now: Instant,
     ) -> bool {
         if id.is_empty() {
@@ -69,8 +75,7 @@ impl Connections {
                 id.clone(),
                 Connection {
                     rendered,
-                    received,
-                    sent,
+                    bytes,
                     heard: now,
                 },
             );
@@ -89,19 +94,24 @@ mod tests {
         let mut connections = Connections::default();
         let begin = Instant::now();
         let none: Arc<Rendered> = Arc::default();
+        let bytes = ByteCounts {
+            received: 1,
+            sent: 1,
+        };
+
         for number in 0..MAX_CONNECTIONS {
-            assert!(connections.keep(&number.to_string().into(), none.clone(), (1, 1), begin));
+            assert!(connections.keep(&number.to_string().into(), none.clone(), bytes, begin));
         }
-        assert!(!connections.keep(&Bytes::from("more"), none.clone(), (1, 1), begin));
+        assert!(!connections.keep(&Bytes::from("more"), none.clone(), bytes, begin));
         assert!(
             connections.take(b"0").is_some()
-                && connections.keep(&Bytes::from("more"), none.clone(), (1, 1), begin)
+                && connections.keep(&Bytes::from("more"), none.clone(), bytes, begin)
         );
         assert!(
-            !connections.keep(&Bytes::new(), none.clone(), (1, 1), begin),
+            !connections.keep(&Bytes::new(), none.clone(), bytes, begin),
             "without an id"
         );
-        assert!(connections.keep(&Bytes::from("later"), none, (1, 1), begin + IDLE_TIMEOUT));
+        assert!(connections.keep(&Bytes::from("later"), none, bytes, begin + IDLE_TIMEOUT));
         assert_eq!(connections.by_id.len(), 1);
     }
 }

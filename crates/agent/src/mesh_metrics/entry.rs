@@ -11,7 +11,7 @@ use navarch_proto::envoy::extensions::filters::http::grpc_stats::v3::FilterObjec
 use prost::Message as _;
 use tokio::time::Instant;
 
-use super::connections::Rendered;
+use super::connections::{ByteCounts, Rendered};
 use super::families::{ALL, Handles, METRICS, Metric};
 use super::labels::{self, Labels};
 use super::lookups::{self, Answer};
@@ -257,13 +257,14 @@ impl State {
     /// Counts a request.
     ///
     /// # Errors
-    /// If the entry may wait and its peer is not known yet; then nothing is counted.
+    /// If the entry `may_wait` and its peer is not known yet; then nothing is counted.
     pub(super) fn count_request(
         &mut self,
         own: &Workload,
         log: &Log,
         entry: &HttpEntry,
-        (now, waits): (Instant, bool),
+        now: Instant,
+        may_wait: bool,
     ) -> Result<(), Waiting> {
         let Some(common) = entry
             .common_properties
@@ -301,7 +302,7 @@ impl State {
 
         let flags = flags(common.response_flags.as_ref());
         let mut seen = EntryFields::new(log.config.reporter, common, &flags, spoken);
-        let found = self.find_peer(log, common, &seen, (now, waits))?;
+        let found = self.find_peer(log, common, &seen, now, may_wait)?;
         if let Some(found) = &found {
             seen.peer = PeerMetadata::Endpoint(found);
         }
@@ -368,16 +369,20 @@ impl State {
         own: &Workload,
         log: &Log,
         entry: &TcpEntry,
-        (now, waits): (Instant, bool),
+        now: Instant,
+        may_wait: bool,
     ) -> Result<(), Waiting> {
         let Some(common) = &entry.common_properties else {
             return Ok(());
         };
 
         let is_end = is_end(common);
-        let (received, sent) = entry
+        let bytes = entry
             .connection_properties
-            .map_or((0, 0), |bytes| (bytes.received_bytes, bytes.sent_bytes));
+            .map_or_else(ByteCounts::default, |bytes| ByteCounts {
+                received: bytes.received_bytes,
+                sent: bytes.sent_bytes,
+            });
         let flags = flags(common.response_flags.as_ref());
         let found;
         let mut seen = EntryFields::new(log.config.reporter, common, &flags, ProtocolOutcome::Tcp);
@@ -385,20 +390,23 @@ impl State {
         let is_new = known.is_none();
 
         let (rendered, before) = match known {
-            Some(known) => (known.rendered, (known.received, known.sent)),
+            Some(known) => (known.rendered, known.bytes),
             None => {
-                found = self.find_peer(log, common, &seen, (now, waits))?;
+                found = self.find_peer(log, common, &seen, now, may_wait)?;
                 if let Some(found) = &found {
                     seen.peer = PeerMetadata::Endpoint(found);
                 }
-                (Arc::new(self.render(own, log, &seen)), (0, 0))
+                (
+                    Arc::new(self.render(own, log, &seen)),
+                    ByteCounts::default(),
+                )
             }
         };
 
         if !is_end
             && !self
                 .connections
-                .keep(&common.stream_id, rendered.clone(), (received, sent), now)
+                .keep(&common.stream_id, rendered.clone(), bytes, now)
         {
             // If it cannot be tracked, it is counted when it ends.
             return Ok(());
@@ -411,11 +419,16 @@ impl State {
         self.count(
             &handles,
             Metric::Received,
-            received.saturating_sub(before.0),
+            bytes.received.saturating_sub(before.received),
             now,
         );
 
-        self.count(&handles, Metric::Sent, sent.saturating_sub(before.1), now);
+        self.count(
+            &handles,
+            Metric::Sent,
+            bytes.sent.saturating_sub(before.sent),
+            now,
+        );
         if is_end {
             self.count(&handles, Metric::Closed, 1, now);
         }
@@ -431,7 +444,8 @@ impl State {
         log: &Log,
         common: &Common,
         seen: &EntryFields<'_>,
-        (now, waits): (Instant, bool),
+        now: Instant,
+        may_wait: bool,
     ) -> Result<Option<Arc<str>>, Waiting> {
         let lacks_metadata = matches!(seen.peer, PeerMetadata::Headers([]))
             && seen.reporter == Reporter::Destination;
@@ -445,7 +459,7 @@ impl State {
         };
         match self.lookups.find(address, seen.peer_principal, now) {
             Answer::Known(description) => Ok(Some(description)),
-            Answer::Pending(until) if waits => Err(Waiting { address, until }),
+            Answer::Pending(until) if may_wait => Err(Waiting { address, until }),
             Answer::Pending(_) | Answer::Unknown => Ok(None),
         }
     }

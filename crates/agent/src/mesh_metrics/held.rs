@@ -92,7 +92,7 @@ impl State {
         entry: &HttpEntry,
         now: Instant,
     ) {
-        if let Err(waiting) = self.count_request(own, log, entry, (now, true)) {
+        if let Err(waiting) = self.count_request(own, log, entry, now, true) {
             self.hold(
                 own,
                 log,
@@ -111,7 +111,7 @@ impl State {
         entry: &TcpEntry,
         now: Instant,
     ) {
-        if let Err(waiting) = self.count_connection(own, log, entry, (now, true)) {
+        if let Err(waiting) = self.count_connection(own, log, entry, now, true) {
             self.hold(
                 own,
                 log,
@@ -155,12 +155,12 @@ impl State {
             match entry {
                 Encoded::Http(bytes) => {
                     let entry = HttpEntry::decode(&*bytes).expect(ENCODED);
-                    self.count_request(own, &log, &entry, (now, false))
+                    self.count_request(own, &log, &entry, now, false)
                         .expect(COUNTED);
                 }
                 Encoded::Tcp(bytes) => {
                     let entry = TcpEntry::decode(&*bytes).expect(ENCODED);
-                    self.count_connection(own, &log, &entry, (now, false))
+                    self.count_connection(own, &log, &entry, now, false)
                         .expect(COUNTED);
                 }
             }

@@ -19,9 +19,10 @@ fn host(v6: bool) -> &'static str {
 
 /// A session token; empty if the server does not support tokens.
 async fn token(v6: bool) -> String {
-    let question = (Method::PUT, host(v6), "/latest/api/token");
     put(
-        question,
+        Method::PUT,
+        host(v6),
+        "/latest/api/token",
         &[("x-aws-ec2-metadata-token-ttl-seconds", "60")],
         REQUEST_TIMEOUT,
     )
@@ -34,7 +35,7 @@ async fn get(v6: bool, token: &str, path: &str) -> Option<String> {
     let path = format!("/latest/meta-data/{path}");
     let headers = [("x-aws-ec2-metadata-token", token)];
     let headers = if token.is_empty() { &[] } else { &headers[..] };
-    put((Method::GET, host(v6), &path), headers, REQUEST_TIMEOUT).await
+    put(Method::GET, host(v6), &path, headers, REQUEST_TIMEOUT).await
 }
 
 /// Whether the machine is an instance of this platform.

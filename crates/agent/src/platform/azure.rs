@@ -26,7 +26,9 @@ pub(super) fn is_detected() -> bool {
 async fn get(query: &str) -> Option<Value> {
     let path = format!("/metadata/instance?{query}");
     let text = put(
-        (Method::GET, METADATA_V4, &path),
+        Method::GET,
+        METADATA_V4,
+        &path,
         &[("metadata", "True")],
         REQUEST_TIMEOUT,
     )

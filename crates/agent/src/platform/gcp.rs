@@ -122,7 +122,9 @@ fn zone_of_search(resolv_conf: &str) -> Option<&str> {
 async fn get(path: &str) -> Option<String> {
     let path = format!("{ROOT}/{path}");
     put(
-        (Method::GET, METADATA_V4, &path),
+        Method::GET,
+        METADATA_V4,
+        &path,
         &[("metadata-flavor", "Google")],
         REQUEST_TIMEOUT,
     )

@@ -47,7 +47,8 @@ pub(super) fn config(
     prepared: &Prepared,
     variables: &Variables,
     port: u16,
-    (conditions, work): (Vec<Condition>, AgentMetrics),
+    conditions: Vec<Condition>,
+    work: AgentMetrics,
     name_table: NameTableSource,
     orders: mpsc::Sender<EnvoyCommand>,
 ) -> Result<StatusConfig, StatusError> {

@@ -42,7 +42,8 @@ async fn begin(folder: &Path, hardware: Option<PrivateKeyProvider>) -> Serving {
     let (secrets, task) = Secrets::new(
         config(folder),
         None,
-        (clock, AgentMetrics::default()),
+        clock,
+        AgentMetrics::default(),
         stop.clone(),
     );
 

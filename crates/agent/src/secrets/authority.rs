@@ -188,7 +188,8 @@ pub(super) async fn follow_roots(secrets: &Secrets, wanted: FileResource) {
     let mut bundle = secrets.0.bundle.subscribe();
     let follow = files::follow(
         wanted,
-        (secrets.0.config.debounce, &secrets.0.metrics),
+        secrets.0.config.debounce,
+        &secrets.0.metrics,
         |secret| replace(&in_file, secret),
     );
 

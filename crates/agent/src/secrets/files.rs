@@ -156,7 +156,8 @@ async fn read(path: &Path) -> Result<Bytes, FileError> {
 /// reported once, and the last valid one stays.
 pub(super) async fn follow(
     wanted: FileResource,
-    (debounce, metrics): (Duration, &AgentMetrics),
+    debounce: Duration,
+    metrics: &AgentMetrics,
     publish: impl Fn(Secret),
 ) {
     let mut events = FileEvents::of_files(wanted.paths());

@@ -102,7 +102,8 @@ mod tests {
         let (secrets, _task) = Secrets::new(
             config,
             None,
-            (clock, AgentMetrics::default()),
+            clock,
+            AgentMetrics::default(),
             CancellationToken::new(),
         );
 

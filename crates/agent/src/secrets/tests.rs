@@ -66,7 +66,8 @@ async fn mounted_certificates_are_served_and_followed() {
     let (secrets, task) = Secrets::new(
         config(folder.path()),
         None,
-        (clock, AgentMetrics::default()),
+        clock,
+        AgentMetrics::default(),
         stop.clone(),
     );
 
@@ -115,7 +116,8 @@ async fn a_pair_that_does_not_match_is_not_served_and_file_resources_end_with_th
     let (secrets, _task) = Secrets::new(
         config(folder.path()),
         None,
-        (clock, metrics.clone()),
+        clock,
+        metrics.clone(),
         stop.clone(),
     );
 
@@ -155,8 +157,7 @@ async fn certificate_files_created_later_are_found() {
     let folder = tempfile::tempdir().unwrap();
     let metrics = AgentMetrics::default();
     let stop = CancellationToken::new();
-    let (secrets, _task) =
-        Secrets::new(config(folder.path()), None, (clock, metrics.clone()), stop);
+    let (secrets, _task) = Secrets::new(config(folder.path()), None, clock, metrics.clone(), stop);
     let late = folder.path().join("late");
     let mut roots = secrets
         .watch(&format!(

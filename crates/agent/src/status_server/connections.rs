@@ -38,7 +38,8 @@ const BUFFER: usize = 16 << 10;
 /// Serves until dropped.
 pub(super) async fn serve(
     listener: TcpListener,
-    (connections, rejections): (usize, Rejections),
+    connections: usize,
+    rejections: Rejections,
     router: Router,
 ) {
     let limits = PortLimits {

@@ -115,9 +115,11 @@ pub(super) async fn merge(
         }
         Some(targets) => {
             several(
-                (targets, &config.work),
+                targets,
+                &config.work,
                 headers,
-                (&accepted, deadline),
+                &accepted,
+                deadline,
                 &mut parts,
                 &mut charge,
             )
@@ -190,9 +192,11 @@ async fn next(mut rest: RemainingBody) -> Option<(Result<Bytes, std::io::Error>,
 
 /// Several targets: all are read to their ends, so that there is one `# EOF` for all.
 async fn several(
-    (targets, work): (&[ScrapeTarget], &AgentMetrics),
+    targets: &[ScrapeTarget],
+    work: &AgentMetrics,
     headers: &HeaderMap,
-    (accepted, deadline): (&str, Instant),
+    accepted: &str,
+    deadline: Instant,
     parts: &mut VecDeque<BodyPart>,
     charge: &mut Charge,
 ) -> &'static str {

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::rules::{TCP, ip, owners};
+use super::rules::{Owner, TCP, ip, owners};
 use super::ruleset::{Ruleset, Table};
 use crate::iptables::capture::{Capture, DnsCapture};
 use crate::iptables::families::Family;
@@ -60,18 +60,18 @@ pub(super) fn redirect(rules: &mut Ruleset, capture: &Capture) {
 /// separate conntrack zones. In one zone both would be the same connection to the kernel, and the
 /// race between them would lose packets.
 fn zones(rules: &mut Ruleset, capture: &Capture) {
-    for (owner, id) in owners(capture) {
+    for Owner { key, id } in owners(capture) {
         let to = "udp dport 53";
         let from = "udp sport 15053";
         rules.append(
             Table::Raw,
             "istio-output-dns",
-            format!("{to} meta {owner} {id} counter ct zone set 1"),
+            format!("{to} meta {key} {id} counter ct zone set 1"),
         );
         rules.append(
             Table::Raw,
             "istio-output-dns",
-            format!("{from} meta {owner} {id} counter ct zone set 2"),
+            format!("{from} meta {key} {id} counter ct zone set 2"),
         );
     }
 

@@ -1,6 +1,6 @@
 //! TPROXY: the chains that divert packets, and the marks that identify the packets of a connection.
 
-use super::rules::{TCP, ip, owners};
+use super::rules::{Owner, TCP, ip, owners};
 use super::ruleset::{Ruleset, Table};
 use crate::iptables::capture::Capture;
 use crate::iptables::rules::OUTBOUND_MARK;
@@ -39,11 +39,11 @@ pub(super) fn marks(rules: &mut Ruleset, capture: &Capture) {
         format!("oifname lo {TCP} mark {mark} counter return"),
     );
 
-    for (owner, id) in owners(capture) {
+    for Owner { key, id } in owners(capture) {
         for family in capture.families() {
             let to = format!("{} daddr != {}", ip(family), capture.loopback(family));
             let text =
-                format!("oifname lo {TCP} {to} {owner} {id} counter meta mark set {OUTBOUND_MARK}");
+                format!("oifname lo {TCP} {to} {key} {id} counter meta mark set {OUTBOUND_MARK}");
             rules.append(Table::Mangle, "output", text);
         }
     }

@@ -17,10 +17,20 @@ pub(super) fn ip(family: Family) -> &'static str {
     }
 }
 
+/// A match of packets by the owner of their socket.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Owner<'a> {
+    /// The nftables keyword: `skuid` or `skgid`.
+    pub(super) key: &'static str,
+    /// A uid or gid.
+    pub(super) id: &'a str,
+}
+
 /// The matches for users and groups whose traffic is Envoy's own, users first.
-pub(super) fn owners(capture: &Capture) -> impl Iterator<Item = (&'static str, &str)> {
-    let users = list(&capture.proxy_uids).map(|uid| ("skuid", uid));
-    users.chain(list(&capture.proxy_gids).map(|gid| ("skgid", gid)))
+pub(super) fn owners(capture: &Capture) -> impl Iterator<Item = Owner<'_>> {
+    let users = list(&capture.proxy_uids).map(|id| Owner { key: "skuid", id });
+    let groups = list(&capture.proxy_gids).map(|id| Owner { key: "skgid", id });
+    users.chain(groups)
 }
 
 /// Whether DNS queries of either family are captured.
@@ -46,8 +56,8 @@ pub(super) fn rules(capture: &Capture) -> Result<Ruleset, CaptureError> {
     inbound(&mut rules, capture);
     before_proxy(&mut rules, capture);
 
-    for (owner, id) in owners(capture) {
-        own_traffic(&mut rules, capture, &included, (owner, id), dns);
+    for owner in owners(capture) {
+        own_traffic(&mut rules, capture, &included, owner, dns);
     }
 
     owner_groups(&mut rules, capture);
@@ -222,14 +232,15 @@ fn own_traffic(
     rules: &mut Ruleset,
     capture: &Capture,
     included: &Ranges,
-    (owner, id): (&str, &str),
+    owner: Owner<'_>,
     dns: bool,
 ) {
+    let Owner { key, id } = owner;
     let tunnel = &capture.tunnel_port;
 
     // The agent's own queries to a DNS server in the pod must not be redirected to Envoy's inbound
     // port.
-    let ports = if dns && owner == "skuid" {
+    let ports = if dns && key == "skuid" {
         format!("{{ 53, {tunnel} }}")
     } else {
         tunnel.clone()
@@ -239,7 +250,7 @@ fn own_traffic(
         let ip = ip(family);
         let loopback = capture.loopback(family);
         let text = format!(
-            "oifname lo {TCP} {ip} daddr != {loopback} tcp dport != {ports} {owner} {id} counter jump istio-in-redirect"
+            "oifname lo {TCP} {ip} daddr != {loopback} tcp dport != {ports} {key} {id} counter jump istio-in-redirect"
         );
         rules.append(Table::Nat, "istio-output", text);
     }
@@ -254,14 +265,14 @@ fn own_traffic(
         rules.append(
             Table::Nat,
             "istio-output",
-            format!("oifname lo {but_dns}{owner} != {id} counter return"),
+            format!("oifname lo {but_dns}{key} != {id} counter return"),
         );
     }
 
     rules.append(
         Table::Nat,
         "istio-output",
-        format!("{owner} {id} counter return"),
+        format!("{key} {id} counter return"),
     );
 }
 

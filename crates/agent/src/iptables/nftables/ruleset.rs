@@ -5,6 +5,44 @@ use std::fmt::Write as _;
 
 use crate::iptables::trace;
 
+/// Chains of [`Table::Nat`]: the name, and the hook declaration of a base chain.
+const NAT_CHAINS: &[(&str, &str)] = &[
+    (
+        "prerouting",
+        " { type nat hook prerouting priority -100 ; }",
+    ),
+    ("output", " { type nat hook output priority -100 ; }"),
+    ("istio-inbound", ""),
+    ("istio-redirect", ""),
+    ("istio-in-redirect", ""),
+    ("istio-output", ""),
+    ("istio-output-dns", ""),
+];
+
+/// Chains of [`Table::Mangle`].
+const MANGLE_CHAINS: &[(&str, &str)] = &[
+    (
+        "prerouting",
+        " { type filter hook prerouting priority -150 ; }",
+    ),
+    ("output", " { type route hook output priority -150 ; }"),
+    ("istio-divert", ""),
+    ("istio-tproxy", ""),
+    ("istio-inbound", ""),
+    ("istio-drop", ""),
+];
+
+/// Chains of [`Table::Raw`].
+const RAW_CHAINS: &[(&str, &str)] = &[
+    (
+        "prerouting",
+        " { type filter hook prerouting priority -300 ; }",
+    ),
+    ("output", " { type filter hook output priority -300 ; }"),
+    ("istio-inbound", ""),
+    ("istio-output-dns", ""),
+];
+
 /// An nftables table of the mesh; variants are in output order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Table {
@@ -30,38 +68,9 @@ impl Table {
     /// The table's chains in output order, each with its hook declaration.
     fn chains(self) -> &'static [(&'static str, &'static str)] {
         match self {
-            Self::Nat => &[
-                (
-                    "prerouting",
-                    " { type nat hook prerouting priority -100 ; }",
-                ),
-                ("output", " { type nat hook output priority -100 ; }"),
-                ("istio-inbound", ""),
-                ("istio-redirect", ""),
-                ("istio-in-redirect", ""),
-                ("istio-output", ""),
-                ("istio-output-dns", ""),
-            ],
-            Self::Mangle => &[
-                (
-                    "prerouting",
-                    " { type filter hook prerouting priority -150 ; }",
-                ),
-                ("output", " { type route hook output priority -150 ; }"),
-                ("istio-divert", ""),
-                ("istio-tproxy", ""),
-                ("istio-inbound", ""),
-                ("istio-drop", ""),
-            ],
-            Self::Raw => &[
-                (
-                    "prerouting",
-                    " { type filter hook prerouting priority -300 ; }",
-                ),
-                ("output", " { type filter hook output priority -300 ; }"),
-                ("istio-inbound", ""),
-                ("istio-output-dns", ""),
-            ],
+            Self::Nat => NAT_CHAINS,
+            Self::Mangle => MANGLE_CHAINS,
+            Self::Raw => RAW_CHAINS,
         }
     }
 }
