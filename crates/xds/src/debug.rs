@@ -95,7 +95,11 @@ impl DebugResponse {
             .encode_to_vec(),
             Protocol::Delta => DeltaDiscoveryResponse {
                 system_version_info: version,
-                resources: self.resources.into_iter().map(resource).collect(),
+                resources: self
+                    .resources
+                    .into_iter()
+                    .map(|(name, resource)| named_resource(name, resource))
+                    .collect(),
                 type_url,
                 nonce,
                 control_plane,
@@ -106,7 +110,7 @@ impl DebugResponse {
     }
 }
 
-fn resource((name, resource): (String, Any)) -> Resource {
+fn named_resource(name: String, resource: Any) -> Resource {
     Resource {
         name,
         resource: Some(resource),

@@ -126,10 +126,20 @@ pub(super) struct RejectLabel {
 
 impl Metrics {
     /// Registers `pilot_xds_*` and further metrics with the names that istiod gives them.
-    #[expect(clippy::too_many_lines, reason = "one statement for each metric")]
     pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::unregistered();
+
+        metrics.register_responses(registry);
+        metrics.register_rejections(registry);
+        metrics.register_streams(registry);
+
+        metrics
+    }
+
+    fn unregistered() -> Self {
         let seconds = || Histogram::new([0.01, 0.1, 0.5, 1.0, 3.0, 5.0, 10.0, 20.0, 30.0]);
-        let metrics = Self {
+
+        Self {
             connected: Family::default(),
             versions: Arc::default(),
             pushes: Family::default(),
@@ -157,9 +167,13 @@ impl Metrics {
             largest_request: Gauge::default(),
             responses: Arc::default(),
             connections: Arc::default(),
-        };
+        }
+    }
 
-        let m = metrics.clone();
+    /// Registers the metrics of connected proxies and of the responses to them.
+    fn register_responses(&self, registry: &mut Registry) {
+        let m = self.clone();
+
         registry.register(
             "pilot_xds",
             "Proxies connected over xDS, by their version",
@@ -195,6 +209,11 @@ impl Metrics {
             "Seconds from the completed push of a change until a proxy's stream handles it",
             m.queue,
         );
+    }
+
+    /// Registers the metrics of responses that proxies rejected.
+    fn register_rejections(&self, registry: &mut Registry) {
+        let m = self.clone();
 
         registry.register(
             "pilot_total_xds_rejects",
@@ -225,6 +244,11 @@ impl Metrics {
             "Rejected routes, by proxy and code",
             m.rejected_routes,
         );
+    }
+
+    /// Registers the metrics of streams and of requests.
+    fn register_streams(&self, registry: &mut Registry) {
+        let m = self.clone();
 
         registry.register(
             "pilot_xds_expired_nonce",
@@ -244,8 +268,6 @@ impl Metrics {
             m.largest_request,
         );
         registry.register_collector(Box::new(HistoryBytes(m.connections)));
-
-        metrics
     }
 
     /// Sets the streams whose history is measured. Only the first call has an effect.
