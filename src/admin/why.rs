@@ -168,7 +168,8 @@ async fn effects_on(
     let (answer, found) = oneshot::channel();
     let work = move || {
         // The caller may have disconnected.
-        _ = answer.send(effects(&context, &client, (kind, &name, version), &objects));
+        let known = effects(&context, &client, kind, &name, version, &objects);
+        _ = answer.send(known);
         drop(turn);
     };
 

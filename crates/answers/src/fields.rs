@@ -38,7 +38,9 @@ pub enum Effect {
 pub fn effects(
     context: &PushContext,
     client: &Client,
-    (kind, name, shown): (ResourceType, &ResourceName, Version),
+    kind: ResourceType,
+    name: &ResourceName,
+    shown: Version,
     objects: &[ObjectRef],
 ) -> BTreeMap<ObjectRef, Effect> {
     let mut found = BTreeMap::new();

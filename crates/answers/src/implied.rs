@@ -2,13 +2,13 @@
 
 use std::net::IpAddr;
 
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use super::client::Client;
 use navarch_ambient::is_redirected;
 use navarch_api::istio::WorkloadEntry;
 use navarch_api::kubernetes::Pod;
-use navarch_api::object::{NamespacedName, Object};
+use navarch_api::object::{NamespacedName, Object, ObjectMeta};
 use navarch_api::text_map::TextMap;
 use navarch_push::context::PushContext;
 use navarch_push::proxy::{Locality, Proxy};
@@ -98,7 +98,16 @@ fn of_pod(pod: &Object<Pod>, context: &PushContext) -> Option<Proxy> {
         .map(|(key, value)| (key.to_string(), json!(&**value)))
         .collect();
 
-    proxy(kind, &pod.meta, &ips, (labels, node, account, ""), context)
+    let message = NodeMessage {
+        kind,
+        meta: &pod.meta,
+        ips: &ips,
+        labels,
+        node,
+        service_account: account,
+        locality: "",
+    };
+    message.proxy(context)
 }
 
 /// The node metadata of a hypothetical proxy of a pod in ambient mode; `None` if the pod is missing
@@ -128,48 +137,60 @@ fn of_entry(entry: &Object<WorkloadEntry>, context: &PushContext) -> Option<Prox
         .map(|(key, value)| (key.to_string(), json!(&**value)));
     let labels = of_meta.chain(of_spec).collect();
 
-    proxy(
-        "sidecar",
-        &entry.meta,
-        &[ip],
-        (
-            labels,
-            "",
-            &entry.spec.service_account,
-            &entry.spec.locality,
-        ),
-        context,
-    )
+    let message = NodeMessage {
+        kind: "sidecar",
+        meta: &entry.meta,
+        ips: &[ip],
+        labels,
+        node: "",
+        service_account: &entry.spec.service_account,
+        locality: &entry.spec.locality,
+    };
+    message.proxy(context)
 }
 
-/// A proxy with the node message that its agent would send.
-fn proxy(
-    kind: &str,
-    meta: &navarch_api::object::ObjectMeta,
-    ips: &[IpAddr],
-    (labels, node, account, locality): (
-        serde_json::Map<String, serde_json::Value>,
-        &str,
-        &str,
-        &str,
-    ),
-    context: &PushContext,
-) -> Option<Proxy> {
-    let first = ips.first()?;
-    let namespace = meta.key.namespace.as_str();
-    let name = &meta.key.name;
-    let id = format!(
-        "{kind}~{first}~{name}.{namespace}~{namespace}.svc.{}",
-        context.mesh.settings.domain_suffix
-    );
-    let all: Vec<String> = ips.iter().map(ToString::to_string).collect();
-    let metadata = json!({
-        "NAMESPACE": namespace, "NAME": &**name, "INSTANCE_IPS": all.join(","), "NODE_NAME": node,
-        "CLUSTER_ID": context.mesh.settings.cluster_id.as_str(), "SERVICE_ACCOUNT": account, "LABELS": labels,
-    });
-    let proxy = Proxy::parse(&id, metadata, Locality::parse(locality)).ok()?;
-    Some(Proxy {
-        uses_delta: true,
-        ..proxy
-    })
+/// The node message that the agent of a workload would send.
+#[derive(Debug)]
+struct NodeMessage<'a> {
+    /// The type of the proxy, as in its id.
+    kind: &'a str,
+    meta: &'a ObjectMeta,
+    ips: &'a [IpAddr],
+    labels: Map<String, Value>,
+    /// The Kubernetes node; empty if there is none.
+    node: &'a str,
+    service_account: &'a str,
+    /// `region/zone/subzone`; empty if unknown.
+    locality: &'a str,
+}
+
+impl NodeMessage<'_> {
+    fn proxy(&self, context: &PushContext) -> Option<Proxy> {
+        let kind = self.kind;
+        let first = self.ips.first()?;
+        let namespace = self.meta.key.namespace.as_str();
+        let name = &self.meta.key.name;
+        let settings = &context.mesh.settings;
+        let id = format!(
+            "{kind}~{first}~{name}.{namespace}~{namespace}.svc.{}",
+            settings.domain_suffix
+        );
+
+        let all: Vec<String> = self.ips.iter().map(ToString::to_string).collect();
+        let metadata = json!({
+            "NAMESPACE": namespace,
+            "NAME": &**name,
+            "INSTANCE_IPS": all.join(","),
+            "NODE_NAME": self.node,
+            "CLUSTER_ID": settings.cluster_id.as_str(),
+            "SERVICE_ACCOUNT": self.service_account,
+            "LABELS": self.labels,
+        });
+        let proxy = Proxy::parse(&id, metadata, Locality::parse(self.locality)).ok()?;
+
+        Some(Proxy {
+            uses_delta: true,
+            ..proxy
+        })
+    }
 }

@@ -117,7 +117,8 @@ pub(super) fn trace_endpoint(
         if refused_at(
             &place,
             walkable.resources(),
-            (destination, transport),
+            destination,
+            transport,
             request,
             answer,
         ) {
@@ -131,7 +132,7 @@ pub(super) fn trace_endpoint(
     }
 
     if let Some(pod) = ambient_pod_at(request.context, destination.ip()) {
-        return ztunnel::allows(answer, &pod, (destination, transport), request);
+        return ztunnel::allows(answer, &pod, destination, transport, request);
     }
 
     if !answer.steps.iter().any(|step| step.starts_with(NO_PROXY)) {
@@ -152,7 +153,8 @@ pub(super) fn ambient_pod_at(context: &PushContext, ip: IpAddr) -> Option<Arc<Ob
 fn refused_at(
     place: &ProxySnapshot,
     resources: &Resources,
-    (destination, transport): (SocketAddr, Transport),
+    destination: SocketAddr,
+    transport: Transport,
     request: &TracedRequest<'_>,
     answer: &mut WhyNot,
 ) -> bool {
@@ -184,7 +186,7 @@ fn refused_at(
         Transport::Plain => (resources.chain(&with(Entry::Inbound, None)), Peer::Nobody),
         Transport::Tls => {
             let tls = Tls {
-                sni: request.called.0.to_owned(),
+                sni: request.called.host.to_owned(),
                 alpn: vec!["h2".to_owned(), "http/1.1".to_owned()],
             };
             (

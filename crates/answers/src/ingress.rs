@@ -25,7 +25,7 @@ use super::labelled_request::port_of;
 use super::received::{ReadResources, Walkable, chains};
 use super::why::WhyNot;
 use super::why_not::{Others, ProxySnapshot, Request, TracedRequest, identity, outbound_reason};
-use super::words::forwarding;
+use super::words::{Authority, forwarding};
 
 /// The label of objects that were created for a Gateway of the Gateway API.
 const GATEWAY_NAME: &str = "gateway.networking.k8s.io/gateway-name";
@@ -189,7 +189,7 @@ impl Entry<'_> {
 
         answer.steps.push(forwarding(
             walk,
-            (host, port),
+            Authority { host, port },
             self.gateway.proxy.namespace.as_str(),
         ));
         let Some((reason, advice)) = outbound_reason(walk, self.context) else {
@@ -243,7 +243,10 @@ impl Entry<'_> {
             context,
             others,
             connection: &connection,
-            called: (&request.host, entry_port.port),
+            called: Authority {
+                host: &request.host,
+                port: entry_port.port,
+            },
             identity: &identity,
             source: gateway.proxy.ips.first().copied(),
             remote: None,

@@ -472,7 +472,7 @@ impl ProxyInput<'_> {
                     of_routes
                 };
                 for domain in domains.iter().take(MAX_HOSTS) {
-                    questions.extend(self.at_gateway(chain, (routes, domain), port));
+                    questions.extend(self.at_gateway(chain, routes, domain, port));
                 }
             }
         }
@@ -485,7 +485,8 @@ impl ProxyInput<'_> {
     fn at_gateway(
         &self,
         chain: &FilterChain,
-        (routes, domain): (&str, &str),
+        routes: &str,
+        domain: &str,
         port: u16,
     ) -> Vec<LabelledRequest> {
         let domain = domain.rsplit_once(':').map_or(domain, |(domain, _)| domain);

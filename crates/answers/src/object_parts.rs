@@ -31,7 +31,9 @@ pub(super) fn parts(object: &AnyObject) -> Vec<ObjectPart> {
                 .list("exportTo", |spec| &mut spec.export_to, unnamed)
                 .all
         }
+
         AnyObject::DestinationRule(one) => destination_rule(one),
+
         AnyObject::ServiceEntry(one) => {
             PartList::of(one)
                 .list("hosts", |spec| &mut spec.hosts, unnamed)
@@ -49,12 +51,15 @@ pub(super) fn parts(object: &AnyObject) -> Vec<ObjectPart> {
                 })
                 .all
         }
+
         AnyObject::Service(one) => service(one),
+
         AnyObject::Gateway(one) => {
             PartList::of(one)
                 .list("servers", |spec| &mut spec.servers, |server| &server.name)
                 .all
         }
+
         AnyObject::Sidecar(one) => {
             PartList::of(one)
                 .list("ingress", |spec| &mut spec.ingress, unnamed)
@@ -67,11 +72,13 @@ pub(super) fn parts(object: &AnyObject) -> Vec<ObjectPart> {
                 })
                 .all
         }
+
         AnyObject::EnvoyFilter(one) => {
             PartList::of(one)
                 .list("configPatches", |spec| &mut spec.config_patches, unnamed)
                 .all
         }
+
         other => policy(other),
     }
 }
@@ -88,6 +95,7 @@ fn policy(object: &AnyObject) -> Vec<ObjectPart> {
                 .list("rules", |spec| &mut spec.rules, unnamed)
                 .all
         }
+
         AnyObject::PeerAuthentication(one) => {
             PartList::of(one)
                 .member("mtls", |spec| spec.mtls.take().is_some())
@@ -96,11 +104,13 @@ fn policy(object: &AnyObject) -> Vec<ObjectPart> {
                 })
                 .all
         }
+
         AnyObject::RequestAuthentication(one) => {
             PartList::of(one)
                 .list("jwtRules", |spec| &mut spec.jwt_rules, |rule| &rule.issuer)
                 .all
         }
+
         AnyObject::Telemetry(one) => {
             PartList::of(one)
                 .list("tracing", |spec| &mut spec.tracing, unnamed)
@@ -108,6 +118,7 @@ fn policy(object: &AnyObject) -> Vec<ObjectPart> {
                 .list("accessLogging", |spec| &mut spec.access_logging, unnamed)
                 .all
         }
+
         AnyObject::WasmPlugin(one) => {
             PartList::of(one)
                 .list("match", |spec| &mut spec.matches, unnamed)
@@ -115,6 +126,7 @@ fn policy(object: &AnyObject) -> Vec<ObjectPart> {
                 .member("vmConfig", |spec| spec.vm_config.take().is_some())
                 .all
         }
+
         AnyObject::TrafficExtension(one) => {
             PartList::of(one)
                 .list("match", |spec| &mut spec.matches, unnamed)
@@ -122,6 +134,7 @@ fn policy(object: &AnyObject) -> Vec<ObjectPart> {
                 .member("lua", |spec| spec.lua.take().is_some())
                 .all
         }
+
         other => gateway_api(other),
     }
 }
@@ -142,6 +155,7 @@ fn gateway_api(object: &AnyObject) -> Vec<ObjectPart> {
                 .list("addresses", |spec| &mut spec.addresses, unnamed)
                 .all
         }
+
         AnyObject::HttpRoute(one) => {
             PartList::of(one)
                 .list("parentRefs", |spec| &mut spec.parent_refs, unnamed)
@@ -153,6 +167,7 @@ fn gateway_api(object: &AnyObject) -> Vec<ObjectPart> {
                 )
                 .all
         }
+
         AnyObject::GrpcRoute(one) => {
             PartList::of(one)
                 .list("parentRefs", |spec| &mut spec.parent_refs, unnamed)
@@ -164,6 +179,7 @@ fn gateway_api(object: &AnyObject) -> Vec<ObjectPart> {
                 )
                 .all
         }
+
         AnyObject::TlsRoute(one) => {
             PartList::of(one)
                 .list("parentRefs", |spec| &mut spec.parent_refs, unnamed)
@@ -175,11 +191,13 @@ fn gateway_api(object: &AnyObject) -> Vec<ObjectPart> {
                 )
                 .all
         }
+
         AnyObject::BackendTlsPolicy(one) => {
             PartList::of(one)
                 .list("targetRefs", |spec| &mut spec.target_refs, unnamed)
                 .all
         }
+
         _ => Vec::new(),
     }
 }
@@ -194,6 +212,7 @@ fn destination_rule(one: &Arc<Object<DestinationRule>>) -> Vec<ObjectPart> {
     let policy = |spec: &mut DestinationRule, take: fn(&mut TrafficPolicy) -> bool| {
         spec.traffic_policy.as_deref_mut().is_some_and(take)
     };
+
     PartList::of(one)
         .member("trafficPolicy.loadBalancer", |spec| {
             policy(spec, |policy| policy.load_balancer.take().is_some())

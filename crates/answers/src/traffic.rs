@@ -12,7 +12,7 @@ use super::evaluation::{Visit, allowing, policy_of, visitor};
 use super::ingress::requires_certificate;
 use super::labelled_request::ProxyInput;
 use super::received::{ProxyResources, ReadResources, Walkable};
-use super::words::outcome;
+use super::words::{Authority, outcome};
 use navarch_push::context::PushContext;
 use navarch_push::proxy::ProxyKind;
 use navarch_push::resource::ResourceType;
@@ -64,7 +64,11 @@ pub(super) fn changes(
             before.walk(&question.connection),
             after.walk(&question.connection),
         ];
-        let texts = words(&walks, (&question.host, question.port), namespace);
+        let requested = Authority {
+            host: &question.host,
+            port: question.port,
+        };
+        let texts = words(&walks, requested, namespace);
         let [was, is] = match question.connection.entry {
             // The verdict of the receiving proxy is reported at that proxy.
             Entry::Outbound => texts,
@@ -145,7 +149,7 @@ fn outcome_at(resources: &Resources, connection: &Connection, text: String) -> S
 }
 
 /// Both walks as text; if the texts are equal but endpoints differ, endpoints are counted.
-fn words(walks: &[Walk; 2], requested: (&str, u16), namespace: &str) -> [String; 2] {
+fn words(walks: &[Walk; 2], requested: Authority<'_>, namespace: &str) -> [String; 2] {
     let texts = walks
         .each_ref()
         .map(|walk| outcome(walk, requested, namespace));

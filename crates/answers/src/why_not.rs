@@ -19,7 +19,7 @@ use super::ingress;
 use super::received::{ProxyResources, ReadResources, Walkable};
 use super::waypoint::{trace_waypoint, waypoint_of};
 use super::why::WhyNot;
-use super::words::{forwarding, service_of};
+use super::words::{Authority, forwarding, service_of};
 
 /// The label of services and namespaces with the name of their waypoint.
 const USE_WAYPOINT: &str = "istio.io/use-waypoint";
@@ -81,8 +81,7 @@ pub(super) struct TracedRequest<'a> {
     pub(super) context: &'a PushContext,
     pub(super) others: Others<'a>,
     pub(super) connection: &'a Connection,
-    /// The requested host and port.
-    pub(super) called: (&'a str, u16),
+    pub(super) called: Authority<'a>,
     /// The client's identity, if it is verified by mutual TLS.
     pub(super) identity: &'a str,
     /// The peer address, if known.
@@ -182,7 +181,7 @@ pub fn why_not(
     });
     let identity = identity(from.proxy(), context);
     let connection = &connection;
-    let called = (host, port);
+    let called = Authority { host, port };
     let source = from.proxy().ips.first().copied();
     let judged = Cell::new(0);
 
@@ -273,7 +272,9 @@ fn from_ztunnel(answer: &mut WhyNot, found: Option<&Service>, request: &TracedRe
     }
 
     let known = request.context.directory.endpoints.get(&service.key);
-    let port = service.port(request.called.1).map(|port| port.name.clone());
+    let port = service
+        .port(request.called.port)
+        .map(|port| port.name.clone());
     let ready = known
         .into_iter()
         .flat_map(|known| &known.endpoints)

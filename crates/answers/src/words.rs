@@ -2,6 +2,13 @@
 
 use navarch_walk::{Outcome, Share, Upstream, Walk};
 
+/// The host and port that a client requests.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Authority<'a> {
+    pub(super) host: &'a str,
+    pub(super) port: u16,
+}
+
 /// A host as a workload of a namespace would write it: a service of the same namespace by name,
 /// others by name and namespace.
 pub(super) fn short(host: &str, namespace: &str) -> String {
@@ -35,7 +42,7 @@ pub(super) fn service_of(cluster: &str) -> Option<(u16, &str, &str)> {
 }
 
 /// The step with the destination of a request that a proxy forwards, or why it does not forward it.
-pub(super) fn forwarding(walk: &Walk, called: (&str, u16), namespace: &str) -> String {
+pub(super) fn forwarding(walk: &Walk, called: Authority<'_>, namespace: &str) -> String {
     let end = outcome(walk, called, namespace);
     match walk.outcome {
         Outcome::Forwarded(_) => format!("it is forwarded to {end}"),
@@ -48,8 +55,8 @@ pub(super) fn forwarding(walk: &Walk, called: (&str, u16), namespace: &str) -> S
     }
 }
 
-/// The outcome of a walk for a client in a namespace that requested a host and a port.
-pub(super) fn outcome(walk: &Walk, (host, port): (&str, u16), namespace: &str) -> String {
+/// The outcome of a walk for a client in a namespace that requested `called`.
+pub(super) fn outcome(walk: &Walk, called: Authority<'_>, namespace: &str) -> String {
     match &walk.outcome {
         Outcome::Closed(reason) => format!("closed: {reason}"),
         Outcome::NotFound => "404: no route".to_owned(),
@@ -59,7 +66,7 @@ pub(super) fn outcome(walk: &Walk, (host, port): (&str, u16), namespace: &str) -
             let total: u64 = shares.iter().map(|share| u64::from(share.weight)).sum();
             let used = shares.iter().filter(|share| share.weight > 0 || total == 0);
             let words: Vec<String> = used
-                .map(|one| share(one, total, (host, port), namespace))
+                .map(|one| share(one, total, called, namespace))
                 .collect();
             if words.is_empty() {
                 "nowhere".to_owned()
@@ -70,7 +77,7 @@ pub(super) fn outcome(walk: &Walk, (host, port): (&str, u16), namespace: &str) -
     }
 }
 
-fn share(share: &Share, total: u64, (host, port): (&str, u16), namespace: &str) -> String {
+fn share(share: &Share, total: u64, called: Authority<'_>, namespace: &str) -> String {
     let percent = |weight: u64| {
         let tenths = (weight * 1000 + total / 2)
             .checked_div(total)
@@ -89,11 +96,11 @@ fn share(share: &Share, total: u64, (host, port): (&str, u16), namespace: &str) 
     };
 
     let name = match service_of(&share.cluster) {
-        Some((of, subset, to)) if to == host && of == port && !subset.is_empty() => {
+        Some((of, subset, to)) if to == called.host && of == called.port && !subset.is_empty() => {
             subset.to_owned()
         }
         Some((of, subset, to)) => {
-            let port_text = if of == port {
+            let port_text = if of == called.port {
                 String::new()
             } else {
                 format!(":{of}")
@@ -184,7 +191,11 @@ mod tests {
             ]),
         };
 
-        let words = outcome(&walk, ("reviews.shop.svc.cluster.local", 80), "shop");
+        let called = Authority {
+            host: "reviews.shop.svc.cluster.local",
+            port: 80,
+        };
+        let words = outcome(&walk, called, "shop");
         assert_eq!(words, "v1 66.7 %, v2 33.3 % (503: no endpoints)");
     }
 }

@@ -79,7 +79,8 @@ pub(super) fn policies_in(had: &ProxyResources) -> Vec<Authorization> {
 pub(super) fn allows(
     answer: &mut WhyNot,
     pod: &Arc<Object<Pod>>,
-    (destination, transport): (SocketAddr, Transport),
+    destination: SocketAddr,
+    transport: Transport,
     request: &TracedRequest<'_>,
 ) -> bool {
     if request.judged_by_ztunnel.get() == MAX_PODS {
