@@ -145,6 +145,7 @@ impl Query for ExtensionsOf {
 
 fn of_plugin(plugin: &Object<WasmPlugin>) -> Extension {
     let spec = &plugin.spec;
+
     Extension {
         namespace: plugin.meta.key.namespace.clone(),
         name: format!("{}{FROM_PLUGIN}", plugin.meta.key.name),
@@ -221,6 +222,7 @@ pub fn http_filters_for(
                 };
                 Some(packed_filter(&extension.resource_name(), pack(&config)))
             }
+
             Program::Wasm(wasm) if wasm.plugin_type != PluginType::Network => {
                 let source = ecds_source(
                     ["wasm.v3.Wasm", "rbac.v3.RBAC"]
@@ -232,6 +234,7 @@ pub fn http_filters_for(
                     ..HttpFilter::default()
                 })
             }
+
             Program::Wasm(_) => None,
         }
     })

@@ -62,50 +62,34 @@ impl ServiceFilter {
 
 /// The service of an extension provider, if any.
 fn service_of(provider: &ExtensionProvider) -> Option<&str> {
-    let http = provider
-        .envoy_ext_authz_http
-        .as_ref()
-        .map(|provider| &provider.service);
-    http.or_else(|| {
-        provider
-            .envoy_ext_authz_grpc
-            .as_ref()
-            .map(|provider| &provider.service)
-    })
-    .or_else(|| provider.zipkin.as_ref().map(|provider| &provider.service))
-    .or_else(|| provider.datadog.as_ref().map(|provider| &provider.service))
-    .or_else(|| {
-        provider
-            .skywalking
-            .as_ref()
-            .map(|provider| &provider.service)
-    })
-    .or_else(|| {
-        provider
-            .opentelemetry
-            .as_ref()
-            .map(|provider| &provider.service)
-    })
-    .or_else(|| {
-        provider
-            .envoy_http_als
-            .as_ref()
-            .map(|provider| &provider.service)
-    })
-    .or_else(|| {
-        provider
-            .envoy_tcp_als
-            .as_ref()
-            .map(|provider| &provider.service)
-    })
-    .or_else(|| {
-        provider
-            .envoy_otel_als
-            .as_ref()
-            .map(|provider| &provider.service)
-    })
-    .or_else(|| provider.sds.as_ref().map(|provider| &provider.service))
-    .map(String::as_str)
+    let ExtensionProvider {
+        envoy_ext_authz_http,
+        envoy_ext_authz_grpc,
+        zipkin,
+        datadog,
+        skywalking,
+        opentelemetry,
+        envoy_http_als,
+        envoy_tcp_als,
+        envoy_otel_als,
+        sds,
+        ..
+    } = provider;
+
+    let services = [
+        envoy_ext_authz_http.as_ref().map(|one| &one.service),
+        envoy_ext_authz_grpc.as_ref().map(|one| &one.service),
+        zipkin.as_ref().map(|one| &one.service),
+        datadog.as_ref().map(|one| &one.service),
+        skywalking.as_ref().map(|one| &one.service),
+        opentelemetry.as_ref().map(|one| &one.service),
+        envoy_http_als.as_ref().map(|one| &one.service),
+        envoy_tcp_als.as_ref().map(|one| &one.service),
+        envoy_otel_als.as_ref().map(|one| &one.service),
+        sds.as_ref().map(|one| &one.service),
+    ];
+
+    services.into_iter().flatten().next().map(String::as_str)
 }
 
 impl Query for ExtensionServiceFilter {

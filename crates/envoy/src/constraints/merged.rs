@@ -13,6 +13,14 @@ use navarch_api::field_error::FieldError;
 /// Merges messages; given by the caller.
 pub(super) type Merge = fn(&mut DynamicMessage, &DynamicMessage, bool);
 
+/// How a patch is merged into its target.
+#[derive(Clone, Copy)]
+struct Merging {
+    /// Whether a list of the patch replaces that of the target; otherwise it is appended.
+    replace_lists: bool,
+    merge: Merge,
+}
+
 /// Types that are replaced as a whole, never merged.
 pub const REPLACED: &str = "google.protobuf.Duration";
 
@@ -28,15 +36,18 @@ pub fn check_merged(
     replace_lists: bool,
     merge: Merge,
 ) -> Result<(), FieldError> {
-    check_within(target, patch, replace_lists, merge, MAX_DEPTH)
+    let merging = Merging {
+        replace_lists,
+        merge,
+    };
+    check_within(target, patch, merging, MAX_DEPTH)
 }
 
 /// As [`check_merged`], down to `depth` levels.
 fn check_within(
     target: &DynamicMessage,
     patch: &DynamicMessage,
-    replace_lists: bool,
-    merge: Merge,
+    merging: Merging,
     depth: usize,
 ) -> Result<(), FieldError> {
     let descriptor = patch.descriptor();
@@ -45,7 +56,7 @@ fn check_within(
     // These fields depend on each other and are checked together.
     if name == ANY || code::has_code(name) {
         let mut merged = target.clone();
-        merge(&mut merged, patch, replace_lists);
+        (merging.merge)(&mut merged, patch, merging.replace_lists);
         return check_message(&merged, depth);
     }
 
@@ -67,14 +78,8 @@ fn check_within(
         }
 
         let known = target.get_field(&field);
-        check_both(
-            &field,
-            (&known, value),
-            rules.as_ref(),
-            (replace_lists, merge),
-            depth,
-        )
-        .map_err(|error| error.under(field.name()))?;
+        check_both(&field, &known, value, rules.as_ref(), merging, depth)
+            .map_err(|error| error.under(field.name()))?;
     }
 
     Ok(())
@@ -83,20 +88,22 @@ fn check_within(
 /// Checks a field that both the target and the patch set.
 fn check_both(
     field: &FieldDescriptor,
-    values: (&Value, &Value),
+    known: &Value,
+    value: &Value,
     rules: Option<&DynamicMessage>,
-    (replace_lists, merge): (bool, Merge),
+    merging: Merging,
     depth: usize,
 ) -> Result<(), FieldError> {
-    match values {
+    match (known, value) {
         (Value::List(known), Value::List(items)) => {
             let rules = part(rules, "repeated");
-            let known: &[Value] = if replace_lists { &[] } else { known };
+            let known: &[Value] = if merging.replace_lists { &[] } else { known };
             let least = count(rules.as_ref(), "min_items");
             let most = count(rules.as_ref(), "max_items");
             check_count(known.len() + items.len(), least, most)?;
             check_items(known, items, rules.as_ref(), depth)
         }
+
         (Value::Map(known), Value::Map(entries)) => {
             let rules = part(rules, "map");
             let added = entries
@@ -109,12 +116,14 @@ fn check_both(
             let entries: Vec<_> = entries.iter().collect();
             check_entries(&entries, rules.as_ref(), depth)
         }
+
         (Value::Message(known), Value::Message(message))
             if message.descriptor().full_name() != REPLACED =>
         {
             if is_on(part(rules, "message").as_ref(), "skip") {
                 return Ok(());
             }
+
             // A wrapped number or text is small, and checked by the rules of its value.
             if message
                 .descriptor()
@@ -122,11 +131,13 @@ fn check_both(
                 .starts_with("google.protobuf.")
             {
                 let mut merged = known.clone();
-                merge(&mut merged, message, replace_lists);
+                (merging.merge)(&mut merged, message, merging.replace_lists);
                 return check_value(&Value::Message(merged), Some(&field.kind()), rules, depth);
             }
-            check_within(known, message, replace_lists, merge, depth)
+
+            check_within(known, message, merging, depth)
         }
+
         (_, value) => check_value(value, Some(&field.kind()), rules, depth),
     }
 }

@@ -84,6 +84,7 @@ impl RouteName {
                     hostnames: &route.spec.hostnames,
                 }
             }
+
             RouteKind::Grpc => {
                 let route = view.object::<GrpcRoute>(&self.name)?;
                 CommonRoute {
@@ -92,6 +93,7 @@ impl RouteName {
                     hostnames: &route.spec.hostnames,
                 }
             }
+
             RouteKind::Tls => {
                 let route = view.object::<TlsRoute>(&self.name)?;
                 CommonRoute {
@@ -100,6 +102,7 @@ impl RouteName {
                     hostnames: &route.spec.hostnames,
                 }
             }
+
             RouteKind::Tcp => {
                 let route = view.object::<TcpRoute>(&self.name)?;
                 CommonRoute {

@@ -104,6 +104,7 @@ fn chain(
         Target::Served(port) => port.sidecar.as_ref(),
         Target::Unknown { .. } => None,
     };
+
     FilterChain {
         name: target.chain_name(matched.http),
         filter_chain_match: Some(FilterChainMatch {

@@ -218,16 +218,21 @@ fn touches(entry: &IndexedVirtualService, known: &HostIndex<'_, ()>) -> bool {
         .any(|host| known.matches(host.as_str()))
 }
 
-/// The hosts of a VirtualService without a service, and the services of the others.
-type SplitHosts<'a> = (Vec<Hostname>, Vec<(Hostname, &'a PortService)>);
+/// The hosts of a VirtualService, by whether they match a service.
+struct SplitHosts<'a> {
+    unknown: Vec<Hostname>,
+    matched: Vec<(Hostname, &'a PortService)>,
+}
 
 /// The wrappers of one VirtualService: one for each port of its services.
 fn wrappers_of(
     view: &View<'_>,
     at: OutboundPort,
     entry: &IndexedVirtualService,
-    (hosts, matched): SplitHosts<'_>,
+    hosts: SplitHosts<'_>,
 ) -> Vec<Wrapper> {
+    let SplitHosts { unknown, matched } = hosts;
+
     if entry.is_gateway_route {
         let of_consumer = || {
             view.proxy()
@@ -260,7 +265,7 @@ fn wrappers_of(
     let wrapper = |(port, services)| Wrapper {
         port,
         owner: Some(entry.name.clone()),
-        hosts: hosts.clone(),
+        hosts: unknown.clone(),
         services,
     };
 
@@ -324,7 +329,7 @@ fn split_hosts<'a>(
         );
     }
 
-    (unknown, matched)
+    SplitHosts { unknown, matched }
 }
 
 /// For each VirtualService, the services for which it is the most specific, by name; empty without

@@ -218,7 +218,9 @@ fn whole_numbers(value: &Value) -> Value {
             }
             Some(_) | None => value.clone(),
         },
+
         Value::Array(items) => items.iter().map(whole_numbers).collect(),
+
         Value::Object(members) => {
             let sorted: BTreeMap<&String, Value> = members
                 .iter()
@@ -231,6 +233,7 @@ fn whole_numbers(value: &Value) -> Value {
                     .collect(),
             )
         }
+
         Value::Null | Value::Bool(_) | Value::String(_) => value.clone(),
     }
 }

@@ -56,6 +56,7 @@ fn of_server(
     match server.handling() {
         // Such servers have their own groups.
         Handling::Http => Vec::new(),
+
         Handling::Https(tls) => {
             let chain = http_chain(
                 view,
@@ -70,6 +71,7 @@ fn of_server(
             };
             vec![ending_tls(view, server, tls, payload, chain)]
         }
+
         Handling::EndTls(tls) => {
             let filters = l4::tcp_filters(view, server);
             let chain = filters.map(|filters| Chain {
@@ -81,6 +83,7 @@ fn of_server(
                 .into_iter()
                 .collect()
         }
+
         Handling::Opaque => {
             let filters = l4::tcp_filters(view, server);
             let chain = filters.map(|filters| Chain {
@@ -92,10 +95,12 @@ fn of_server(
                 .into_iter()
                 .collect()
         }
+
         Handling::Passthrough => l4::tls_chains(view, server, taken)
             .into_iter()
             .map(unopened)
             .collect(),
+
         Handling::AutoPassthrough => sni_routing::chains(view, &server.sni_hosts())
             .into_iter()
             .map(unopened)
