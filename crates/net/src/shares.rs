@@ -21,9 +21,14 @@ pub(super) struct Shares {
     ranks: BTreeSet<Rank>,
 }
 
-/// The recorded time of a connection's last activity, and its number. The real activity may be
-/// later, never earlier.
-type Noted = (u64, u64);
+/// A connection as recorded, ordered by activity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Noted {
+    /// The last activity. The real one may be later, never earlier.
+    last: u64,
+    /// The connection.
+    number: u64,
+}
 
 /// Number of connections of a peer, its idlest connection as recorded, and its address.
 type Rank = (Reverse<usize>, Noted, IpAddr);
@@ -51,13 +56,15 @@ impl Shares {
 
     /// Adds a connection with a unique number.
     pub(super) fn insert(&mut self, number: u64, peer: IpAddr, activity: Arc<Activity>) {
-        let noted = activity.last();
-        self.change(peer, |connections| connections.insert((noted, number)));
+        let last = activity.last();
+        self.change(peer, |connections| {
+            connections.insert(Noted { last, number })
+        });
         self.members.insert(
             number,
             Member {
                 peer,
-                noted,
+                noted: last,
                 activity,
             },
         );
@@ -67,7 +74,10 @@ impl Shares {
     pub(super) fn remove(&mut self, number: u64) {
         if let Some(member) = self.members.remove(&number) {
             self.change(member.peer, |connections| {
-                connections.remove(&(member.noted, number))
+                connections.remove(&Noted {
+                    last: member.noted,
+                    number,
+                })
             });
         }
     }
@@ -79,7 +89,7 @@ impl Shares {
         if self.held(newcomer) >= most {
             while let Some(&idlest) = self.peers.get(&newcomer)?.first() {
                 if !self.note(newcomer, idlest) {
-                    return Some(idlest.1);
+                    return Some(idlest.number);
                 }
             }
         }
@@ -87,26 +97,28 @@ impl Shares {
         // the idlest.
         while let Some(&(_, idlest, peer)) = self.ranks.first() {
             if !self.note(peer, idlest) {
-                return Some(idlest.1);
+                return Some(idlest.number);
             }
         }
         None
     }
 
     /// Updates the last activity of a connection; returns whether it was later than recorded.
-    fn note(&mut self, peer: IpAddr, (before, number): Noted) -> bool {
-        let Some(member) = self.members.get_mut(&number) else {
+    fn note(&mut self, peer: IpAddr, before: Noted) -> bool {
+        let Some(member) = self.members.get_mut(&before.number) else {
             return false;
         };
         let last = member.activity.last();
-        if last <= before {
+        if last <= before.last {
             return false;
         }
+
         member.noted = last;
         self.change(peer, |connections| {
-            connections.remove(&(before, number));
-            connections.insert((last, number))
+            connections.remove(&before);
+            connections.insert(Noted { last, ..before })
         });
+
         true
     }
 
