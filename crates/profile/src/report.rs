@@ -84,7 +84,7 @@ impl Builder {
         place
     }
 
-    fn value_type(&mut self, (name, unit): (&str, &str)) -> ValueType {
+    fn value_type(&mut self, name: &str, unit: &str) -> ValueType {
         ValueType {
             r#type: self.text(name),
             unit: self.text(unit),
@@ -92,8 +92,14 @@ impl Builder {
     }
 
     fn describe(&mut self, kind: Kind, lost: u64, no_names: Option<&NoSymbols>) {
-        self.profile.sample_type = kind.types.iter().map(|one| self.value_type(*one)).collect();
-        self.profile.period_type = Some(self.value_type(kind.period_type));
+        self.profile.sample_type = kind
+            .types
+            .iter()
+            .map(|(name, unit)| self.value_type(name, unit))
+            .collect();
+
+        let (name, unit) = kind.period_type;
+        self.profile.period_type = Some(self.value_type(name, unit));
         self.profile.period = kind.period;
         self.profile.default_sample_type = self.text(kind.default_type);
         let lost =
