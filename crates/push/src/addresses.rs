@@ -144,15 +144,21 @@ impl Addresses {
             if known == wanted {
                 let changed = step.changed.remotes.get(cluster);
                 if let (Some(changed), Some(coverage)) = (changed, known) {
-                    let all = (before.unwrap_or(&nothing), now.unwrap_or(&nothing));
-                    self.apply_remote(all, changed, &scope(cluster, coverage, step), changes);
+                    self.apply_remote(
+                        before.unwrap_or(&nothing),
+                        now.unwrap_or(&nothing),
+                        changed,
+                        &scope(cluster, coverage, step),
+                        changes,
+                    );
                 }
                 continue;
             }
 
             if let (Some(before), Some(coverage)) = (before, known) {
                 self.apply_remote(
-                    (before, &nothing),
+                    before,
+                    &nothing,
                     &names(before),
                     &scope(cluster, coverage, step),
                     changes,
@@ -164,7 +170,8 @@ impl Addresses {
 
             if let (Some(now), Some(coverage)) = (now, wanted) {
                 self.apply_remote(
-                    (&nothing, now),
+                    &nothing,
+                    now,
                     &names(now),
                     &scope(cluster, coverage, step),
                     changes,
@@ -177,7 +184,8 @@ impl Addresses {
     /// Updates the index of a remote cluster.
     fn apply_remote(
         &mut self,
-        (before, now): (&Objects, &Objects),
+        before: &Objects,
+        now: &Objects,
         changed: &BTreeSet<ObjectRef>,
         scope: &IndexScope<'_>,
         changes: &mut IndexChange,

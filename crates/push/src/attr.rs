@@ -92,11 +92,13 @@ impl Attr {
                 Ok(_) => AttrValue::Text(Arc::from(proxy.namespace.as_str())),
                 Err(_) => AttrValue::Absent,
             },
+
             Self::Ips => AttrValue::Ips(proxy.ips.clone()),
             Self::Families => AttrValue::Families(proxy.families()),
             Self::Name => AttrValue::Text(proxy.name.clone()),
             Self::DnsDomain => AttrValue::Text(proxy.dns_domain.clone()),
             Self::ServiceCluster => AttrValue::Text(proxy.service_cluster.clone()),
+
             Self::Meta(key) => proxy
                 .meta(key)
                 .map_or(AttrValue::Absent, |text| AttrValue::Text(Arc::from(text))),
@@ -109,9 +111,11 @@ impl Attr {
             }
             Self::MetaLabels => AttrValue::Labels(proxy.labels.clone()),
             Self::AllMeta => AttrValue::Text(Arc::from(proxy.metadata.to_string())),
+
             Self::Locality => AttrValue::Locality(proxy.locality.clone()),
             Self::Supports(extension) => AttrValue::Bool(proxy.supports(extension)),
             Self::TakesDeltas => AttrValue::Bool(proxy.uses_delta),
+
             Self::VerifiedNamespace => match &proxy.identity {
                 Some(identity) => AttrValue::Text(Arc::from(identity.namespace.as_str())),
                 None => AttrValue::Absent,

@@ -332,6 +332,7 @@ fn of_kind(kind: Kind, service: &'static str) -> Option<&'static str> {
         Kind::Service => Some(service),
         Kind::EndpointSlice => Some("eds"),
         Kind::Pod | Kind::Node | Kind::ServiceAccount => None,
+
         Kind::Namespace
         | Kind::Secret
         | Kind::ConfigMap
@@ -380,7 +381,9 @@ fn trigger(fact: &FactKey) -> &'static str {
         FactKey::Namespace(_) => "namespace",
         FactKey::SecretReader(_) => "secret",
         FactKey::Keys(_) => "config",
+
         FactKey::Object(name) | FactKey::Rollout(name) => of_object(name.kind),
+
         FactKey::Clusters => "cluster",
         FactKey::Remote(remote) => match &remote.1 {
             RemoteFact::Found(_) => "endpoint",
@@ -391,6 +394,7 @@ fn trigger(fact: &FactKey) -> &'static str {
             RemoteFact::Object(name) => of_object(name.kind),
             RemoteFact::List(kind, _) | RemoteFact::All(kind) => of_object(*kind),
         },
+
         FactKey::List(kind, _)
         | FactKey::ListAll(kind)
         | FactKey::Names(kind)

@@ -107,7 +107,7 @@ pub(super) struct Rollouts {
     /// The new versions.
     new: Objects,
     /// Rollouts to resume when their objects arrive.
-    awaited: BTreeMap<ObjectRef, (AnyObject, Option<AnyObject>, RolloutProgress)>,
+    awaited: BTreeMap<ObjectRef, RestoredRollout>,
     /// Objects removed within the batch, which may be added again.
     gone: BTreeMap<ObjectRef, RemovedObject>,
     /// The last serial.
@@ -117,6 +117,14 @@ pub(super) struct Rollouts {
     touched: BTreeSet<ObjectRef>,
     /// Rollouts whose stage has changed since changed facts were last reported.
     moved: BTreeSet<ObjectRef>,
+}
+
+/// A rollout to resume, as in [`RolloutOrder::Restore`].
+#[derive(Clone, Debug)]
+struct RestoredRollout {
+    new: AnyObject,
+    before: Option<AnyObject>,
+    progress: RolloutProgress,
 }
 
 #[derive(Clone, Debug)]
@@ -226,11 +234,13 @@ impl Rollouts {
                 self.remove(&name, in_force);
                 Some(Change::Removed(name))
             }
+
             Change::Stages => {
                 self.is_on = true;
                 self.awaited.clear();
                 None
             }
+
             // If proxies reject an object during its rollout, they reject the new version.
             Change::Quarantine(name, message) => {
                 match self.all.get(&name).map(|rollout| rollout.serial) {
@@ -246,11 +256,13 @@ impl Rollouts {
                     None => Some(Change::Quarantine(name, message)),
                 }
             }
+
             // A rollout that began since takes precedence.
             Change::RestoreQuarantine(name, _) if self.all.contains_key(&name) => None,
             Change::Rollout(name, order) => {
                 self.order(name, Arc::unwrap_or_clone(order), in_force, settings)
             }
+
             other @ (Change::Remote(..)
             | Change::Mesh(_)
             | Change::Networks(_)
@@ -296,9 +308,12 @@ impl Rollouts {
             }
 
             self.end(&name);
-        } else if let Some((new, before, progress)) = self.awaited.remove(&name) {
+        } else if let Some(restored) = self.awaited.remove(&name) {
             let plan = RolloutPlan::of(name.kind, object.meta(), settings);
-            if let Some(plan) = plan.filter(|_| is_version(&new, &object)) {
+            if let Some(plan) = plan.filter(|_| is_version(&restored.new, &object)) {
+                let RestoredRollout {
+                    before, progress, ..
+                } = restored;
                 set(&name, before.clone(), in_force);
                 self.begin(name, object, plan, before.as_ref(), progress);
                 return None;
@@ -429,7 +444,12 @@ impl Rollouts {
                 before,
                 progress,
             } => {
-                self.restore(name, (new, before, progress), in_force, settings);
+                let restored = RestoredRollout {
+                    new,
+                    before,
+                    progress,
+                };
+                self.restore(name, restored, in_force, settings);
                 return None;
             }
         };
@@ -448,7 +468,7 @@ impl Rollouts {
     fn restore(
         &mut self,
         name: ObjectRef,
-        (new, before, progress): (AnyObject, Option<AnyObject>, RolloutProgress),
+        restored: RestoredRollout,
         in_force: &mut CurrentObjects<'_>,
         settings: &RolloutSettings,
     ) {
@@ -458,16 +478,21 @@ impl Rollouts {
             .or_else(|| in_force.objects.seen().any(&name));
         let is_written = written
             .as_ref()
-            .is_some_and(|written| is_version(&new, written));
+            .is_some_and(|written| is_version(&restored.new, written));
         // The annotation of the current object applies.
-        let plan = RolloutPlan::of(name.kind, written.as_ref().unwrap_or(&new).meta(), settings);
+        let current = written.as_ref().unwrap_or(&restored.new);
+        let plan = RolloutPlan::of(name.kind, current.meta(), settings);
+
         match (written, plan) {
             (Some(written), Some(plan)) if is_written => {
+                let RestoredRollout {
+                    before, progress, ..
+                } = restored;
                 set(&name, before.clone(), in_force);
                 self.begin(name, written, plan, before.as_ref(), progress);
             }
             (Some(_) | None, _) if self.is_on => {}
-            (Some(_) | None, _) => _ = self.awaited.insert(name, (new, before, progress)),
+            (Some(_) | None, _) => _ = self.awaited.insert(name, restored),
         }
     }
 

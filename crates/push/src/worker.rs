@@ -456,7 +456,9 @@ impl Worker {
                 self.queue.connect(id, address, is_proved);
                 drop(answer.send(self.ended_streams.unless_claimed(id)));
             }
+
             Command::Disconnected => {}
+
             Command::Subscribe(id, kind, interest) => self.queue.subscribe(id, kind, interest),
             Command::Unsubscribe(id, kind) => {
                 if self.queue.unsubscribe(id, kind) {
@@ -464,30 +466,36 @@ impl Worker {
                     self.notify(|_| Event::Unsubscribed(id, kind));
                 }
             }
+
             Command::Changes(changes, received_at) => {
                 let now = Instant::now();
                 self.metrics.count_received(&changes);
                 self.arrivals.add(received_at, &changes);
+
                 // Proxies wait with their subscriptions for this change.
                 let is_awaited = changes.iter().any(is_awaited);
+
                 self.pending.extend(changes);
                 self.since = Some((self.since.map_or(now, |(first, _)| first), now));
                 if is_awaited {
                     self.push();
                 }
             }
+
             Command::Synced => {
                 self.pending.push(Change::Stages);
                 self.push();
                 self.notify(|_| Event::Synced);
                 self.synced.send_replace(true);
             }
+
             Command::Recompute(done) => {
                 self.engine.recompute();
                 self.notify(|worker| Event::Recomputed(worker.engine.take_published()));
                 // The caller may have stopped waiting.
                 let _ = done.send(());
             }
+
             Command::Inspection(look) => {
                 look(&Inspect {
                     mesh_state: &self.mesh_state,
