@@ -66,6 +66,7 @@ impl Inputs {
     fn apply_remote(&mut self, cluster: &ClusterId, change: &RemoteChange) {
         match change {
             RemoteChange::Gone => _ = self.remotes.remove(cluster),
+
             RemoteChange::SecretReader(account, may) => {
                 set(
                     &mut self.remote_readers,
@@ -73,16 +74,19 @@ impl Inputs {
                     may.as_ref(),
                 );
             }
+
             RemoteChange::Put(object) => {
                 let objects = self.remotes.entry(cluster.clone()).or_default();
                 objects.insert(object.object_ref(), object.clone());
             }
+
             RemoteChange::Removed(name) => {
                 self.remotes
                     .entry(cluster.clone())
                     .or_default()
                     .remove(name);
             }
+
             RemoteChange::Reset(objects) => {
                 let all = objects
                     .iter()
@@ -206,12 +210,14 @@ pub(crate) enum InputError {
 /// Encodes a change.
 pub(crate) fn written(change: &Change, redactor: &Redactor) -> Result<Input, serde_json::Error> {
     let object = |object: &AnyObject| encode_value(&redactor.redact(object));
+
     Ok(match change {
         Change::Put(put) => Input::Put(object(put)?),
         Change::Removed(name) => Input::Removed(name_of(name)),
         Change::Mesh(config) => Input::Mesh(Box::new((**config).clone())),
         Change::Networks(networks) => Input::Networks((**networks).clone()),
         Change::SecretReader(account, may) => Input::SecretReader(account_of(account), *may),
+
         Change::Keys(source, keys) => {
             let place = match source {
                 KeySource::Uri(uri) => KeyPlace::Uri(uri.to_string()),
@@ -219,7 +225,9 @@ pub(crate) fn written(change: &Change, redactor: &Redactor) -> Result<Input, ser
             };
             Input::Keys(place, keys.as_deref().map(str::to_owned))
         }
+
         Change::TrustBundle(roots) => Input::Roots(roots.iter().map(ToString::to_string).collect()),
+
         Change::Quarantine(name, message) => Input::Quarantine(name_of(name), message.to_string()),
         Change::RestoreQuarantine(name, restored) => {
             let line = QuarantineLine {
@@ -231,11 +239,13 @@ pub(crate) fn written(change: &Change, redactor: &Redactor) -> Result<Input, ser
             Input::QuarantineRestored(name_of(name), Box::new(line))
         }
         Change::ReleaseQuarantine(name) => Input::QuarantineReleased(name_of(name)),
+
         Change::Stages => Input::Stages,
         Change::FindPeers => Input::FindPeers,
         Change::Rollout(name, order) => {
             Input::Rollout(name_of(name), Box::new(rollout::written(order, object)?))
         }
+
         Change::GatewayHost(host, addresses) => {
             Input::GatewayHost(host.to_string(), addresses.as_ref().map(|all| all.to_vec()))
         }
@@ -261,19 +271,23 @@ pub(crate) fn read(input: Input, restorer: &Restorer) -> Result<Change, InputErr
     let object = |value| object_of(&value).map(|object| restorer.restore(object));
     let account = |account: Account| NamespacedName::new(&account.namespace, &account.name);
     let remote = |cluster: String, change| Change::Remote(ClusterId::new(cluster), change);
+
     Ok(match input {
         Input::Put(value) => Change::Put(object(value)?),
         Input::Removed(name) => Change::Removed(ref_of(&name)?),
         Input::Mesh(config) => Change::Mesh(Arc::new(*config)),
         Input::Networks(networks) => Change::Networks(Arc::new(networks)),
         Input::SecretReader(of, may) => Change::SecretReader(account(of), may),
+
         Input::Keys(KeyPlace::Uri(uri), keys) => {
             Change::Keys(KeySource::Uri(uri.into()), keys.map(Into::into))
         }
         Input::Keys(KeyPlace::Issuer(of), keys) => {
             Change::Keys(KeySource::Issuer(of.into()), keys.map(Into::into))
         }
+
         Input::Roots(roots) => Change::TrustBundle(roots.into_iter().map(Arc::from).collect()),
+
         Input::Quarantine(name, message) => Change::Quarantine(ref_of(&name)?, message.into()),
         Input::QuarantineRestored(name, line) => {
             let restored = RestoredQuarantine {
@@ -285,6 +299,7 @@ pub(crate) fn read(input: Input, restorer: &Restorer) -> Result<Change, InputErr
             Change::RestoreQuarantine(ref_of(&name)?, Arc::new(restored))
         }
         Input::QuarantineReleased(name) => Change::ReleaseQuarantine(ref_of(&name)?),
+
         Input::GatewayHost(host, addresses) => {
             Change::GatewayHost(host.into(), addresses.map(Into::into))
         }
@@ -293,6 +308,7 @@ pub(crate) fn read(input: Input, restorer: &Restorer) -> Result<Change, InputErr
         Input::Rollout(name, line) => {
             Change::Rollout(ref_of(&name)?, Arc::new(rollout::read(*line, object)?))
         }
+
         Input::RemotePut(cluster, value) => remote(cluster, RemoteChange::Put(object(value)?)),
         Input::RemoteRemoved(cluster, name) => {
             remote(cluster, RemoteChange::Removed(ref_of(&name)?))

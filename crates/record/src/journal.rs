@@ -35,12 +35,20 @@ pub(crate) struct Journal {
     redactor: Redactor,
     inputs: Inputs,
     proxies: BTreeMap<u64, Connected>,
-    interests: BTreeMap<(u64, ResourceType), Interest>,
+    interests: BTreeMap<SubscriptionKey, Interest>,
     groups: PushGroups,
     names: NameSets,
     /// The snapshot in force, previous versions of objects, and its revision.
     force: Option<(Arc<PushContext>, Before, u64)>,
     is_synced: bool,
+}
+
+/// A subscription of a proxy to a type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct SubscriptionKey {
+    /// The proxy's number.
+    proxy: u64,
+    kind: ResourceType,
 }
 
 #[derive(Debug)]
@@ -107,12 +115,14 @@ impl Journal {
             line(out, &proxy_line(*number, connected))?;
         }
 
-        for ((proxy, kind), interest) in &self.interests {
+        for (subscription, interest) in &self.interests {
             let pushes = Vec::new();
             watch(
-                (now, *proxy, *kind),
+                now,
+                *subscription,
                 Some(interest),
-                (&mut self.names, None),
+                &mut self.names,
+                None,
                 pushes,
                 out,
             )?;
@@ -153,7 +163,8 @@ impl Journal {
                 let number = id.number();
                 self.proxies.remove(&number);
                 self.groups.forget_all(number);
-                self.interests.retain(|(proxy, _), _| *proxy != number);
+                self.interests
+                    .retain(|subscription, _| subscription.proxy != number);
                 line(
                     out,
                     &Line::Gone(Gone {
@@ -167,10 +178,16 @@ impl Journal {
                 kind,
                 interest,
                 shown,
-            } => self.note_subscribed(now, (proxy.number(), kind), interest, shown, out),
+            } => {
+                let subscription = SubscriptionKey {
+                    proxy: proxy.number(),
+                    kind,
+                };
+                self.note_subscribed(now, subscription, interest, shown, out)
+            }
             Event::Unsubscribed(proxy, kind) => {
-                self.unwatch(proxy.number(), kind);
                 let proxy = proxy.number();
+                self.unwatch(SubscriptionKey { proxy, kind });
                 let r#type = kind.short_name().to_owned();
                 line(out, &Line::Unwatch(OfProxy { at, proxy, r#type }))
             }
@@ -243,7 +260,7 @@ impl Journal {
     fn note_subscribed(
         &mut self,
         now: Timestamp,
-        (proxy, kind): (u64, ResourceType),
+        subscription: SubscriptionKey,
         interest: Option<Interest>,
         shown: Vec<PublishedCollection>,
         out: &mut dyn Write,
@@ -251,14 +268,24 @@ impl Journal {
         let pushes = self.show(shown);
         let before = self
             .interests
-            .get(&(proxy, kind))
+            .get(&subscription)
             .map(|interest| interest.names.clone());
-        let names = (&mut self.names, before.as_ref());
-        watch((now, proxy, kind), interest.as_ref(), names, pushes, out)?;
+
+        watch(
+            now,
+            subscription,
+            interest.as_ref(),
+            &mut self.names,
+            before.as_ref(),
+            pushes,
+            out,
+        )?;
+
         match interest {
-            Some(interest) => _ = self.interests.insert((proxy, kind), interest),
-            None => self.unwatch(proxy, kind),
+            Some(interest) => _ = self.interests.insert(subscription, interest),
+            None => self.unwatch(subscription),
         }
+
         Ok(())
     }
 
@@ -307,17 +334,20 @@ impl Journal {
         )
     }
 
-    fn unwatch(&mut self, proxy: u64, kind: ResourceType) {
-        self.interests.remove(&(proxy, kind));
-        self.groups.forget(proxy, kind);
+    fn unwatch(&mut self, subscription: SubscriptionKey) {
+        self.interests.remove(&subscription);
+        self.groups.forget(subscription.proxy, subscription.kind);
     }
 }
 
-/// Writes a subscription, preceded by its set of names unless that was written before.
+/// Writes a subscription, preceded by its set of names unless that was written before; `before` are
+/// the names of the proxy's previous subscription to the type.
 fn watch(
-    (now, proxy, kind): (Timestamp, u64, ResourceType),
+    now: Timestamp,
+    subscription: SubscriptionKey,
     interest: Option<&Interest>,
-    (names, before): (&mut NameSets, Option<&super::name_sets::Names>),
+    names: &mut NameSets,
+    before: Option<&super::name_sets::Names>,
     pushes: Vec<PushGroup>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
@@ -337,12 +367,12 @@ fn watch(
 
     let wildcard = interest.is_some_and(|interest| interest.wildcard);
     let given_up = interest.is_none();
-    let r#type = kind.short_name().to_owned();
+    let r#type = subscription.kind.short_name().to_owned();
     line(
         out,
         &Line::Watch(Watch {
             at: Moment(now),
-            proxy,
+            proxy: subscription.proxy,
             r#type,
             wildcard,
             set,

@@ -56,6 +56,14 @@ pub struct Player {
     part: SegmentSection,
 }
 
+/// The place of a line in a recording.
+#[derive(Clone, Copy, Debug)]
+struct LinePosition<'a> {
+    file: &'a Path,
+    /// Byte offset of the line.
+    offset: usize,
+}
+
 /// The replayed state.
 #[derive(Debug)]
 struct State {
@@ -230,11 +238,14 @@ impl Player {
             return Err(PlayError::Unknown("no segment".to_owned()));
         };
 
-        let of = (&*self.file, offset);
+        let position = LinePosition {
+            file: &self.file,
+            offset,
+        };
 
         match std::mem::take(&mut self.part) {
             SegmentSection::Begins(navarch) => {
-                let step = state.load(of, line, &navarch, &self.restorer)?;
+                let step = state.load(position, line, &navarch, &self.restorer)?;
                 if step.is_none() {
                     self.part = SegmentSection::Begins(navarch);
                 }
@@ -242,7 +253,7 @@ impl Player {
             }
             SegmentSection::Known => {
                 if let Line::Complete(complete) = line {
-                    let difference = state.compare(of, &complete.pushes, &state.groups.all());
+                    let difference = state.compare(position, &complete.pushes, &state.groups.all());
                     let step = |difference| PlayedStep {
                         at: complete.at,
                         what: Played::Synced,
@@ -263,7 +274,7 @@ impl Player {
                 if matches!(line, Line::Lost(_)) {
                     self.last = None;
                 }
-                state.redo(of, line, &self.restorer)
+                state.redo(position, line, &self.restorer)
             }
         }
     }
@@ -293,7 +304,7 @@ impl State {
     /// Loads a line of the initial state; returns a step at its end.
     fn load(
         &mut self,
-        of: (&Path, usize),
+        position: LinePosition<'_>,
         line: Line,
         navarch: &str,
         restorer: &Restorer,
@@ -318,8 +329,8 @@ impl State {
                 }
 
                 self.published();
-                let difference = self.compare(of, &complete.pushes, &self.groups.all());
-                let file = of.0.to_owned();
+                let difference = self.compare(position, &complete.pushes, &self.groups.all());
+                let file = position.file.to_owned();
                 let navarch = navarch.to_owned();
                 let what = Played::Begun {
                     file,
@@ -351,7 +362,7 @@ impl State {
     /// Replays an event.
     fn redo(
         &mut self,
-        of: (&Path, usize),
+        position: LinePosition<'_>,
         line: Line,
         restorer: &Restorer,
     ) -> Result<Option<PlayedStep>, PlayError> {
@@ -364,8 +375,8 @@ impl State {
                 self.add_name_set(set)?;
                 return Ok(None);
             }
-            Line::Watch(watch) => return self.watch(of, &watch).map(Some),
-            Line::Push(push) => return Ok(Some(self.push(of, &push))),
+            Line::Watch(watch) => return self.watch(position, &watch).map(Some),
+            Line::Push(push) => return Ok(Some(self.push(position, &push))),
             Line::Proxy(line) => {
                 let at = line.at;
                 let number = line.number;
@@ -396,7 +407,8 @@ impl State {
                 (gone.at, Played::Gone { proxies })
             }
             Line::Took(took) => {
-                let (proxies, names) = (numbers(&took.proxies).count(), self.names(&took.proxies));
+                let proxies = numbers(&took.proxies).count();
+                let names = self.names(&took.proxies);
                 (
                     took.at,
                     Played::Took {
@@ -430,7 +442,7 @@ impl State {
         }))
     }
 
-    fn push(&mut self, of: (&Path, usize), push: &Push) -> PlayedStep {
+    fn push(&mut self, position: LinePosition<'_>, push: &Push) -> PlayedStep {
         let revision = push.revision;
         let what = if push.anew {
             self.engine.recompute();
@@ -451,10 +463,14 @@ impl State {
             }
         };
 
-        self.step(of, push.at, what, &push.pushes)
+        self.step(position, push.at, what, &push.pushes)
     }
 
-    fn watch(&mut self, of: (&Path, usize), watch: &Watch) -> Result<PlayedStep, PlayError> {
+    fn watch(
+        &mut self,
+        position: LinePosition<'_>,
+        watch: &Watch,
+    ) -> Result<PlayedStep, PlayError> {
         let id = self.id(watch.proxy)?;
         let kind = kind_of(&watch.r#type)?;
         let interest = self.interest(watch)?;
@@ -465,7 +481,7 @@ impl State {
             r#type: watch.r#type.clone(),
             names,
         };
-        let step = self.step(of, watch.at, what, &watch.pushes);
+        let step = self.step(position, watch.at, what, &watch.pushes);
         if watch.given_up {
             self.engine.unsubscribe(id, kind);
             self.groups.forget(watch.proxy, kind);
@@ -475,7 +491,7 @@ impl State {
 
     fn step(
         &mut self,
-        of: (&Path, usize),
+        position: LinePosition<'_>,
         at: Moment,
         what: Played,
         recorded: &[PushGroup],
@@ -485,7 +501,7 @@ impl State {
             at,
             what,
             pushes,
-            difference: self.compare(of, recorded, &played),
+            difference: self.compare(position, recorded, &played),
         }
     }
 

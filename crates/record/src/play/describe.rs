@@ -1,7 +1,6 @@
 //! Descriptions of replayed events, and their comparison with the recording.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::sync::Arc;
 
 use navarch_answers::difference::CollectionDiff as Resources;
@@ -10,7 +9,7 @@ use navarch_push::mesh_state::{Change, RemoteChange};
 use navarch_push::resource::{Collection, ResourceType};
 use navarch_push::rollout::RolloutOrder;
 
-use super::State;
+use super::{LinePosition, State};
 use crate::format::{PushGroup, numbers};
 use crate::report::{Difference, MAX_NAMES, PlayedPush};
 
@@ -58,7 +57,7 @@ impl State {
     /// The first difference between what was recorded and what was played.
     pub(super) fn compare(
         &self,
-        (file, offset): (&Path, usize),
+        position: LinePosition<'_>,
         recorded: &[PushGroup],
         played: &[PushGroup],
     ) -> Option<Difference> {
@@ -79,8 +78,8 @@ impl State {
         let recorded = of(&recorded);
         let played = of(&played);
         Some(Difference {
-            file: file.to_owned(),
-            offset,
+            file: position.file.to_owned(),
+            offset: position.offset,
             proxy,
             r#type,
             recorded,
@@ -110,25 +109,30 @@ pub(super) fn input(change: &Change) -> String {
             0 => object.object_ref().to_string(),
             generation => format!("{} (generation {generation})", object.object_ref()),
         },
+
         Change::Removed(name) => format!("{name} (gone)"),
         Change::Mesh(_) => "mesh config".to_owned(),
         Change::Networks(_) => "mesh networks".to_owned(),
         Change::SecretReader(account, _) => format!("access to secrets: service account {account}"),
         Change::Keys(source, _) => format!("keys of {source}"),
         Change::TrustBundle(_) => "roots of trust".to_owned(),
+
         Change::Quarantine(name, _) | Change::RestoreQuarantine(name, _) => {
             format!("{name} (quarantined)")
         }
         Change::ReleaseQuarantine(name) => format!("{name} (no longer quarantined)"),
+
         Change::GatewayHost(host, _) => format!("addresses of {host}"),
         Change::Stages => "rollouts are enabled".to_owned(),
         Change::FindPeers => "proxies look up peers by address".to_owned(),
+
         Change::Rollout(name, order) => match &**order {
             RolloutOrder::Stage { at, .. } => format!("{name} (stage {})", at + 1),
             RolloutOrder::Stop { reason, .. } => format!("{name} (stopped: {reason})"),
             RolloutOrder::Complete { .. } => format!("{name} (all stages done)"),
             RolloutOrder::Restore { .. } => format!("{name} (stages resumed)"),
         },
+
         Change::Remote(cluster, change) => match change {
             RemoteChange::Put(object) => format!("{} of cluster {cluster}", object.object_ref()),
             RemoteChange::Removed(name) => format!("{name} of cluster {cluster} (gone)"),
