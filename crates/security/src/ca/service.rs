@@ -265,6 +265,7 @@ fn unregistered(error: &RegistrationError) -> Status {
         | RegistrationError::NoDomain
         | RegistrationError::SignerName
         | RegistrationError::NoSigner => Status::invalid_argument(error.to_string()),
+
         RegistrationError::Kubernetes(_) | RegistrationError::Silent => {
             tracing::error!(
                 error = error as &dyn std::error::Error,
@@ -272,6 +273,7 @@ fn unregistered(error: &RegistrationError) -> Status {
             );
             Status::unavailable(error.to_string())
         }
+
         RegistrationError::Refused(_)
         | RegistrationError::Wrong(_)
         | RegistrationError::Chain(_)

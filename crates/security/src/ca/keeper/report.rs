@@ -66,7 +66,8 @@ pub(super) fn is_forgotten(text: &str, now: SystemTime) -> bool {
 pub(super) fn of_others(
     reports: &BTreeMap<String, String>,
     own: &str,
-    (roots, since): (&str, SystemTime),
+    roots: &str,
+    since: SystemTime,
     now: SystemTime,
 ) -> Vec<Missing> {
     let wanted = sha256_hex(roots);
@@ -142,12 +143,8 @@ impl RootKeeper {
 
         let own = find_missing(&roots);
         self.missing.clone_from(&own);
-        self.missing.extend(of_others(
-            reports,
-            &self.config.replica,
-            (&roots, since),
-            now,
-        ));
+        self.missing
+            .extend(of_others(reports, &self.config.replica, &roots, since, now));
 
         if Instant::now() < self.due_report && own == self.reported {
             return Ok(true);
@@ -213,7 +210,8 @@ mod tests {
         of_others(
             &BTreeMap::from([("b".to_owned(), text)]),
             "a",
-            (roots, since),
+            roots,
+            since,
             now,
         )
     }
@@ -242,13 +240,13 @@ mod tests {
 
         let own = BTreeMap::from([("b".to_owned(), lacking)]);
         assert_eq!(
-            of_others(&own, "b", ("roots", now()), now()),
+            of_others(&own, "b", "roots", now(), now()),
             [],
             "one's own is not asked"
         );
 
         assert_eq!(
-            of_others(&own, "b1", ("roots", now()), now()).len(),
+            of_others(&own, "b1", "roots", now(), now()).len(),
             1,
             "a name that begins alike is another's"
         );
