@@ -32,7 +32,7 @@ use tokio::task::JoinSet;
 use super::{Batch, SourceError, SourceEvent};
 use navarch_api::object::Kind;
 use navarch_api::shared_texts::{PodNames, SharedTexts};
-use reflector::{Reflector, Target};
+use reflector::{ObjectSelection, Reflector, Target};
 use scope::Tags;
 use stream::Connection;
 
@@ -123,7 +123,10 @@ impl KubernetesSource {
 
             let reader = Reflector::new(
                 target,
-                (scope.clone(), tags.clone()),
+                ObjectSelection {
+                    scope: scope.clone(),
+                    tags: tags.clone(),
+                },
                 connection.clone(),
                 redefined,
                 events.clone(),

@@ -31,15 +31,27 @@ pub(super) struct Contents {
     pub(super) problems: Vec<Problem>,
 }
 
+/// The contents that a file had before.
+struct PreviousContents<'a> {
+    contents: &'a Contents,
+    /// The first slot of each object.
+    by_reference: BTreeMap<&'a ObjectRef, &'a Slot>,
+}
+
+impl<'a> PreviousContents<'a> {
+    fn new(contents: &'a Contents) -> Self {
+        let slots = contents.slots.iter().rev();
+        Self {
+            contents,
+            by_reference: slots.map(|slot| (&slot.reference, slot)).collect(),
+        }
+    }
+}
+
 impl Contents {
     /// The contents of a file that had the contents `before`.
     pub(super) fn read(file: &Arc<str>, decoded: Vec<Decoded>, before: &Self) -> Self {
-        let last: BTreeMap<&ObjectRef, &Slot> = before
-            .slots
-            .iter()
-            .rev()
-            .map(|slot| (&slot.reference, slot))
-            .collect();
+        let before = PreviousContents::new(before);
 
         let named: BTreeSet<ObjectRef> = decoded
             .iter()
@@ -70,12 +82,7 @@ impl Contents {
                             object,
                         });
                     } else {
-                        contents.keep_last_good(
-                            (before, &last),
-                            (position, line),
-                            &subject,
-                            &named,
-                        );
+                        contents.keep_last_good(&before, position, line, &subject, &named);
                     }
 
                     for fault in faults_of(unknown_fields, verdict) {
@@ -84,7 +91,7 @@ impl Contents {
                 }
                 Outcome::Ignored => contents.note(file, line, &subject, Fault::UnknownKind),
                 Outcome::Rejected(error) => {
-                    contents.keep_last_good((before, &last), (position, line), &subject, &named);
+                    contents.keep_last_good(&before, position, line, &subject, &named);
                     contents.note(file, line, &subject, Fault::Rejected(error));
                 }
             }
@@ -100,14 +107,16 @@ impl Contents {
     /// the file now has that one elsewhere.
     fn keep_last_good(
         &mut self,
-        (before, by_reference): (&Self, &BTreeMap<&ObjectRef, &Slot>),
-        (position, line): (usize, usize),
+        before: &PreviousContents<'_>,
+        position: usize,
+        line: usize,
         subject: &Subject,
         named: &BTreeSet<ObjectRef>,
     ) {
         let last_good = match subject.object_ref() {
-            Some(reference) => by_reference.get(&reference).copied(),
+            Some(reference) => before.by_reference.get(&reference).copied(),
             None => before
+                .contents
                 .at(position)
                 .filter(|slot| !named.contains(&slot.reference)),
         };

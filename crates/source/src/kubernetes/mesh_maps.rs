@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
-use super::reflector::{Reflector, Target};
+use super::reflector::{ObjectSelection, Reflector, Target};
 use super::scope::{KubernetesScope, Tags, versions};
 use super::stream::Connection;
 use crate::mesh_text::{Parsed, parse_mesh_config, parse_mesh_networks};
@@ -142,7 +142,10 @@ impl MeshMapSource {
             let (_, tags) = watch::channel(Some(Tags::default()));
             let reader = Reflector::new(
                 target,
-                (scope.into(), tags),
+                ObjectSelection {
+                    scope: scope.into(),
+                    tags,
+                },
                 connection.clone(),
                 redefined,
                 to_maps.clone(),

@@ -64,23 +64,27 @@ pub(super) struct Target {
     pub(super) optional: bool,
 }
 
+/// Selects the objects of a kind that belong to this control plane.
+pub(super) struct ObjectSelection {
+    pub(super) scope: Arc<KubernetesScope>,
+    /// The tags of this revision; `None` until they are read. The sender is closed if tags do not
+    /// matter.
+    pub(super) tags: watch::Receiver<Option<Tags>>,
+}
+
 /// The receiver of events is closed.
 pub(super) struct Closed;
 
 /// Lists and watches one kind.
 pub(super) struct Reflector {
     target: Target,
-    /// Selects the objects of this control plane.
-    scope: Arc<KubernetesScope>,
+    selection: ObjectSelection,
     connection: Connection,
     /// Notified when the definition of the kind changes.
     redefined: Arc<Notify>,
     events: mpsc::Sender<Batch>,
     /// Receives the kind once, when all its initial objects were sent.
     synced: Option<mpsc::Sender<Kind>>,
-    /// The tags of this revision; `None` until they are read. The sender is closed if tags do not
-    /// matter.
-    tags: watch::Receiver<Option<Tags>>,
     /// The objects that were sent.
     held: KindObjects,
     texts: SharedTexts,
@@ -100,7 +104,7 @@ impl Reflector {
     /// are those that objects share.
     pub(super) fn new(
         target: Target,
-        (scope, tags): (Arc<KubernetesScope>, watch::Receiver<Option<Tags>>),
+        selection: ObjectSelection,
         connection: Connection,
         redefined: Arc<Notify>,
         events: mpsc::Sender<Batch>,
@@ -111,8 +115,7 @@ impl Reflector {
             held: KindObjects::new(target.kind, SOURCE.into()),
             texts,
             target,
-            scope,
-            tags,
+            selection,
             connection,
             redefined,
             events,
@@ -154,17 +157,22 @@ impl Reflector {
     /// Takes new tags, and relists if they have changed, because tags decide which objects belong
     /// to this revision.
     async fn take_tags(&mut self) -> Result<(), Closed> {
-        let is_first = self.tags.borrow().is_none();
+        let is_first = self.selection.tags.borrow().is_none();
         if is_first {
             tokio::select! {
                 // A closed sender means that there are no tags.
-                _ = self.tags.wait_for(Option::is_some) => {}
+                _ = self.selection.tags.wait_for(Option::is_some) => {}
                 () = self.events.closed() => return Err(Closed),
             }
         }
 
-        if is_first || self.tags.has_changed().unwrap_or_default() {
-            let tags = self.tags.borrow_and_update().clone().unwrap_or_default();
+        if is_first || self.selection.tags.has_changed().unwrap_or_default() {
+            let tags = self
+                .selection
+                .tags
+                .borrow_and_update()
+                .clone()
+                .unwrap_or_default();
             self.held.set_tags(tags);
             self.state.next = match self.state.next.clone() {
                 WatchRequest::ListAny => WatchRequest::ListAny,
@@ -290,7 +298,7 @@ impl Reflector {
         &mut self,
         lines: &mut Frames,
     ) -> Result<Result<Option<Chunk>, StreamError>, Closed> {
-        let mut tags = self.tags.clone();
+        let mut tags = self.selection.tags.clone();
         tokio::select! {
             chunk = lines.next() => Ok(chunk),
             Ok(()) = tags.changed() => Ok(Ok(None)),
@@ -320,7 +328,7 @@ impl Reflector {
             let version = match event {
                 Ok(WatchEvent::Put(stored)) => {
                     let version = stored.version.clone();
-                    self.held.put(stored, &self.scope, batch);
+                    self.held.put(stored, &self.selection.scope, batch);
                     version
                 }
                 Ok(WatchEvent::Gone { name, version }) => {
@@ -402,7 +410,7 @@ impl Reflector {
                 }
                 let mut stored = decode_stored(&item);
                 stored.share(&mut self.texts);
-                self.held.put(stored, &self.scope, &mut batch);
+                self.held.put(stored, &self.selection.scope, &mut batch);
             }
 
             more = text("/metadata/continue");
