@@ -48,6 +48,7 @@ impl<T: PartialEq> Mirror<T> {
                 self.listed.clear();
                 Vec::new()
             }
+
             Event::InitApply(object) => {
                 let name = name(&object);
                 self.listed.insert(name.clone());
@@ -55,6 +56,7 @@ impl<T: PartialEq> Mirror<T> {
             }
             Event::Apply(object) => self.put(name(&object), read(object)).into_iter().collect(),
             Event::Delete(object) => self.put(name(&object), None).into_iter().collect(),
+
             Event::InitDone => {
                 self.complete = true;
                 let listed = std::mem::take(&mut self.listed);

@@ -139,7 +139,7 @@ impl ObjectReports {
             }
 
             let warns = written.events.get(name) != Some(report);
-            match self.write_report(events, name, (Some(report), warns)).await {
+            match self.write_report(events, name, Some(report), warns).await {
                 Ok(is_there) => {
                     written.events.insert(name.clone(), report.clone());
                     // A route without parents has no place for the condition yet.
@@ -160,7 +160,7 @@ impl ObjectReports {
             .collect();
 
         for name in gone {
-            match self.write_report(events, &name, (None, false)).await {
+            match self.write_report(events, &name, None, false).await {
                 Ok(_) => {
                     written.conditions.remove(&name);
                     written.events.remove(&name);
@@ -178,7 +178,8 @@ impl ObjectReports {
         &self,
         events: &Events,
         name: &ObjectRef,
-        (report, warns): (Option<&ObjectReport>, bool),
+        report: Option<&ObjectReport>,
+        warns: bool,
     ) -> Result<bool, kube::Error> {
         let Some(resource) = resource_of(name.kind) else {
             return Ok(true);
@@ -249,13 +250,13 @@ impl ObjectReports {
             .to_string();
         let corrections = if is_route(name.kind) {
             let of_parents =
-                parents_corrections(status, (self.condition, report), &now, &self.controller);
+                parents_corrections(status, self.condition, report, &now, &self.controller);
             let Some(of_parents) = of_parents else {
                 return Ok(false);
             };
             of_parents
         } else {
-            let of_all = correction(status, (self.condition, report), &now);
+            let of_all = correction(status, self.condition, report, &now);
             of_all
                 .map(|conditions| ("conditions".to_owned(), conditions))
                 .into_iter()
@@ -314,7 +315,8 @@ fn is_route(kind: Kind) -> bool {
 /// the status; `None` if it has no entries.
 fn parents_corrections(
     status: Option<&Value>,
-    report: (ReportedCondition, Option<&ObjectReport>),
+    condition: ReportedCondition,
+    report: Option<&ObjectReport>,
     now: &str,
     controller: &str,
 ) -> Option<Vec<(String, Vec<Value>)>> {
@@ -335,7 +337,7 @@ fn parents_corrections(
         .collect();
 
     let correct = |(at, entry): (usize, &Value)| {
-        let mut conditions = correction(Some(entry), report, now)?;
+        let mut conditions = correction(Some(entry), condition, report, now)?;
         // The schema of these conditions has no time besides `lastTransitionTime`.
         for condition in conditions.iter_mut().filter_map(Value::as_object_mut) {
             condition.remove("lastProbeTime");
@@ -350,7 +352,8 @@ fn parents_corrections(
 /// content and order.
 fn correction(
     status: Option<&Value>,
-    (condition, report): (ReportedCondition, Option<&ObjectReport>),
+    condition: ReportedCondition,
+    report: Option<&ObjectReport>,
     now: &str,
 ) -> Option<Vec<Value>> {
     let name = condition.name();
@@ -391,7 +394,8 @@ mod tests {
         let status = json!({ "parents": [entry("other"), entry("ours"), entry("ours")] });
         let corrections = parents_corrections(
             Some(&status),
-            (Quarantined, Some(&refusal("no such filter"))),
+            Quarantined,
+            Some(&refusal("no such filter")),
             "t1",
             "ours",
         )
@@ -409,7 +413,7 @@ mod tests {
 
         assert_eq!(conditions[1].get("lastProbeTime"), None);
         assert_eq!(
-            parents_corrections(Some(&status), (Quarantined, None), "t2", "ours"),
+            parents_corrections(Some(&status), Quarantined, None, "t2", "ours"),
             Some(Vec::new())
         );
 
@@ -417,7 +421,7 @@ mod tests {
         let empty = json!({ "parents": [entry("other")] });
         for status in [None, Some(&empty)] {
             assert_eq!(
-                parents_corrections(status, (Quarantined, Some(&refusal("no"))), "t3", "ours"),
+                parents_corrections(status, Quarantined, Some(&refusal("no")), "t3", "ours"),
                 None
             );
         }
@@ -439,7 +443,8 @@ mod tests {
         assert_eq!(
             correction(
                 Some(&json!({ "conditions": [theirs] })),
-                (Quarantined, None),
+                Quarantined,
+                None,
                 "t0"
             ),
             None
@@ -447,7 +452,8 @@ mod tests {
 
         let first = correction(
             Some(&json!({ "conditions": [theirs] })),
-            (Quarantined, Some(&report)),
+            Quarantined,
+            Some(&report),
             "t1",
         )
         .unwrap();
@@ -458,10 +464,10 @@ mod tests {
 
         let status = json!({ "conditions": first });
         assert_eq!(
-            correction(Some(&status), (Quarantined, Some(&report)), "t2"),
+            correction(Some(&status), Quarantined, Some(&report), "t2"),
             None
         );
-        let ended = correction(Some(&status), (Quarantined, None), "t3").unwrap();
+        let ended = correction(Some(&status), Quarantined, None, "t3").unwrap();
         assert_eq!(
             (&ended[1]["status"], &ended[1]["reason"]),
             (&json!("False"), &json!("Edited"))
@@ -470,7 +476,8 @@ mod tests {
         assert_eq!(
             correction(
                 Some(&json!({ "conditions": ended })),
-                (Quarantined, None),
+                Quarantined,
+                None,
                 "t4"
             ),
             None
@@ -486,7 +493,8 @@ mod tests {
 
         let both = correction(
             Some(&status),
-            (ReportedCondition::RolledOut, Some(&stage)),
+            ReportedCondition::RolledOut,
+            Some(&stage),
             "t5",
         )
         .unwrap();
@@ -496,8 +504,7 @@ mod tests {
         );
 
         let status = json!({ "conditions": both });
-        let complete =
-            correction(Some(&status), (ReportedCondition::RolledOut, None), "t6").unwrap();
+        let complete = correction(Some(&status), ReportedCondition::RolledOut, None, "t6").unwrap();
         assert_eq!(
             (&complete[2]["status"], &complete[2]["reason"]),
             (&json!("True"), &json!("Complete"))

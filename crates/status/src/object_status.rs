@@ -87,11 +87,11 @@ impl ObjectStatuses {
                 Some((object, outcome)) = under_way.next() => pace.is_written(object, outcome, Instant::now()),
                 // While the maximum number of writes runs, due statuses wait.
                 () = pace.sleep(), if under_way.len() < AT_ONCE => {}
-                Some((kind, event)) = events.next() => {
-                    live.take(kind, event, &mut pace.due);
+                Some(event) = events.next() => {
+                    live.take(event, &mut pace.due);
                     // Events that already arrived are applied before any write.
-                    for (kind, event) in std::iter::from_fn(|| events.next().now_or_never().flatten()).take(EVENTS_AT_ONCE) {
-                        live.take(kind, event, &mut pace.due);
+                    for event in std::iter::from_fn(|| events.next().now_or_never().flatten()).take(EVENTS_AT_ONCE) {
+                        live.take(event, &mut pace.due);
                     }
                 }
                 () = self.responsibility.changed() => pace.due.extend(live.names().cloned()),

@@ -179,7 +179,8 @@ impl Registrar {
     /// A registrar named `instance`, which runs until `stop` is cancelled.
     #[must_use]
     pub fn new(
-        (cluster, objects): (Cluster, KnownObjects),
+        cluster: Cluster,
+        objects: KnownObjects,
         instance: &str,
         config: RegistrationConfig,
         metrics: RegistrationMetrics,
@@ -286,7 +287,7 @@ impl Registrar {
                 // A newer report replaces an older one that could not be written.
                 tokio::select! {
                     biased;
-                    () = self.retry_until_success((&name, &payer), || self.write_health(&name, &health, at)) => {}
+                    () = self.retry_until_success(&name, &payer, || self.write_health(&name, &health, at)) => {}
                     newer = reported.changed() => if newer.is_err() { break } else { reported.mark_changed() },
                 }
                 if !pause(&mut reported).await {
@@ -300,7 +301,7 @@ impl Registrar {
         };
 
         let now = Timestamp::now();
-        self.retry_until_success((&name, &payer), || {
+        self.retry_until_success(&name, &payer, || {
             self.write_disconnected(&workload, at, now)
         })
         .await;
@@ -309,7 +310,7 @@ impl Registrar {
             () = self.0.stop.cancelled() => return,
         }
 
-        self.retry_until_success((&name, &payer), || self.clean(&name))
+        self.retry_until_success(&name, &payer, || self.clean(&name))
             .await;
     }
 
@@ -327,7 +328,8 @@ impl Registrar {
     /// Retries an operation until it succeeds; only once during shutdown.
     async fn retry_until_success<F: Future<Output = Result<(), kube::Error>>>(
         &self,
-        (name, payer): (&NamespacedName, &NamespacedName),
+        name: &NamespacedName,
+        payer: &NamespacedName,
         act: impl Fn() -> F,
     ) {
         let act = async || {

@@ -128,6 +128,7 @@ impl ClusterState {
                 let changes = self.gateways.take(event, gateway);
                 self.follow_gateways(changes);
             }
+
             Source::Classes => {
                 let changes = self.classes.take(event, |object| {
                     Some(spec::<GatewayClass>(&object)?.controller_name)
@@ -136,12 +137,14 @@ impl ClusterState {
                     .iter()
                     .for_each(|change| self.class_is_due(&change.name.name));
             }
+
             Source::ListenerSets => {
                 let changes = self
                     .listener_sets
                     .take(event, |object| listener_set(&object));
                 self.follow_listener_sets(changes);
             }
+
             Source::Namespaces => {
                 let changes = self
                     .namespaces
@@ -150,6 +153,7 @@ impl ClusterState {
                     .iter()
                     .for_each(|change| self.namespace_is_due(&change.name.name));
             }
+
             Source::ConfigMaps => self.follow_config_maps(event),
             Source::Defaults => {
                 let changes = self.defaults.take(event, |object| defaults(&object));
@@ -163,6 +167,7 @@ impl ClusterState {
                     classes.iter().for_each(|class| self.class_is_due(class));
                 }
             }
+
             Source::Deployed(made) => self.follow_made(made, event),
             Source::TagWebhooks => self.follow_tags(event, |tags| &mut tags.webhooks),
             Source::TagServices => self.follow_tags(event, |tags| &mut tags.services),

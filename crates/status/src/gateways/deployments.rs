@@ -6,6 +6,8 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
+use kube::api::DynamicObject;
+use kube::runtime::watcher::{self, Event};
 use navarch_api::object::NamespacedName;
 use navarch_kubernetes::{InWords, is_absent};
 use navarch_net::backoff::Backoff;
@@ -19,7 +21,7 @@ use super::objects::ObjectsError;
 use super::overlays;
 use super::refusals;
 use super::settings::GatewayControllerSettings;
-use super::watches::{self, DeployedKind, TaggedEvent};
+use super::watches::{self, DeployedKind, Source};
 use super::writer::{Outcome, Writer};
 use crate::cluster::Cluster;
 use crate::namespaces::NamespaceScope;
@@ -198,7 +200,7 @@ impl GatewayDeployments {
                 biased;
                 () = stop.cancelled() => return,
                 event = events.next() => match event {
-                    Some(event) => hear(&mut cluster_state, event),
+                    Some((source, event)) => hear(&mut cluster_state, source, event),
                     None => return,
                 },
                 Ok(()) = changes.changed() => cluster_state.all_due(),
@@ -333,7 +335,11 @@ impl GatewayDeployments {
 }
 
 /// Applies an event of a watch.
-fn hear(cluster_state: &mut ClusterState, (source, event): TaggedEvent) {
+fn hear(
+    cluster_state: &mut ClusterState,
+    source: Source,
+    event: Result<Event<DynamicObject>, watcher::Error>,
+) {
     match event {
         Ok(event) => cluster_state.take(source, event),
         Err(error) if is_absent(&error) => {
@@ -378,10 +384,8 @@ fn note(name: &NamespacedName, settled: Result<Outcome, Failure>, queue: &mut Qu
 
 #[cfg(test)]
 mod tests {
-    use kube::runtime::watcher::Event;
     use serde_json::json;
 
-    use super::super::watches::Source;
     use super::*;
 
     /// What the API server answers with this code.

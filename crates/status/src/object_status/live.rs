@@ -56,8 +56,12 @@ pub(super) struct Live {
     listed: BTreeMap<Kind, BTreeSet<NamespacedName>>,
 }
 
-/// An event of a watch.
-pub(super) type KindEvent = (Kind, (Arc<ApiResource>, Event<DynamicObject>));
+/// An event of the watch of a kind.
+pub(super) struct KindEvent {
+    kind: Kind,
+    resource: Arc<ApiResource>,
+    event: Event<DynamicObject>,
+}
 
 impl Live {
     /// The last observed version of an object.
@@ -71,12 +75,13 @@ impl Live {
     }
 
     /// Applies an event, and records the affected objects.
-    pub(super) fn take(
-        &mut self,
-        kind: Kind,
-        (resource, event): (Arc<ApiResource>, Event<DynamicObject>),
-        due: &mut BTreeSet<ObjectRef>,
-    ) {
+    pub(super) fn take(&mut self, event: KindEvent, due: &mut BTreeSet<ObjectRef>) {
+        let KindEvent {
+            kind,
+            resource,
+            event,
+        } = event;
+
         match event {
             Event::Init => _ = self.listed.insert(kind, BTreeSet::new()),
             Event::InitApply(object) => {
@@ -159,7 +164,11 @@ pub(super) fn watch(cluster: &Cluster, kind: Kind) -> BoxStream<'static, KindEve
             let event = event
                 .inspect_err(|error| tracing::debug!(%kind, %error, "failed to watch objects whose status is written"))
                 .ok();
-            std::future::ready(event.map(|event| (kind, (resource.clone(), event))))
+            std::future::ready(event.map(|event| KindEvent {
+                kind,
+                resource: resource.clone(),
+                event,
+            }))
         })
     });
     events.boxed()

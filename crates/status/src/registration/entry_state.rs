@@ -86,7 +86,8 @@ pub(super) fn cleanup(
     annotations: &Annotations,
     status: Option<&Value>,
     now: Timestamp,
-    (grace, longest): (Duration, Option<Duration>),
+    grace: Duration,
+    longest: Option<Duration>,
 ) -> Option<Cleanup> {
     let is_past =
         |at: Timestamp, span: Duration| now.duration_since(at).unsigned_abs() >= span && at <= now;
@@ -301,7 +302,7 @@ mod tests {
             (written(&[ended]), Some(&healthy), 30, None),
         ] {
             assert_eq!(
-                cleanup(&annotations, status, at(now), (grace, None)),
+                cleanup(&annotations, status, at(now), grace, None),
                 expected,
                 "{annotations:?} {now}"
             );
@@ -325,9 +326,14 @@ mod tests {
             (Some(30), 5, None),
             (None, 9000, None),
         ] {
-            let spans = (Duration::from_secs(1), longest.map(Duration::from_secs));
             assert_eq!(
-                cleanup(&left, None, at(now), spans),
+                cleanup(
+                    &left,
+                    None,
+                    at(now),
+                    Duration::from_secs(1),
+                    longest.map(Duration::from_secs)
+                ),
                 expected,
                 "{longest:?} {now}"
             );
@@ -342,7 +348,8 @@ mod tests {
                 &unreadable,
                 None,
                 at(9000),
-                (Duration::ZERO, Some(Duration::ZERO))
+                Duration::ZERO,
+                Some(Duration::ZERO)
             ),
             None
         );

@@ -126,12 +126,12 @@ impl Registrar {
 
     /// The cleanup of an entry now.
     fn cleanup(&self, entry: &DynamicObject) -> Option<Cleanup> {
-        let spans = (self.0.config.grace, self.0.config.longest);
         entry_state::cleanup(
             &annotations(entry),
             entry.data.get("status"),
             Timestamp::now(),
-            spans,
+            self.0.config.grace,
+            self.0.config.longest,
         )
     }
 
