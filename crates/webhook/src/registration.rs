@@ -125,7 +125,7 @@ impl Registration {
             if is_synced {
                 tokio::select! {
                     () = stop.cancelled() => return,
-                    () = self.settle(&api, (&mut state, &mut backoff), &registered) => {}
+                    () = self.settle(&api, &mut state, &mut backoff, &registered) => {}
                 }
             }
         }
@@ -135,7 +135,8 @@ impl Registration {
     async fn settle(
         &self,
         api: &Api<DynamicObject>,
-        (state, backoff): (&mut State, &mut Backoff),
+        state: &mut State,
+        backoff: &mut Backoff,
         registered: &watch::Sender<Arc<str>>,
     ) {
         let roots = self.roots.borrow().clone();
