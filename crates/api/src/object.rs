@@ -223,6 +223,7 @@ impl Kind {
             Self::ServiceAccount => "ServiceAccount",
             Self::Ingress => "Ingress",
             Self::IngressClass => "IngressClass",
+
             Self::VirtualService => "VirtualService",
             Self::DestinationRule => "DestinationRule",
             Self::Gateway => "Gateway",
@@ -238,6 +239,7 @@ impl Kind {
             Self::Telemetry => "Telemetry",
             Self::WasmPlugin => "WasmPlugin",
             Self::TrafficExtension => "TrafficExtension",
+
             Self::GatewayClass => "GatewayClass",
             Self::KubernetesGateway => "Gateway",
             Self::HttpRoute => "HTTPRoute",
@@ -250,6 +252,7 @@ impl Kind {
             Self::XBackendTrafficPolicy => "XBackendTrafficPolicy",
             Self::XBackend => "XBackend",
             Self::InferencePool => "InferencePool",
+
             Self::ServiceExport => "ServiceExport",
             Self::ServiceImport => "ServiceImport",
         }
@@ -268,6 +271,7 @@ impl Kind {
             | Self::ServiceAccount => "",
             Self::EndpointSlice => "discovery.k8s.io",
             Self::Ingress | Self::IngressClass => "networking.k8s.io",
+
             Self::VirtualService
             | Self::DestinationRule
             | Self::Gateway
@@ -282,6 +286,7 @@ impl Kind {
             }
             Self::Telemetry => "telemetry.istio.io",
             Self::WasmPlugin | Self::TrafficExtension => "extensions.istio.io",
+
             Self::GatewayClass
             | Self::KubernetesGateway
             | Self::HttpRoute
@@ -293,6 +298,7 @@ impl Kind {
             | Self::ListenerSet => gateway_api::GROUP,
             Self::XBackendTrafficPolicy | Self::XBackend => gateway_api::EXPERIMENTAL_GROUP,
             Self::InferencePool => gateway_api::INFERENCE_GROUP,
+
             Self::ServiceExport | Self::ServiceImport => mcs::api().group,
         }
     }

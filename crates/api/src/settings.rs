@@ -302,71 +302,94 @@ impl Default for Settings {
             domain_suffix: "cluster.local".to_owned(),
             system_namespace: Namespace::new("istio-system"),
             ingress_namespace: Namespace::new("istio-system"),
+
             dual_stack: false,
             ip_autoallocate: true,
+
             send_unhealthy_endpoints: false,
             persistent_session_label: "istio.io/persistent-session".to_owned(),
             persistent_session_header_label: "istio.io/persistent-session-header".to_owned(),
+
             ambient: false,
             auto_allow_waypoints: false,
             ambient_dry_run: false,
+
             auto_send_unhealthy_endpoints: true,
             draining_label: "istio.io/draining".to_owned(),
             enhanced_destination_rule_merge: true,
             eds_for_headless: false,
+
             unified_sidecar_scope: true,
             sidecar_best_namespace: true,
             envoy_filter_stats: false,
             quic_listeners: false,
             compliance: CompliancePolicy::default(),
+
             locality_weighted_lb: false,
             redis_filter: false,
+
             telemetry_label: true,
             endpoint_telemetry_label: true,
             metadata_exchange: true,
             disable_metadata_exchange_alpn: false,
             metadata_exchange_labels: String::new(),
+
             dns_udp_max_queries: 100,
             dns_jitter: Duration::from_millis(100),
+
             discover_configuration: false,
+
             find_pods_by_address: false,
             services_select_workload_entries: true,
             service_entries_select_pods: true,
             workload_entry_health_checks: true,
+
             label_external_canonical_services: false,
             prefer_rule_tls_for_external: true,
             disable_track_remaining: true,
             dynamic_dns_max_hosts: 1024,
+
             merge_sidecar_ingress: false,
             ipv4_for_ipv6_only: false,
             sidecar_listening_hbone: false,
+
             http10: false,
             sidecar_use_remote_address: false,
             proxy_100_continue: true,
             hcm_internal_networks: false,
             alpn_filter: true,
+
             persistent_session_filter: false,
             mongo_filter: true,
             mysql_filter: false,
+
             trace_sampling: 1.0,
             max_connections_per_socket_event: 1,
             transport_socket_connect_timeout: Duration::from_secs(15),
+
             filter_gateway_clusters: false,
             scope_gateway_to_namespace: false,
             strict_gateway_merging: true,
+
             route_collapse: true,
             fine_grained_routes: false,
             headless_filter_chain_listener: false,
+
             tls_on_sidecar_ingress: false,
             skip_validate_trust_domain: false,
             multiple_custom_authorization_providers: false,
+
             selector_based_gateway_policy: true,
+
             key_fetching: KeyFetching::default(),
+
             disable_shadow_host_suffix: true,
             absolute_fqdn_domains: true,
             multicluster_headless: true,
+
             secret_readers: SecretReaders::All,
             environment: Environment::default(),
+
             gateway_api: GatewayApiSettings::default(),
             hbone: HboneSettings::default(),
             clusters: ClusterSettings::default(),

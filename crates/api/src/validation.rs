@@ -225,6 +225,7 @@ fn by_kind(object: &AnyObject) -> Verdict {
         AnyObject::Telemetry(object) => validate(object),
         AnyObject::WasmPlugin(object) => validate(object),
         AnyObject::TrafficExtension(object) => validate(object),
+
         AnyObject::Namespace(_)
         | AnyObject::Node(_)
         | AnyObject::Service(_)

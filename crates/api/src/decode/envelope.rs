@@ -100,6 +100,7 @@ pub fn served_versions(kind: Kind) -> &'static [&'static str] {
         | Kind::ServiceAccount
         | Kind::Ingress
         | Kind::IngressClass => &["v1"],
+
         Kind::VirtualService
         | Kind::DestinationRule
         | Kind::Gateway
@@ -107,6 +108,7 @@ pub fn served_versions(kind: Kind) -> &'static [&'static str] {
         | Kind::WorkloadEntry
         | Kind::Sidecar
         | Kind::WorkloadGroup => &["v1", "v1beta1", "v1alpha3"],
+
         Kind::EnvoyFilter => &["v1alpha3"],
         Kind::ProxyConfig => &["v1beta1"],
         Kind::PeerAuthentication | Kind::AuthorizationPolicy | Kind::RequestAuthentication => {
@@ -117,7 +119,9 @@ pub fn served_versions(kind: Kind) -> &'static [&'static str] {
         | Kind::TrafficExtension
         | Kind::XBackendTrafficPolicy
         | Kind::XBackend => &["v1alpha1"],
+
         Kind::ServiceExport | Kind::ServiceImport => mcs::api().versions(),
+
         Kind::GatewayClass | Kind::KubernetesGateway | Kind::HttpRoute => {
             &["v1", "v1beta1", "v1alpha2"]
         }

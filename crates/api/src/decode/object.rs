@@ -146,6 +146,7 @@ fn decode_kind(wire: &Wire<'_>) -> Result<Typed<AnyObject>, FieldError> {
         Kind::ServiceAccount => kubernetes::<core::ServiceAccount, ServiceAccount>(wire),
         Kind::Ingress => kubernetes::<networking::Ingress, Ingress>(wire),
         Kind::IngressClass => kubernetes::<networking::IngressClass, IngressClass>(wire),
+
         Kind::VirtualService => istio::<VirtualService>(wire, |_, _| {}),
         Kind::DestinationRule => istio::<DestinationRule>(wire, |_, _| {}),
         Kind::Gateway => istio::<Gateway>(wire, |_, _| {}),
@@ -161,6 +162,7 @@ fn decode_kind(wire: &Wire<'_>) -> Result<Typed<AnyObject>, FieldError> {
         Kind::Telemetry => istio::<Telemetry>(wire, |_, _| {}),
         Kind::WasmPlugin => istio::<WasmPlugin>(wire, |_, _| {}),
         Kind::TrafficExtension => istio::<TrafficExtension>(wire, |_, _| {}),
+
         Kind::GatewayClass => gateway::<gateway_api::GatewayClass>(wire, |_, _| {}),
         Kind::KubernetesGateway => gateway(wire, gateway_api::KubernetesGateway::take_status),
         Kind::HttpRoute => gateway::<gateway_api::HttpRoute>(wire, |_, _| {}),
@@ -175,6 +177,7 @@ fn decode_kind(wire: &Wire<'_>) -> Result<Typed<AnyObject>, FieldError> {
         }
         Kind::XBackend => gateway::<gateway_api::XBackend>(wire, |_, _| {}),
         Kind::InferencePool => gateway::<gateway_api::InferencePool>(wire, |_, _| {}),
+
         Kind::ServiceExport => gateway::<ServiceExport>(wire, |_, _| {}),
         Kind::ServiceImport => gateway::<ServiceImport>(wire, |_, _| {}),
     }

@@ -33,6 +33,7 @@ impl MeshConfig {
     #[must_use]
     pub fn istio_defaults() -> Self {
         let everywhere = || vec!["*".to_owned()];
+
         Self {
             enable_tracing: true,
             protocol_detection_timeout: Some(Duration::ZERO),
@@ -40,6 +41,7 @@ impl MeshConfig {
             ingress_controller_mode: IngressControllerMode::Strict,
             ingress_class: "istio".to_owned(),
             trust_domain: "cluster.local".to_owned(),
+
             enable_auto_mtls: Some(true),
             outbound_traffic_policy: Some(OutboundTrafficPolicy {
                 mode: OutboundTrafficPolicyMode::AllowAny,
@@ -52,17 +54,22 @@ impl MeshConfig {
                 enabled: Some(true),
                 ..Default::default()
             }),
+
             default_config: ProxyConfig::istio_defaults(),
             root_namespace: "istio-system".to_owned(),
+
             proxy_listen_port: 15001,
             proxy_inbound_listen_port: 15006,
             connect_timeout: Some(Duration::from_secs(10)),
+
             default_service_export_to: everywhere(),
             default_virtual_service_export_to: everywhere(),
             default_destination_rule_export_to: everywhere(),
+
             // Applies after failed lookups only; after a successful lookup, the TTL of the response
             // applies.
             dns_refresh_rate: Some(Duration::from_secs(60)),
+
             enable_prometheus_merge: Some(true),
             extension_providers: default_providers(),
             ..Self::default()

@@ -73,6 +73,7 @@ fn attribute(key: &str) -> Result<Attribute, String> {
         | "request.auth.audiences"
         | "request.auth.presenter"
         | "connection.sni" => Ok(Attribute::Text),
+
         "destination.namespace" => {
             Err("is not an attribute; a policy applies to its own namespace".to_owned())
         }
@@ -82,6 +83,7 @@ fn attribute(key: &str) -> Result<Attribute, String> {
         _ if key.starts_with("destination.labels") => {
             Err("is not an attribute; use spec.selector instead".to_owned())
         }
+
         _ if [
             "request.headers",
             "request.auth.claims",
@@ -96,6 +98,7 @@ fn attribute(key: &str) -> Result<Attribute, String> {
                 )
             })
         }
+
         _ => Err(format!("{key:?} is not an attribute")),
     }
 }

@@ -186,6 +186,7 @@ fn step(place: State, byte: u8, rest: &mut std::str::Bytes<'_>) -> Option<State>
         (State::Literal, b'%') if peek(rest).is_none() => return None,
         (State::Literal, b'%') => State::Name,
         (State::Literal, _) | (State::Name | State::End, b'%') => State::Literal,
+
         (State::Name, b'(') => State::Arguments,
         (State::Arguments, b'[') | (State::AfterArgument, b',') => State::Quote,
         (State::Quote, b'"') => State::Argument,
@@ -204,6 +205,7 @@ fn step(place: State, byte: u8, rest: &mut std::str::Bytes<'_>) -> Option<State>
             | State::End,
             b' ',
         ) => place,
+
         (State::Arguments, _) => State::Argument,
         (State::Name | State::Argument, _) => place,
         (State::Quote | State::AfterArgument | State::Parenthesis | State::End, _) => return None,
