@@ -207,6 +207,7 @@ impl AddressName {
                     slice.namespace, slice.name
                 )
             }
+
             Self::NetworkGateway {
                 network,
                 address,
@@ -222,6 +223,7 @@ impl AddressName {
                     service.namespace, service.hostname
                 )
             }
+
             Self::Remote { cluster, workload } => return workload.to_resource_name(cluster),
             Self::Service(key) => format!("{}/{}", key.namespace, key.hostname),
         }))

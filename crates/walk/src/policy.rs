@@ -221,6 +221,7 @@ fn is(principal: &Principal, visitor: &Visitor<'_>) -> Option<bool> {
         Identifier::OrIds(set) => any(set.ids.iter().map(|id| is(id, visitor))),
         Identifier::NotId(id) => is(id, visitor).map(|fits| !fits),
         Identifier::Any(any) => Some(*any),
+
         Identifier::Authenticated(peer) => match (&peer.principal_name, visitor.peer) {
             (Some(matcher), Peer::Proven(identity)) => Some(pattern::text(matcher, identity)),
             (None, Peer::Proven(_)) => Some(true),
@@ -228,6 +229,7 @@ fn is(principal: &Principal, visitor: &Visitor<'_>) -> Option<bool> {
             (None, Peer::Somebody) => Some(true),
             (Some(matcher), Peer::Somebody) => is_anybody(matcher),
         },
+
         // Behind the end of a tunnel the peer's identity is in filter state.
         Identifier::FilterState(matcher) if matcher.key == PEER_PRINCIPAL => {
             match (&matcher.matcher, visitor.peer) {
@@ -239,10 +241,12 @@ fn is(principal: &Principal, visitor: &Visitor<'_>) -> Option<bool> {
                 (_, Peer::Proven(_) | Peer::Somebody) => None,
             }
         }
+
         Identifier::DirectRemoteIp(range) | Identifier::SourceIp(range) => {
             visitor.source.map(|source| chain::contains(range, source))
         }
         Identifier::RemoteIp(range) => visitor.remote.map(|remote| chain::contains(range, remote)),
+
         Identifier::Metadata(matcher) => claimed(matcher, visitor),
         Identifier::Header(matcher) => Some(pattern::header(matcher, &headers(visitor)?)),
         _ => None,

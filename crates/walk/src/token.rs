@@ -346,6 +346,7 @@ fn value_fits(matcher: &ValueMatcher, value: Option<&Value>) -> Option<bool> {
             .is_some_and(|text| pattern::text(wanted, text)),
         MatchPattern::BoolMatch(wanted) => value.and_then(Value::as_bool) == Some(*wanted),
         MatchPattern::PresentMatch(wanted) => value.is_some() == *wanted,
+
         MatchPattern::ListMatch(list) => {
             let Some(list_matcher::MatchPattern::OneOf(wanted)) = &list.match_pattern else {
                 return None;
@@ -353,12 +354,14 @@ fn value_fits(matcher: &ValueMatcher, value: Option<&Value>) -> Option<bool> {
             let Some(Value::Array(all)) = value else {
                 return Some(false);
             };
+
             let mut fits = false;
             for one in all {
                 fits |= value_fits(wanted, Some(one))?;
             }
             fits
         }
+
         MatchPattern::OrMatch(either) => {
             let mut fits = false;
             for one in &either.value_matchers {
@@ -366,6 +369,7 @@ fn value_fits(matcher: &ValueMatcher, value: Option<&Value>) -> Option<bool> {
             }
             fits
         }
+
         MatchPattern::DoubleMatch(_) => return None,
     })
 }

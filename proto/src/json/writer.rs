@@ -57,18 +57,22 @@ fn field(value: &Field, kind: &Kind) -> Result<Value, JsonError> {
     Ok(match value {
         Field::Message(inner) => message(inner)?,
         Field::List(items) => Value::Array(list(items, kind)?),
+
         Field::Map(entries) => {
             let value_kind = kind
                 .as_message()
                 .map_or(Kind::Bool, |entry| entry.map_entry_value_field().kind());
+
             let mut object = Map::new();
             for (key, value) in entries {
                 let key = key_text(key);
                 let json = field(value, &value_kind).map_err(|error| error.under(&key))?;
                 object.insert(key, json);
             }
+
             Value::Object(object)
         }
+
         Field::Bool(flag) => Value::Bool(*flag),
         Field::I32(number) => Value::from(*number),
         Field::U32(number) => Value::from(*number),

@@ -48,14 +48,17 @@ impl fmt::Display for Refusal {
                 f,
                 "waypoint \"{name}\" does not allow objects of this namespace; see allowedRoutes of its listener"
             ),
+
             Self::Traffic(name, traffic) => write!(
                 f,
                 "waypoint \"{name}\" does not handle traffic of type \"{traffic}\"; see its label istio.io/waypoint-for"
             ),
+
             Self::OtherNamespace(name) => write!(
                 f,
                 "waypoint \"{name}\" is in another namespace, but serviceEntryVisibility hides this ServiceEntry from others"
             ),
+
             Self::CanaryWeight(name) => write!(
                 f,
                 "canary waypoint \"{name}\" has no valid weight; istio.io/use-waypoint-canary-weight must be 0 to 100"

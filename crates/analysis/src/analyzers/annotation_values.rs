@@ -15,6 +15,7 @@ const MAX_INTERFACE: usize = 15;
 /// Checks the value of an annotation.
 pub(super) fn check(key: &str, value: &str) -> Result<(), String> {
     let of_sidecar = key.strip_prefix("traffic.sidecar.istio.io/");
+
     match (key, of_sidecar) {
         ("sidecar.istio.io/interceptionMode", _) => match value {
             "REDIRECT" | "TPROXY" | "NONE" => Ok(()),
@@ -22,6 +23,7 @@ pub(super) fn check(key: &str, value: &str) -> Result<(), String> {
                 "interceptionMode invalid, use REDIRECT,TPROXY,NONE: {value}"
             )),
         },
+
         // istioctl names the wrong parameter here.
         ("status.sidecar.istio.io/port", _) => {
             port(value).map_err(|fault| format!("excludeInboundPorts invalid: {fault}"))
@@ -32,6 +34,7 @@ pub(super) fn check(key: &str, value: &str) -> Result<(), String> {
             | "readiness.status.sidecar.istio.io/failureThreshold",
             _,
         ) => number(value, u64::from(u32::MAX)),
+
         ("prometheus.istio.io/merge-metrics", _) => match parse_bool(value) {
             Some(_) => Ok(()),
             None => Err(format!(
@@ -46,9 +49,11 @@ pub(super) fn check(key: &str, value: &str) -> Result<(), String> {
             | "sidecar.istio.io/proxyMemoryLimit",
             _,
         ) => quantity(value),
+
         ("proxy.istio.io/config", _) => proxy_config(value),
         ("istio.io/reroute-virtual-interfaces", _) => interfaces(value),
         (_, Some("excludeInterfaces" | "kubevirtInterfaces")) => interfaces(value),
+
         (_, Some("includeOutboundIPRanges" | "includeInboundPorts")) if value == "*" => Ok(()),
         (_, Some("includeOutboundIPRanges")) => {
             ranges(value).map_err(|fault| format!("includeIPRanges invalid: {fault}"))
@@ -60,6 +65,7 @@ pub(super) fn check(key: &str, value: &str) -> Result<(), String> {
             _,
             Some(list @ ("includeInboundPorts" | "excludeInboundPorts" | "excludeOutboundPorts")),
         ) => ports(value).map_err(|fault| format!("{list} invalid: {fault}")),
+
         (_, _) => Ok(()),
     }
 }

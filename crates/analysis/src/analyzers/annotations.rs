@@ -43,6 +43,7 @@ fn run(context: &Context, report: &mut Report) {
                 ));
                 continue;
             };
+
             // Who has the label, too, means both.
             let has_label = key == INJECT && resource.label(INJECT).is_some();
             if annotation.is_deprecated && !has_label {
@@ -57,9 +58,11 @@ fn run(context: &Context, report: &mut Report) {
                     parameters![key, instead],
                 ));
             }
+
             if annotation.kinds.contains(&"Any") {
                 continue;
             }
+
             if !annotation.kinds.contains(&resource.kind.as_str()) {
                 let parameters = parameters![key, annotation.kinds.join(", ")];
                 report.add(Message::new(

@@ -70,6 +70,7 @@ fn report_fault(
             ));
         }
         None => {}
+
         Some(url) => match host_of(url) {
             None => {
                 let parameters = parameters![url, hook, "was provided in an invalid format"];
