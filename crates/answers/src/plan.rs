@@ -125,7 +125,13 @@ struct Group {
 type Places = Vec<(ResourceType, [usize; 2])>;
 
 /// A resource with its two versions.
-type ResourceChange = (ResourceType, ResourceName, [Option<Version>; 2]);
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct ResourceChange {
+    kind: ResourceType,
+    name: ResourceName,
+    /// Before and after; `None` if it does not exist.
+    versions: [Option<Version>; 2],
+}
 
 /// The plan of a proposal for the proxies of a mirror, to be merged with those of other control
 /// planes. The mirror contains the change afterwards. The calling thread's stack must be as large
@@ -321,7 +327,7 @@ impl Plan {
         let mut forms = Vec::new();
 
         for (at, (change, (proxies, pair))) in all.iter().enumerate() {
-            let (kind, name, _) = change;
+            let ResourceChange { kind, name, .. } = change;
             let action = action(pair[0].as_ref(), pair[1].as_ref());
             if at < MAX_FORMS {
                 forms.push(form(change, action, *proxies));
@@ -440,7 +446,13 @@ impl Totals {
 }
 
 /// The form of a change, by which control planes compare it.
-fn form((kind, name, versions): &ResourceChange, action: Action, proxies: usize) -> Form {
+fn form(change: &ResourceChange, action: Action, proxies: usize) -> Form {
+    let ResourceChange {
+        kind,
+        name,
+        versions,
+    } = change;
+
     let versions = versions.map(|version| {
         version
             .map(|version| version.to_string())
@@ -461,10 +473,11 @@ fn form((kind, name, versions): &ResourceChange, action: Action, proxies: usize)
 
 /// The identity of a change of a resource.
 fn change_of(kind: ResourceType, name: &ResourceName, pair: &Pair) -> ResourceChange {
-    (
+    ResourceChange {
         kind,
-        name.clone(),
-        pair.each_ref()
+        name: name.clone(),
+        versions: pair
+            .each_ref()
             .map(|side| side.as_ref().map(|resource| resource.version)),
-    )
+    }
 }
