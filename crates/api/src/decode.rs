@@ -173,13 +173,13 @@ fn decode_json(text: &str) -> Vec<Decoded> {
 /// Decodes the object of a document, or the objects of a list, with their lines.
 fn decode_items(value: &Value, text: &str, lines_before: usize) -> Vec<Decoded> {
     let is_list = envelope::items(value).is_some();
-    let place_item = |(index, item): (usize, (Subject, Outcome))| {
+    let place_item = |(index, (subject, outcome)): (usize, (Subject, Outcome))| {
         let path = if is_list {
             format!("items[{index}]")
         } else {
             String::new()
         };
-        place(item, &path, text, lines_before)
+        place(subject, outcome, &path, text, lines_before)
     };
     decode_each(value)
         .into_iter()
@@ -200,7 +200,8 @@ fn decode_each(value: &Value) -> Vec<(Subject, Outcome)> {
 
 /// Finds the line of an object, or of the error in it. `path` is its path from the document's root.
 fn place(
-    (subject, outcome): (Subject, Outcome),
+    subject: Subject,
+    outcome: Outcome,
     path: &str,
     text: &str,
     lines_before: usize,

@@ -33,6 +33,7 @@ fn envoy_accepts(program: &std::path::Path, keys: &str) -> bool {
         "@type": "type.googleapis.com/envoy.extensions.filters.http.jwt_authn.v3.JwtAuthentication",
         "providers": {"p": {"issuer": "i", "local_jwks": {"inline_string": keys}}},
     });
+
     let router =
         json!({"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"});
     let manager = json!({
@@ -41,11 +42,13 @@ fn envoy_accepts(program: &std::path::Path, keys: &str) -> bool {
         "route_config": {},
         "http_filters": [filter("jwt", authentication), filter("router", router)],
     });
+
     let listener = json!({
         "address": {"socket_address": {"address": "127.0.0.1", "port_value": 0}},
         "filter_chains": [{"filters": [filter("http", manager)]}],
     });
     let bootstrap = json!({"static_resources": {"listeners": [listener]}});
+
     let status = Command::new(program)
         .args(["--mode", "validate", "--disable-hot-restart", "-l", "off"])
         .arg("--config-yaml")
@@ -54,6 +57,7 @@ fn envoy_accepts(program: &std::path::Path, keys: &str) -> bool {
         .stderr(Stdio::null())
         .status()
         .unwrap();
+
     status.success()
 }
 

@@ -309,6 +309,7 @@ mod tests {
         let selector = label.map(|label| PolicyWorkloadSelector {
             match_labels: BTreeMap::from([("app".to_owned(), label.to_owned())]),
         });
+
         Arc::new(Object {
             meta: ObjectMeta {
                 key: NamespacedName::new("", name),

@@ -307,9 +307,11 @@ mod tests {
         ] {
             let mut node = node(&metadata);
             node.id = node.id.replace("sidecar", kind);
+
             let found = proxy(node, None, Served::Envoys)
                 .map(|_| ())
                 .map_err(|status| status.code());
+
             assert_eq!(
                 found,
                 if served {

@@ -319,7 +319,8 @@ fn remote_workloads_use_their_waypoint() {
 #[test]
 fn changes_in_a_remote_cluster_give_the_same_result_as_a_fresh_start() {
     let mut mesh = two_clusters(settings(true));
-    let (ztunnel, asking) = (mesh.ztunnel("n9"), mesh.ztunnel("n1"));
+    let ztunnel = mesh.ztunnel("n9");
+    let asking = mesh.ztunnel("n1");
     let subscribed = [
         "n/10.200.0.1",
         "n/10.2.0.1",

@@ -112,6 +112,7 @@ fn service_status_names_the_waypoint_or_why_there_is_none() {
         } else {
             "shop"
         };
+
         assert_eq!(
             conditions(&service(metadata), &format!("Service/{namespace}/web")),
             [expected],

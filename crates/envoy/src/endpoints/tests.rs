@@ -14,6 +14,7 @@ use navarch_registry::protocol::Protocol;
 /// The service `reviews` of namespace `shop` with an HTTP port 80.
 pub(crate) fn a_service() -> Service {
     let name = NamespacedName::new("shop", "reviews");
+
     Service {
         key: ServiceKey::new("shop", "reviews.shop.svc.cluster.local"),
         origin: ObjectRef {
@@ -24,15 +25,18 @@ pub(crate) fn a_service() -> Service {
         registry: Registry::Kubernetes,
         created: None,
         labels: TextMap::new(),
+
         ports: vec![ServicePort {
             name: PortName::new("http"),
             port: 80,
             protocol: Protocol::Http,
         }],
+
         resolution: Resolution::ClientSideLb,
         mesh_external: false,
         races_connections: false,
         export_to: ExportTo::Unset,
+
         default_address: Arc::from("10.0.0.1"),
         cluster_vips: SmallMap::default(),
         auto_ipv4: None,

@@ -150,6 +150,7 @@ fn nonces_classify_requests() {
             rig.request(make(RDS, &["r"], "nonsense", None)).first(),
             Some(&Effect::Stale(RDS))
         );
+
         let acked = |rig: &Rig| {
             rig.session.watches[&RDS]
                 .history
@@ -158,6 +159,7 @@ fn nonces_classify_requests() {
                 .map(|response| response.nonce.to_string())
         };
         assert_eq!(acked(&rig), None);
+
         let same: &[&str] = if protocol == Protocol::Delta {
             &[]
         } else {
@@ -165,8 +167,10 @@ fn nonces_classify_requests() {
         };
         assert_eq!(rig.request(make(RDS, same, &first, None)), []);
         assert_eq!(acked(&rig), Some(first.clone()));
+
         // A repeated request gets no response.
         assert_eq!(rig.request(make(RDS, same, &first, None)), []);
+
         rig.change(RDS, &[("r", "2")]);
         let second = rig.next().unwrap().nonce;
         assert_ne!(first, second);
