@@ -53,6 +53,7 @@ fn table() -> Table {
 /// If a response is larger than the client accepts, or does not belong to the query.
 pub fn run(data: &[u8]) {
     let table = TABLE.get_or_init(table);
+
     for (carrier, table) in [
         (Carrier::Udp, Some(table)),
         (Carrier::Tcp, Some(table)),
@@ -66,6 +67,7 @@ pub fn run(data: &[u8]) {
             }
             Answer::Nothing => continue,
         };
+
         assert_eq!(
             bytes.get(..2),
             data.get(..2),
@@ -76,6 +78,7 @@ pub fn run(data: &[u8]) {
             "the response bit is set"
         );
         assert!(bytes.len() <= usize::from(u16::MAX));
+
         // A response is never answered, so two agents cannot send each other packets for ever.
         assert_eq!(answer(&bytes, carrier, table, 7, true), Answer::Nothing);
     }

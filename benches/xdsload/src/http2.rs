@@ -135,13 +135,16 @@ impl Session {
                     if *count < HEAD {
                         return Ok(ServerBytes::Nothing);
                     }
+
                     let head = Head::parse(*bytes);
                     self.reading = self.begin(head, out)?;
                 }
+
                 Reading::Padding { left, ends } => {
                     let [padding] = take(input, 1) else {
                         return Ok(ServerBytes::Nothing);
                     };
+
                     let padding = usize::from(*padding);
                     let left = left
                         .checked_sub(padding)
@@ -152,6 +155,7 @@ impl Session {
                         ends: *ends,
                     };
                 }
+
                 Reading::Content {
                     left: 0,
                     padding,
@@ -162,11 +166,13 @@ impl Session {
                         ends: *ends,
                     };
                 }
+
                 Reading::Content { left, .. } => {
                     let mut part = take(&mut { *input }, *left);
                     let before = part.len();
                     let message = self.inbox.next(&mut part)?;
                     let used = before - part.len();
+
                     *left -= take(input, used).len();
                     match message {
                         Some(message) => return Ok(ServerBytes::Message(message)),
@@ -174,6 +180,7 @@ impl Session {
                         None => {}
                     }
                 }
+
                 Reading::Skipped { left, ends } => {
                     *left -= take(input, *left).len();
                     match (*left, *ends) {
@@ -182,11 +189,13 @@ impl Session {
                         _ => return Ok(ServerBytes::Nothing),
                     }
                 }
+
                 Reading::Control { head, payload } => {
                     payload.extend_from_slice(take(input, head.length - payload.len()));
                     if payload.len() < head.length {
                         return Ok(ServerBytes::Nothing);
                     }
+
                     let head = *head;
                     let payload = std::mem::take(payload);
                     self.reading = Reading::START;

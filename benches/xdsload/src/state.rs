@@ -56,14 +56,15 @@ impl State {
         self.listens = follower.held(Kind::Clusters).next().is_some();
         self.ask(
             Kind::Clusters,
-            (&node.encode_to_vec(), &[]),
+            &node.encode_to_vec(),
+            &[],
             follower,
             names,
             outbox,
         );
         if self.listens {
             for kind in [Kind::Endpoints, Kind::Listeners, Kind::Routes] {
-                self.ask(kind, (&[], &[]), follower, names, outbox);
+                self.ask(kind, &[], &[], follower, names, outbox);
             }
         }
     }
@@ -93,14 +94,14 @@ impl State {
             }
         }
 
-        self.ask(kind, (&[], &[]), follower, names, outbox);
+        self.ask(kind, &[], &[], follower, names, outbox);
         if let Some(kind) = turn.kind {
-            self.ask(kind, (&[], &[]), follower, names, outbox);
+            self.ask(kind, &[], &[], follower, names, outbox);
         }
 
         if !self.listens && follower.wants_listeners() {
             self.listens = true;
-            self.ask(Kind::Listeners, (&[], &[]), follower, names, outbox);
+            self.ask(Kind::Listeners, &[], &[], follower, names, outbox);
         }
 
         turn.removed
@@ -120,7 +121,7 @@ impl State {
             last.nonce.clear();
             last.nonce.extend_from_slice(response.nonce);
         }
-        self.ask(kind, (&[], error), follower, names, outbox);
+        self.ask(kind, &[], error, follower, names, outbox);
     }
 
     /// Appends a request: with the node in the first one, the subscription to a type, and the
@@ -129,7 +130,8 @@ impl State {
     fn ask(
         &self,
         kind: Kind,
-        (node, error): (&[u8], &[u8]),
+        node: &[u8],
+        error: &[u8],
         follower: &Follower,
         names: &Names,
         outbox: &mut Outbox,

@@ -115,7 +115,7 @@ async fn measure(program: &Path, root: &Path, size: [usize; 3]) -> Result<Value>
     let mut steps = Vec::new();
 
     for (number, remote) in (1..).zip(&remotes) {
-        let step = add(&navarch, &writer, (number, remote)).await?;
+        let step = add(&navarch, &writer, number, remote).await?;
         eprintln!("{step}");
         steps.push(step);
     }
@@ -135,11 +135,7 @@ async fn measure(program: &Path, root: &Path, size: [usize; 3]) -> Result<Value>
 }
 
 /// Adds a cluster, and waits until it is served and memory is stable.
-async fn add(
-    navarch: &Navarch,
-    writer: &Writer,
-    (number, remote): (usize, &Cluster),
-) -> Result<Value> {
+async fn add(navarch: &Navarch, writer: &Writer, number: usize, remote: &Cluster) -> Result<Value> {
     let pid = navarch.pid();
     let before = services(navarch).await?;
     let used = usage(pid)?;

@@ -221,6 +221,7 @@ fn outside() -> Vec<Value> {
 fn gateway() -> Vec<Value> {
     let labels = json!({"app": GATEWAY, "istio": "ingressgateway"});
     let metadata = json!({"name": GATEWAY, "namespace": GATEWAY, "labels": labels});
+
     vec![
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": GATEWAY, "labels": {"istio-injection": "enabled"}}}),
         account(GATEWAY, GATEWAY),
@@ -262,6 +263,7 @@ fn gateway() -> Vec<Value> {
 pub fn client(namespace: &str, name: &str, rate: u32, targets: &[String]) -> Value {
     let mut arguments = vec!["load".to_owned(), COUNTS_PORT.to_string(), rate.to_string()];
     arguments.extend(targets.iter().cloned());
+
     json!({
         "apiVersion": "v1",
         "kind": "Pod",
