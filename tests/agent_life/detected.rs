@@ -34,10 +34,12 @@ struct Ports {
 
 /// The service `web` with a port whose protocol is detected, a client, and a host outside.
 fn mesh(ports: &Ports, application: SocketAddr, outside: SocketAddr) -> String {
-    let (to_web, to_outside) = (ports.web, ports.outside);
+    let to_web = ports.web;
+    let to_outside = ports.outside;
     let web = web::strict(POD, to_web, ports.inbound, application)
         .replace("protocol: HTTP, name: http", "name: main")
         .replace("name: http", "name: main");
+
     format!(
         r"{web}  egress: [{{hosts: ['none/*']}}]
 ---

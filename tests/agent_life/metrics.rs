@@ -80,8 +80,11 @@ fn mesh(
     bytes: SocketAddr,
     overrides: &str,
 ) -> String {
-    let (http, tcp, of_tcp) = (ports.http, ports.tcp, inbound.tcp);
+    let http = ports.http;
+    let tcp = ports.tcp;
+    let of_tcp = inbound.tcp;
     let web = web::strict(POD, http, inbound.http, application);
+
     format!(
         r"{web}  - port: {{number: {of_tcp}, protocol: TCP, name: tcp}}
     bind: {POD}

@@ -92,6 +92,7 @@ fn mesh() -> String {
     let managed = "gateway.networking.k8s.io/gateway-name: way, gateway.istio.io/managed: istio.io-mesh-controller";
     let of_way = [("mesh", hbone::PORT, hbone::PORT)];
     let of_web = [("http", PORTS[0], INNER[0]), ("tcp", PORTS[1], INNER[1])];
+
     pod("way", WAYPOINT, &format!("app: way, {managed}"), "")
         + &service("way", "10.96.42.9", WAYPOINT, &of_way)
         + &pod(

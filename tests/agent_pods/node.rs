@@ -277,7 +277,8 @@ fn pod(name: &str, app: &str, account: &str, ip: Ipv4Addr) -> Value {
     };
     let annotations = json!({"ambient.istio.io/redirection": "enabled"});
     world::pod(
-        (namespace, name),
+        namespace,
+        name,
         account,
         ip,
         &json!({"labels": {"app": app}, "annotations": annotations}),

@@ -366,12 +366,14 @@ impl World {
                 json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": "shop"}}),
             );
             let labels = json!({"app": name, "security.istio.io/tlsMode": "istio"});
-            all.push(pod(("shop", name), name, ip, &json!({"labels": labels})));
+            all.push(pod("shop", name, name, ip, &json!({"labels": labels})));
         }
 
         let networking =
             |kind, name, spec| object("networking.istio.io/v1", kind, "shop", name, "spec", spec);
-        let (web, host) = (self.net.address(PODS[1].1), "web.shop.svc.cluster.local");
+        let web = self.net.address(PODS[1].1);
+        let host = "web.shop.svc.cluster.local";
+
         all.extend([
             service(),
             endpoint_slice("web", PORT, &[("web", web)]),
@@ -409,7 +411,8 @@ pub(crate) fn service() -> Value {
 
 /// A ready pod of a service account, by namespace and name, with further metadata.
 pub(crate) fn pod(
-    (namespace, name): (&str, &str),
+    namespace: &str,
+    name: &str,
     account: &str,
     ip: Ipv4Addr,
     metadata: &Value,

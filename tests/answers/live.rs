@@ -100,7 +100,9 @@ pub(crate) async fn sidecars(navarch: &Navarch, reactions: &[Reaction]) -> Vec<S
         all.push(
             connect(
                 navarch.xds,
-                (&pod, "bookshop", &ip),
+                &pod,
+                "bookshop",
+                &ip,
                 &[("app", "web")],
                 *reaction,
             )
@@ -350,7 +352,9 @@ async fn why_not_finds_the_first_reason_for_a_failed_request() {
     let _sidecars = sidecars(&navarch, &[Reaction::Accept]).await;
     let _catalog = connect(
         navarch.xds,
-        ("catalog-v1-1", "bookshop", "127.0.10.21"),
+        "catalog-v1-1",
+        "bookshop",
+        "127.0.10.21",
         &[("app", "catalog")],
         Reaction::Accept,
     )

@@ -134,7 +134,9 @@ pub(crate) fn authorized<T>(message: T, namespace: &str, account: &str) -> tonic
 /// Connects as a pod of a namespace.
 pub(crate) async fn connect(
     server: SocketAddr,
-    (pod, namespace, ip): (&str, &str, &str),
+    pod: &str,
+    namespace: &str,
+    ip: &str,
     labels: &[(&str, &str)],
     reaction: Reaction,
 ) -> Sidecar {

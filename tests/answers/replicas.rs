@@ -19,7 +19,9 @@ async fn connected(navarch: &Navarch, names: &[&str], at: u8) -> Vec<Sidecar> {
         all.push(
             connect(
                 navarch.xds,
-                (name, "bookshop", &ip),
+                name,
+                "bookshop",
+                &ip,
                 &[("app", "web")],
                 Reaction::Accept,
             )

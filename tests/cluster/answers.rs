@@ -109,6 +109,7 @@ async fn why_lists_the_source_objects_of_a_route(mesh: &Mesh) -> Result<()> {
         code == 0 && objects.contains("VirtualService bookshop/reviews"),
         "{why}"
     );
+
     until(
         "the last push of the pod is acknowledged, with its cause",
         async || {
@@ -128,6 +129,7 @@ async fn why_lists_the_source_objects_of_a_route(mesh: &Mesh) -> Result<()> {
         },
     )
     .await;
+
     Ok(())
 }
 

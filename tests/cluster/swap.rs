@@ -182,7 +182,8 @@ impl Swapped<'_> {
     async fn swap(
         &mut self,
         image: &str,
-        (share, version): (u32, &str),
+        share: u32,
+        version: &str,
         restarted: &str,
     ) -> Result<()> {
         let before = certificates(&self.mesh)?;
@@ -252,9 +253,9 @@ pub(crate) async fn replace_and_restore(istiod: &Istiod) -> Result<()> {
         stages,
     };
 
-    swapped.swap(NAVARCH, (100, "v2"), "catalog-v1").await?;
-    swapped.swap(ISTIOD, (0, "v1"), "catalog-v1").await?;
-    swapped.swap(NAVARCH, (100, "v2"), "catalog-v1").await?;
+    swapped.swap(NAVARCH, 100, "v2", "catalog-v1").await?;
+    swapped.swap(ISTIOD, 0, "v1", "catalog-v1").await?;
+    swapped.swap(NAVARCH, 100, "v2", "catalog-v1").await?;
     for change in swapped.locks.verdict()? {
         eprintln!("  {change}");
     }

@@ -129,12 +129,14 @@ impl Client<'_> {
         let labels = prost_types::Value {
             kind: Some(Kind::StructValue(labels)),
         };
+
         let fields = [
             ("NAMESPACE", text(self.namespace)),
             ("SERVICE_ACCOUNT", text(self.account)),
             ("CLUSTER_ID", text("Kubernetes")),
             ("LABELS", labels),
         ];
+
         let Self {
             kind,
             namespace,
@@ -142,6 +144,7 @@ impl Client<'_> {
             at,
             ..
         } = self;
+
         Node {
             id: format!("{kind}~{at}~{pod}.{namespace}~{namespace}.svc.cluster.local"),
             metadata: Some(prost_types::Struct {

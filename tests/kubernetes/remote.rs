@@ -239,7 +239,8 @@ async fn start(kubeconfig: &Path) -> Result<Navarch> {
 
 /// Changes the credentials of the remote cluster in several ways; its endpoints must stay.
 async fn rotate(
-    (here, there): (&Writer, &Writer),
+    here: &Writer,
+    there: &Writer,
     navarch: &Navarch,
     proxy: &mut Proxy,
     kubeconfig: &str,
@@ -333,7 +334,7 @@ async fn a_remote_cluster_follows_its_secret_and_never_blocks_the_control_plane(
     .await;
     has_roots(&there, "shop").await;
 
-    rotate((&here, &there), &navarch, &mut proxy, &good).await?;
+    rotate(&here, &there, &navarch, &mut proxy, &good).await?;
 
     // While its API server is down, the known endpoints stay, and changes of the own cluster
     // arrive.

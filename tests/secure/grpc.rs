@@ -256,7 +256,8 @@ async fn call(agent: &Agent, programs: &Path, secure: bool) -> Result<String, St
 
 /// Repeats calls until the outcome is as wanted: a change takes a while to reach all programs.
 async fn until(
-    (agent, server): (&Agent, &Echo),
+    agent: &Agent,
+    server: &Echo,
     programs: &Path,
     secure: bool,
     what: &str,
@@ -295,16 +296,10 @@ async fn grpc_applications_obey_routes_splits_and_policies() -> Result<()> {
     let counts = || (v1.requests(), v2.requests());
 
     // Both servers get requests.
+    until(&agent, &v1, &programs, true, "requests flow", Result::is_ok).await;
     until(
-        (&agent, &v1),
-        &programs,
-        true,
-        "requests flow",
-        Result::is_ok,
-    )
-    .await;
-    until(
-        (&agent, &v1),
+        &agent,
+        &v1,
         &programs,
         true,
         "both versions get requests",
@@ -315,14 +310,15 @@ async fn grpc_applications_obey_routes_splits_and_policies() -> Result<()> {
     // A VirtualService sends all requests to one version, then splits them.
     let of_v1 = |weight: u32| [subsets(false), split(weight)].concat();
     server.write_mesh(&mesh(ports, &of_v1(100)))?;
-    wait_until_all_reach(&agent, &programs, (&v1, &v2)).await?;
+    wait_until_all_reach(&agent, &programs, &v1, &v2).await?;
     server.write_mesh(&mesh(ports, &of_v1(0)))?;
-    wait_until_all_reach(&agent, &programs, (&v2, &v1)).await?;
+    wait_until_all_reach(&agent, &programs, &v2, &v1).await?;
     server.write_mesh(&mesh(ports, &of_v1(50)))?;
     let (first, _) = counts();
 
     until(
-        (&agent, &v1),
+        &agent,
+        &v1,
         &programs,
         true,
         "the split takes effect",
@@ -353,7 +349,8 @@ async fn grpc_applications_obey_routes_splits_and_policies() -> Result<()> {
         &[subsets(true), split(50), strict.clone()].concat(),
     ))?;
     until(
-        (&agent, &v1),
+        &agent,
+        &v1,
         &programs,
         true,
         "mutual TLS is used",
@@ -361,7 +358,8 @@ async fn grpc_applications_obey_routes_splits_and_policies() -> Result<()> {
     )
     .await;
     until(
-        (&agent, &v1),
+        &agent,
+        &v1,
         &programs,
         false,
         "plain text is rejected",
@@ -369,7 +367,8 @@ async fn grpc_applications_obey_routes_splits_and_policies() -> Result<()> {
     )
     .await;
     until(
-        (&agent, &v1),
+        &agent,
+        &v1,
         &programs,
         true,
         "mutual TLS is still used",
@@ -395,7 +394,8 @@ async fn grpc_applications_obey_routes_splits_and_policies() -> Result<()> {
 
     server.write_mesh(&only("somebody"))?;
     until(
-        (&agent, &v1),
+        &agent,
+        &v1,
         &programs,
         true,
         "another identity is denied",
@@ -408,7 +408,8 @@ async fn grpc_applications_obey_routes_splits_and_policies() -> Result<()> {
     .await;
     server.write_mesh(&only("client"))?;
     until(
-        (&agent, &v1),
+        &agent,
+        &v1,
         &programs,
         true,
         "the allowed identity gets a response",
@@ -422,7 +423,8 @@ async fn grpc_applications_obey_routes_splits_and_policies() -> Result<()> {
 async fn wait_until_all_reach(
     agent: &Agent,
     programs: &Path,
-    (to, not_to): (&Echo, &Echo),
+    to: &Echo,
+    not_to: &Echo,
 ) -> Result<()> {
     let end = Instant::now() + TIMEOUT;
     let mut alone = 0;

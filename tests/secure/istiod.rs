@@ -47,7 +47,8 @@ struct Istiod {
 impl Istiod {
     /// Starts with its only configuration source, and its CA in `folder`.
     async fn start(
-        (program, cluster): (&Path, &Cluster),
+        program: &Path,
+        cluster: &Cluster,
         folder: &Path,
         source: &Value,
         open: (&str, &str),
@@ -162,15 +163,16 @@ async fn istiod_reads_navarch_and_navarch_reads_istiod() -> Result<()> {
         return Ok(());
     };
     let cluster = Cluster::start().await?;
-    istiod_reads_configuration_and_changes_from_navarch((&program, &cluster)).await?;
+    istiod_reads_configuration_and_changes_from_navarch(&program, &cluster).await?;
     for is_open in [true, false] {
-        navarch_reads_configuration_from_istiod((&program, &cluster), is_open).await?;
+        navarch_reads_configuration_from_istiod(&program, &cluster, is_open).await?;
     }
     Ok(())
 }
 
 async fn istiod_reads_configuration_and_changes_from_navarch(
-    istiod: (&Path, &Cluster),
+    program: &Path,
+    cluster: &Cluster,
 ) -> Result<()> {
     let folder = TempDir::new()?;
     make_ca(folder.path())?;
@@ -185,7 +187,7 @@ async fn istiod_reads_configuration_and_changes_from_navarch(
     let start = || Navarch::start_at(Path::new(NAVARCH), &mesh, &[], &[OPEN], at);
     let navarch = start().await?;
     let source = json!({ "address": format!("xds://{}", at.xds) });
-    let mut istiod = Istiod::start(istiod, folder.path(), &source, OPEN).await?;
+    let mut istiod = Istiod::start(program, cluster, folder.path(), &source, OPEN).await?;
     istiod
         .has(&["a.example.com:80", "b.example.com:81"])
         .await?;
@@ -241,7 +243,8 @@ fn channel(address: SocketAddr) -> Result<tonic::transport::Channel> {
 
 /// In plain text, or with a certificate.
 async fn navarch_reads_configuration_from_istiod(
-    istiod: (&Path, &Cluster),
+    program: &Path,
+    cluster: &Cluster,
     is_open: bool,
 ) -> Result<()> {
     let folder = TempDir::new()?;
@@ -252,7 +255,7 @@ async fn navarch_reads_configuration_from_istiod(
     write(&[service("a", 80), service("b", 81)].concat())?;
     let open = if is_open { OPEN } else { (OPEN.0, "true") };
     let source = json!({ "address": format!("fs://{}", files.display()) });
-    let istiod = Istiod::start(istiod, folder.path(), &source, open).await?;
+    let istiod = Istiod::start(program, cluster, folder.path(), &source, open).await?;
 
     let root = folder.path().join("ca/root-cert.pem");
     let address = if is_open { istiod.plain } else { istiod.secure };

@@ -502,6 +502,7 @@ async fn rights_and_harmful_pages_are_configurable() -> Result<()> {
     let variables = "ENABLE_DEBUG_ENDPOINT_AUTH=false UNSAFE_ENABLE_ADMIN_ENDPOINTS=true";
     let server = Server::with_variables(MESH, variables).await?;
     let mut proxy = Connected::new(&server, "web-1").await?;
+
     let bank = token(&server, "bank:db");
     let seen = ask(
         &server,
@@ -515,6 +516,7 @@ async fn rights_and_harmful_pages_are_configurable() -> Result<()> {
         seen.resources.len() == 1,
         "every authenticated client may read everything"
     );
+
     let page = "force_disconnect?proxyID=web-1.shop";
     let done = ask(
         &server,
@@ -525,6 +527,7 @@ async fn rights_and_harmful_pages_are_configurable() -> Result<()> {
     )
     .await?;
     ensure!(done.resources[0].value == b"OK");
+
     ensure!(proxy.take().await.is_err(), "its stream has ended");
     Ok(())
 }

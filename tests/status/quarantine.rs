@@ -84,18 +84,22 @@ pub(crate) async fn a_quarantine_is_reported_by_a_condition_and_an_event(deploye
         "metadata": { "name": "refused", "namespace": "default" },
         "spec": { "hosts": ["a"], "http": [{ "route": [{ "destination": { "host": "a" } }] }] },
     });
+
     deployed.cluster.apply(&service.to_string()).unwrap();
     let (sender, stop, task) = reporter(deployed, Kind::VirtualService, "refused").await;
+
     let condition = async || deployed.get(PATH).await["status"]["conditions"][0].clone();
     until("the condition is written", async || {
         condition().await["status"] == "True"
     })
     .await;
+
     let first = condition().await;
     assert_eq!(
         (&first["type"], &first["message"]),
         (&json!("Quarantined"), &json!("no such host"))
     );
+
     until("the Event is written", async || {
         note(deployed)
             .await
@@ -103,11 +107,13 @@ pub(crate) async fn a_quarantine_is_reported_by_a_condition_and_an_event(deploye
             .is_some_and(|note| note.contains("no such host"))
     })
     .await;
+
     sender.send_replace(Arc::default());
     until("the condition is taken back", async || {
         condition().await["status"] == "False"
     })
     .await;
+
     stop.cancel();
     task.await.unwrap();
 }

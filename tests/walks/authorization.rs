@@ -436,6 +436,7 @@ fn policy() -> impl Strategy<Value = Policy> {
     let namespace = prop_oneof![4 => Just("shop"), 1 => Just("istio-system"), 1 => Just("bank")];
     let app = prop_oneof![3 => Just(""), 2 => Just("web"), 1 => Just("other")];
     let action = prop_oneof![4 => Just("ALLOW"), 4 => Just("DENY"), 1 => Just("AUDIT")];
+
     (
         namespace,
         app,
@@ -450,6 +451,7 @@ fn policy() -> impl Strategy<Value = Policy> {
             } else {
                 rules
             };
+
             Policy {
                 namespace,
                 app,

@@ -63,18 +63,22 @@ fn istio_56300_hosts_of_gateways_with_wildcards_and_half_a_namespace() {
         let servers =
             json!([{"port": {"number": 80, "name": "http", "protocol": "HTTP"}, "hosts": [host]}]);
         let spec = json!({"selector": {"istio": "edge"}, "servers": servers});
+
         let routes =
             "{hosts: ['*'], gateways: [edge], http: [{route: [{destination: {host: reviews}}]}]}";
         let mesh = shop()
             .rule("Gateway", "shop", "edge", &spec.to_string())
             .rule("VirtualService", "shop", "edge", routes);
+
         is_served(&mesh);
         drop(mesh.gateway());
+
         let object = json!({
             "apiVersion": "networking.istio.io/v1", "kind": "Gateway", "metadata": {"name": "edge", "namespace": "shop"}, "spec": spec,
         });
         let is_good =
             ["*.example.com", "*", "./*.example.com", "*/*", "shop/*.a.b"].contains(&host);
+
         assert_eq!(
             judged(&object).is_empty(),
             is_good,

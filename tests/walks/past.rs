@@ -524,8 +524,10 @@ fn istio_60110_routes_without_a_destination_are_reported() {
             "apiVersion": "networking.istio.io/v1", "kind": "VirtualService", "metadata": {"name": "v", "namespace": "shop"},
             "spec": navarch::api::yaml::parse(&spec, navarch::api::yaml::Schema::V1_1).unwrap(),
         });
+
         let judged = validate(&object);
         assert!(!judged.verdict.errors.is_empty(), "{routes} is rejected");
+
         // The object may exist all the same, if it was created while the webhook was not installed:
         // everything else must work.
         let client = shop()
@@ -536,6 +538,7 @@ fn istio_60110_routes_without_a_destination_are_reported() {
             !matches!(walk.outcome, Outcome::Answered(_)),
             "{routes}: {walk:?}"
         );
+
         let gateway = "{selector: {istio: edge}, servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: ['*']}, \
                        {port: {number: 81, name: tcp, protocol: TCP}, hosts: ['*']}, \
                        {port: {number: 443, name: tls, protocol: TLS}, hosts: ['*'], tls: {mode: PASSTHROUGH}}]}";
@@ -546,6 +549,7 @@ fn istio_60110_routes_without_a_destination_are_reported() {
             "v",
             &bound,
         );
+
         assert!(!mesh.gateway().listeners.is_empty(), "{routes}");
     }
 }
