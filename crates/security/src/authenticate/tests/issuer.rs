@@ -1,0 +1,172 @@
+//! Tokens of an issuer whose keys are configured.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use jsonwebtoken::{Algorithm, EncodingKey, Header};
+use rcgen::KeyPair;
+use serde_json::{Value, json};
+
+use super::{Mesh, admit, headers, shown, with_token};
+use crate::authenticate::{Authenticator, JwtAuthenticator, JwtRule, TrustedNetworks};
+
+/// An issuer of tokens.
+pub(super) struct Issuer {
+    pub(super) key: KeyPair,
+}
+
+impl Issuer {
+    /// The rule that trusts it.
+    pub(super) fn rule(&self) -> JwtRule {
+        let point = self.key.public_key_raw();
+        let part = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
+        let jwk = json!({"kty": "EC", "crv": "P-256", "kid": "one", "x": part(&point[1..33]), "y": part(&point[33..65])});
+        JwtRule {
+            issuer: "https://issuer.example".into(),
+            audiences: vec!["istio-ca".into()],
+            jwks: json!({ "keys": [jwk] }).to_string(),
+            ..JwtRule::default()
+        }
+    }
+
+    /// A token with these claims.
+    pub(super) fn token(&self, claims: &Value) -> String {
+        let header = Header {
+            kid: Some("one".into()),
+            ..Header::new(Algorithm::ES256)
+        };
+        jsonwebtoken::encode(
+            &header,
+            claims,
+            &EncodingKey::from_ec_der(&self.key.serialize_der()),
+        )
+        .unwrap()
+    }
+}
+
+/// Valid claims, overridden by these.
+pub(super) fn claims(over: Value) -> Value {
+    let now = jiff::Timestamp::now().as_second();
+    let mut claims = json!({
+        "iss": "https://issuer.example", "aud": ["istio-ca"], "sub": "system:serviceaccount:shop:web",
+        "iat": now, "nbf": now, "exp": now + 600,
+    });
+    let Value::Object(over) = over else {
+        return over;
+    };
+    claims.as_object_mut().unwrap().extend(over);
+    claims
+}
+
+#[tokio::test]
+async fn a_key_that_cannot_be_read_disables_no_other() {
+    let issuer = Issuer {
+        key: KeyPair::generate().unwrap(),
+    };
+    let mut rule = issuer.rule();
+    let mut set: Value = serde_json::from_str(&rule.jwks).unwrap();
+    let unreadable = [
+        json!({"kid": 7}),
+        json!(null),
+        json!({"kty": "EC", "kid": ["x"]}),
+    ];
+    for (at, key) in unreadable.iter().enumerate() {
+        set["keys"].as_array_mut().unwrap().insert(at, key.clone());
+    }
+    rule.jwks = set.to_string();
+
+    let jwt = JwtAuthenticator::new(rule.clone()).unwrap();
+    let authenticator =
+        Authenticator::new(Arc::new(Mesh), Some(jwt), None, TrustedNetworks::default());
+    let headers = with_token(&issuer.token(&claims(json!({}))));
+    let admitted = admit(&authenticator, shown("192.0.2.1:5", &headers)).await;
+    assert_eq!(admitted.unwrap(), ["spiffe://td/ns/shop/sa/web"]);
+
+    rule.jwks = json!({ "keys": unreadable }).to_string();
+    let refused = JwtAuthenticator::new(rule).unwrap_err();
+    assert!(refused.contains("none of its 3 keys"), "{refused}");
+}
+
+#[tokio::test]
+async fn tokens_of_a_configured_issuer_identify_the_caller() {
+    let issuer = Issuer {
+        key: KeyPair::generate().unwrap(),
+    };
+    let jwt = JwtAuthenticator::new(issuer.rule()).unwrap();
+    let authenticator =
+        Authenticator::new(Arc::new(Mesh), Some(jwt), None, TrustedNetworks::default());
+    let other = Issuer {
+        key: KeyPair::generate().unwrap(),
+    };
+
+    let good = issuer.token(&claims(json!({})));
+
+    // The payload `null` crashed istiod (CVE-2022-23635).
+    for (token, expected) in [
+        (good.clone(), Ok("spiffe://td/ns/shop/sa/web")),
+        (
+            issuer.token(&claims(json!({"exp": 1_600_000_000}))),
+            Err("expired"),
+        ),
+        (
+            issuer.token(&claims(json!({"nbf": 4_000_000_000_u64}))),
+            Err("not valid yet"),
+        ),
+        (
+            issuer.token(&claims(json!({"aud": "other"}))),
+            Err("another audience"),
+        ),
+        (
+            issuer.token(&claims(json!({"iss": "https://evil.example"}))),
+            Err("another issuer"),
+        ),
+        (
+            issuer.token(&claims(json!({"sub": "alice"}))),
+            Err("not a service account"),
+        ),
+        (
+            issuer.token(&claims(json!({"sub": "system:serviceaccount:shop:web:x"}))),
+            Err("not a service account"),
+        ),
+        (
+            issuer.token(&claims(json!({"sub": "system:serviceaccount:"}))),
+            Err("not a service account"),
+        ),
+        (issuer.token(&claims(json!({"sub": null}))), Err("token")),
+        (issuer.token(&Value::Null), Err("token")),
+        (issuer.token(&json!([1, 2])), Err("token")),
+        (other.token(&claims(json!({}))), Err("signature is invalid")),
+        (format!("{}x", good), Err("token")),
+        ("x.y.z".to_owned(), Err("not a JWT")),
+        ("e30.bnVsbA.".to_owned(), Err("not a JWT")),
+        (
+            jsonwebtoken::encode(
+                &Header {
+                    kid: Some("one".into()),
+                    ..Header::new(Algorithm::HS256)
+                },
+                &claims(json!({})),
+                &EncodingKey::from_secret(issuer.key.public_key_raw()),
+            )
+            .unwrap(),
+            Err("does not match"),
+        ),
+    ] {
+        let headers = headers(&[("authorization", &format!("Bearer {token}"))]);
+        let found = admit(&authenticator, shown("192.0.2.1:5", &headers)).await;
+        match (&found, expected) {
+            (Ok(identities), Ok(identity)) => assert_eq!(identities, &[identity]),
+            (Err(reason), Err(part)) => {
+                assert!(reason.contains(part), "{reason:?} should hold {part:?}")
+            }
+            _ => panic!("{found:?}, not {expected:?}"),
+        }
+        if let Err(reason) = found {
+            assert!(
+                !reason.contains(&token),
+                "the reason does not contain the token"
+            );
+        }
+    }
+}
