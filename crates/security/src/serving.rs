@@ -1,15 +1,18 @@
 //! TLS of Navarch's own ports: the server certificate and the roots for client certificates. Both
 //! are replaced without closing connections.
 
-use std::collections::BTreeMap;
+mod files;
+mod renewal;
+mod tls_config;
+
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
-use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
-use rustls::{RootCertStore, ServerConfig};
+use rustls::ServerConfig;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::VerifierBuilderError;
 use tokio::sync::watch;
 
 use super::Clock;
@@ -17,24 +20,13 @@ use super::ca::{
     Authority, CurrentAuthority, Registration, RegistrationError, ServerChain, SignError, Subject,
 };
 use super::tls_rules::TlsRules;
-use navarch_api::file_events::{FileEvents, WATCHED_INTERVAL};
-use navarch_api::kubernetes::SecretBytes;
-use navarch_api::regular_file::{self, MAX_SETTINGS_BYTES};
-use navarch_net::deadline::Deadline;
+use files::Files;
 use navarch_pki::pem::{self, PemError};
+use renewal::Renewal;
+use tls_config::{server_config, web_config};
 
 /// Lifetime of a server certificate that the CA issues.
 const LIFETIME: Duration = Duration::from_secs(10 * 24 * 3600);
-/// Delay after a failed renewal.
-const RETRY: Duration = Duration::from_secs(30);
-/// Poll interval of the roots that mesh config has for a signer.
-const POLL_INTERVAL: Duration = Duration::from_secs(2);
-/// How long files must be unchanged before they are used.
-const SETTLE: Duration = Duration::from_millis(200);
-/// ALPN of gRPC.
-const H2: &[u8] = b"h2";
-/// ALPN of HTTP/1.1, for webhooks and debug pages.
-const HTTP1: &[u8] = b"http/1.1";
 
 /// Errors of setting up TLS.
 #[derive(Debug, thiserror::Error)]
@@ -235,156 +227,6 @@ pub async fn start(
     Ok((ServingTls { served, known_by }, renewal.run()))
 }
 
-/// The content of files, or why reading failed.
-#[derive(PartialEq, Eq)]
-struct Files(BTreeMap<PathBuf, Result<SecretBytes, std::io::ErrorKind>>);
-
-impl Files {
-    /// Reads all configured files.
-    fn read(config: &ServingConfig) -> Self {
-        let given = match &config.certificate {
-            ServerCertificate::Issued(_) | ServerCertificate::Requested(_) => Vec::new(),
-            ServerCertificate::Given(ConfiguredFiles { chain, key, roots }) => {
-                [Some(chain), Some(key), roots.as_ref()]
-                    .into_iter()
-                    .flatten()
-                    .collect()
-            }
-        };
-        let all = given.into_iter().chain(&config.further_roots);
-        let read = |path: &PathBuf| {
-            regular_file::read(path, MAX_SETTINGS_BYTES)
-                .map(SecretBytes::new)
-                .map_err(|error| error.kind())
-        };
-        Self(all.map(|path| (path.clone(), read(path))).collect())
-    }
-
-    /// The content of a file.
-    fn get(&self, path: &Path) -> Result<&SecretBytes, ServingError> {
-        let missing = |kind: std::io::ErrorKind| ServingError::File(path.to_owned(), kind.into());
-        match self.0.get(path) {
-            Some(Ok(bytes)) => Ok(bytes),
-            Some(Err(kind)) => Err(missing(*kind)),
-            None => Err(missing(std::io::ErrorKind::NotFound)),
-        }
-    }
-
-    fn certificates(&self, path: &Path) -> Result<Vec<CertificateDer<'static>>, ServingError> {
-        Ok(pem::certificates(self.get(path)?.expose(), path.display())?)
-    }
-}
-
-/// Renews the server certificate.
-struct Renewal {
-    /// Signs.
-    authority: CurrentAuthority,
-    config: ServingConfig,
-    /// The last content of the files.
-    files: Files,
-    /// The last certificate that Kubernetes signed.
-    requested: Option<ServerChain>,
-    /// The sender to the ports.
-    sender: watch::Sender<Served>,
-    /// The sender of the roots, for publication.
-    roots: watch::Sender<Arc<str>>,
-    /// The wall clock.
-    clock: Clock,
-}
-
-impl Renewal {
-    /// Renews until the process ends.
-    async fn run(self) {
-        let Self {
-            mut authority,
-            config,
-            mut files,
-            mut requested,
-            sender,
-            roots,
-            clock,
-        } = self;
-
-        let wait = half_life(&authority.get(), requested.as_ref(), clock());
-        let mut due = Deadline::after(wait, clock());
-        let mut ends = false;
-        let mut events = FileEvents::of_files(files.0.keys().map(PathBuf::as_path));
-
-        loop {
-            tokio::select! {
-                // The last authority stays in use when there will be no other; its certificates
-                // must still be renewed.
-                changed = authority.changed(), if !ends => {
-                    ends = !changed;
-                    if ends {
-                        continue;
-                    }
-                }
-                () = due.passed(clock) => {}
-                () = files_change(&config, &mut files, &mut events) => {}
-                () = roots_change(&config, requested.as_ref()) => {}
-            }
-
-            let renewed = match request(&config).await {
-                Ok(chain) => {
-                    requested = chain.or(requested);
-                    configure(
-                        &authority.get(),
-                        &config,
-                        &files,
-                        requested.as_ref(),
-                        clock(),
-                    )
-                }
-                Err(error) => Err(error),
-            };
-
-            let wait = match renewed {
-                Ok(served) => {
-                    roots.send_if_modified(|current| {
-                        let differs = *current != served.web.roots;
-                        current.clone_from(&served.web.roots);
-                        differs
-                    });
-                    sender.send_replace(served);
-                    tracing::info!("renewed the server certificate");
-                    half_life(&authority.get(), requested.as_ref(), clock())
-                }
-                Err(error) => {
-                    let error = &error as &dyn std::error::Error;
-                    tracing::error!(
-                        error,
-                        "failed to renew the server certificate; keeping the current one"
-                    );
-                    RETRY
-                }
-            };
-
-            due = Deadline::after(wait, clock());
-        }
-    }
-}
-
-/// Waits until files have changed and settled: the files of a mounted Secret are not all replaced
-/// at once.
-async fn files_change(config: &ServingConfig, files: &mut Files, events: &mut FileEvents) {
-    if files.0.is_empty() {
-        return std::future::pending().await;
-    }
-    loop {
-        let found = Files::read(config);
-        if found == *files {
-            events.wait(WATCHED_INTERVAL).await;
-            continue;
-        }
-        tokio::time::sleep(SETTLE).await;
-        if Files::read(config) == found {
-            *files = found;
-            return;
-        }
-    }
-}
-
 /// Has Kubernetes sign a certificate, if it is the source.
 async fn request(config: &ServingConfig) -> Result<Option<ServerChain>, ServingError> {
     let ServerCertificate::Requested(request) = &config.certificate else {
@@ -398,34 +240,6 @@ async fn request(config: &ServingConfig) -> Result<Option<ServerChain>, ServingE
     Ok(Some(
         registration.sign_server(names, signer, LIFETIME).await?,
     ))
-}
-
-/// Waits until mesh config has other roots of the signer than those of its last certificate.
-async fn roots_change(config: &ServingConfig, held: Option<&ServerChain>) {
-    let (ServerCertificate::Requested(request), Some(held)) = (&config.certificate, held) else {
-        return std::future::pending().await;
-    };
-    loop {
-        tokio::time::sleep(POLL_INTERVAL).await;
-        if request
-            .registration
-            .server_roots(&request.signer)
-            .is_ok_and(|roots| roots != held.roots)
-        {
-            return;
-        }
-    }
-}
-
-/// When a certificate issued now is to be renewed: at half of its lifetime. A certificate of the CA
-/// expires with the CA's own at the latest; a signer of Kubernetes may grant less than requested.
-fn half_life(authority: &Authority, requested: Option<&ServerChain>, now: SystemTime) -> Duration {
-    let end = match requested {
-        None => authority.not_after(),
-        Some(held) => held.not_after().unwrap_or(now),
-    };
-    let left = end.duration_since(now).unwrap_or_default();
-    (left.min(LIFETIME) / 2).max(RETRY)
 }
 
 /// TLS with a new certificate, or with the one in files.
@@ -505,90 +319,10 @@ fn configure(
     })
 }
 
-/// The usable CRLs of a PEM text for client verification. Invalid ones are skipped, as they would
-/// block all clients.
-fn revocations(
-    pem: &str,
-    usable: impl Fn(&[CertificateRevocationListDer<'static>]) -> Result<(), VerifierBuilderError>,
-) -> Vec<CertificateRevocationListDer<'static>> {
-    let mut lists = Vec::new();
-    for list in pem::crls(pem.as_bytes(), "the CA's lists") {
-        let checked = list
-            .map_err(|error| error.to_string())
-            .map(|list| vec![list]);
-        match checked.and_then(|list| {
-            usable(&list)
-                .map(|()| list)
-                .map_err(|error| error.to_string())
-        }) {
-            Ok(list) => lists.extend(list),
-            Err(error) => tracing::error!(
-                error,
-                "failed to parse a certificate revocation list of the CA"
-            ),
-        }
-    }
-
-    lists
-}
-
-/// TLS for a server with this certificate. Client certificates of these roots are optional.
-///
-/// Sessions are not resumed: a client's certificate would not be verified again, even if it has
-/// expired or been revoked.
-fn server_config(
-    chain: Vec<CertificateDer<'static>>,
-    key: PrivateKeyDer<'static>,
-    roots: &[CertificateDer<'static>],
-    revoked: &str,
-    rules: &TlsRules,
-) -> Result<Arc<ServerConfig>, ServingError> {
-    let provider = rules.provider();
-    let mut store = RootCertStore::empty();
-    for root in roots {
-        store.add(root.clone())?;
-    }
-
-    let store = Arc::new(store);
-    let builder = || WebPkiClientVerifier::builder_with_provider(store.clone(), provider.clone());
-    let revoked = revocations(revoked, |list| {
-        builder().with_crls(list.to_vec()).build().map(drop)
-    });
-
-    // Not every CA of a chain has a CRL.
-    let verifier = builder()
-        .with_crls(revoked)
-        .allow_unknown_revocation_status();
-    let verifier = verifier.allow_unauthenticated().build()?;
-    let mut config = ServerConfig::builder_with_provider(provider)
-        .with_protocol_versions(rules.versions())?
-        .with_client_cert_verifier(verifier)
-        .with_single_cert(chain, key)?;
-    config.session_storage = Arc::new(NoServerSessionStorage {});
-
-    config.send_tls13_tickets = 0;
-    config.alpn_protocols = vec![H2.to_vec()];
-    Ok(Arc::new(config))
-}
-
-/// TLS for a server with this certificate. Client certificates are not requested: an API server
-/// might send one of its own root.
-fn web_config(
-    chain: Vec<CertificateDer<'static>>,
-    key: PrivateKeyDer<'static>,
-    rules: &TlsRules,
-) -> Result<Arc<ServerConfig>, ServingError> {
-    let provider = rules.provider();
-    let mut config = ServerConfig::builder_with_provider(provider)
-        .with_protocol_versions(rules.versions())?
-        .with_no_client_auth()
-        .with_single_cert(chain, key)?;
-    config.alpn_protocols = vec![H2.to_vec(), HTTP1.to_vec()];
-    Ok(Arc::new(config))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     /// A certificate for a name, by an authority, put into files.
