@@ -1,0 +1,156 @@
+//! Expressions that Go accepts, and those that it rejects.
+
+use super::*;
+
+#[test]
+fn regexes_that_go_accepts_are_accepted() {
+    for good in [
+        "",
+        "a",
+        "a|b|",
+        "(|a)*",
+        "()",
+        "(a)(b)",
+        "a{",
+        "a{,2}",
+        "{",
+        "a{1",
+        "a{01}",
+        "/api/{id}",
+        "a{2}?",
+        "a*?",
+        "^*",
+        "\\b+",
+        "[]a]",
+        "[^]a]",
+        "[a-]",
+        "[-a]",
+        "[a\\-z]",
+        "[[:alpha:]_]",
+        "[[:^alpha:]]",
+        "[[a]",
+        "[\\d\\pL\\p{Greek}]",
+        "\\pN",
+        "\\p{^Han}",
+        "(?i)a",
+        "(?i:a)",
+        "(?P<n>a)",
+        "(?<n>a)",
+        "(?s-i:a)",
+        "(?)",
+        "\\Qa+b\\E+",
+        "\\Qa",
+        "\\x41",
+        "\\x{1F600}",
+        "\\07",
+        "\\12",
+        "\\.\\/\\_",
+        "\\z",
+        "(x{10}){10}",
+        "x{1000}",
+        "(x{0}){1000}",
+        "a(?i)*",
+        ".*?",
+        "a+(?:b)+",
+        "é+",
+        "[é-ü]",
+    ] {
+        assert_eq!(check(good), Ok(()), "{good}");
+    }
+}
+
+#[test]
+fn nesting_is_bounded_on_a_small_stack() {
+    let nested = |levels: usize, open: &str, close: &str| {
+        check(&format!("{}a{}", open.repeat(levels), close.repeat(levels)))
+            .map_err(|fault| fault.to_string())
+    };
+    let deep = move || {
+        let refused = Err("the expression nests more than 1000 levels deep".to_owned());
+        for close in [")", "){1}", ")*", "){0}"] {
+            assert_eq!(nested(200_000, "(", close), refused, "{close}");
+        }
+        assert_eq!(nested(200_000, "(?:", "){1}"), refused);
+        assert_eq!(nested(200_000, "(?P<n>", ")"), refused);
+        assert_eq!(nested(400, "(", "){1}"), Ok(()));
+        assert_eq!(nested(900, "(", ")"), Ok(()));
+        // Groups that capture nothing are no level to Go either.
+        assert_eq!(nested(200_000, "(?:", ")"), Ok(()));
+    };
+
+    std::thread::Builder::new()
+        .stack_size(512 << 10)
+        .spawn(deep)
+        .unwrap()
+        .join()
+        .unwrap();
+}
+
+#[test]
+fn the_time_for_an_expression_is_proportional_to_its_length() {
+    // Each of them was looked through to its end at each of its pieces: a minute or more for a
+    // megabyte.
+    for piece in ["[[:a]", "\\d", "[a]", "\\pL", "(a)", "a{2}"] {
+        let long = piece.repeat((1 << 20) / piece.len());
+        assert_eq!(check(&long), Ok(()), "{piece}");
+        assert!(crate::validation::re2_size::program_size(&long) > 0);
+    }
+    assert!(check(&format!("{}[[:foo:]]", "[[:a]".repeat(1000))).is_err());
+}
+
+#[test]
+fn regexes_that_go_rejects_are_rejected() {
+    for bad in [
+        "*",
+        "+a",
+        "a**",
+        "a*+",
+        "a{2}{3}",
+        "a*{2}",
+        "a??+",
+        "|*",
+        "(*)",
+        "(",
+        ")",
+        "(a",
+        "a)",
+        "(a|b|",
+        "[a",
+        "[",
+        "[]",
+        "[z-a]",
+        "[[:foo:]]",
+        "\\",
+        "a\\",
+        "\\8",
+        "\\1",
+        "\\C",
+        "\\q",
+        "\\p",
+        "\\p{Nope}",
+        "\\pX",
+        "\\x",
+        "\\x4",
+        "\\x{}",
+        "\\x{110000}",
+        "(?a)",
+        "(?i-)",
+        "(?P<>a)",
+        "(?P<a b>a)",
+        "(?P<a",
+        "(?=a)",
+        "(?!a)",
+        "(?<=a)",
+        "(?",
+        "x{1001}",
+        "x{2,1}",
+        "x{99999999999}",
+        "((x{10}){10}){11}",
+        "(x{100}){11}",
+        "{*}/{**}/x",
+        "\\Q\\E*",
+        "^(",
+    ] {
+        assert!(check(bad).is_err(), "{bad}");
+    }
+}
