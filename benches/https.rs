@@ -20,7 +20,7 @@ use tokio_rustls::TlsConnector;
 
 use super::any_certificate;
 
-/// The number of connections.
+/// Concurrent connections of the benchmark.
 const CONNECTIONS: u64 = 16;
 /// How long the start may take, until the webhooks are configured.
 const START_TIMEOUT: Duration = Duration::from_secs(20);

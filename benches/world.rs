@@ -68,7 +68,6 @@ fn pod_ip(service: usize, endpoint: usize) -> String {
     format!("10.{}.{}.{}", 1 + (n >> 16), (n >> 8) & 255, n & 255)
 }
 
-/// The service with this number.
 pub(crate) fn service(n: usize) -> Change {
     put(&json!({
         "apiVersion": "v1", "kind": "Service", "metadata": meta(&namespace(n), &format!("svc{n}")),

@@ -22,7 +22,6 @@ use navarch_testkit::ports;
 use navarch_testkit::wait::until;
 use tokio_stream::wrappers::ReceiverStream;
 
-/// The program.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_navarch");
 
 /// Runs the program in an empty directory with an empty environment; it must exit by itself.

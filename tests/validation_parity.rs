@@ -31,7 +31,6 @@ struct Case {
     allowed: bool,
     /// The errors.
     message: String,
-    /// The warnings.
     warnings: Vec<String>,
     /// The field at which a valid object was altered.
     #[serde(default)]

@@ -69,7 +69,7 @@ fn number(n: usize, length: usize, turn: usize) -> usize {
     }
 }
 
-/// An address for a number.
+/// A distinct address in 10.0.0.0/8 for each `n`.
 fn address(n: usize) -> String {
     format!("10.{}.{}.{}", 1 + (n >> 16), (n >> 8) & 255, n & 255)
 }
@@ -148,7 +148,6 @@ fn beside_web(object: Value) -> Vec<Value> {
     all
 }
 
-/// The pod with this number.
 fn pod(n: usize, ready: bool) -> Value {
     let mut pod = object(
         "",

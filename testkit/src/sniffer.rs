@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 /// Captures all frames until it is stopped.
 #[derive(Debug)]
 pub struct Sniffer {
-    /// Whether to stop.
     stop: Arc<AtomicBool>,
     /// Receives the frames.
     thread: JoinHandle<Vec<Vec<u8>>>,

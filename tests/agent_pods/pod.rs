@@ -145,7 +145,6 @@ impl Launch {
 /// The checked fields of a certificate.
 #[derive(Clone, Debug)]
 pub(crate) struct Certificate {
-    /// Its serial number.
     pub(crate) serial: String,
     /// The end of its validity.
     pub(crate) expiry: jiff::Timestamp,

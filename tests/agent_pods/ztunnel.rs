@@ -168,7 +168,6 @@ impl Ztunnel {
         lines.filter(|line| line["scope"] == "access").collect()
     }
 
-    /// Its output.
     pub(crate) fn output(&self) -> String {
         self.process.output()
     }

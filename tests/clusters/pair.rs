@@ -17,7 +17,6 @@ use crate::{program, root};
 pub(crate) const GATEWAY: &str = "istio-eastwestgateway";
 /// How long terminating pods may take to disappear.
 const LEAVING: Duration = Duration::from_secs(60);
-/// The interval of polling.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The status of both control planes, computed when a failure prints it.

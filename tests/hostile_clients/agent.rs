@@ -21,7 +21,6 @@ use crate::server::Server;
 
 /// A kubelet's default timeout of probes.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
-/// The duration of each attack.
 const ATTACK_DURATION: Duration = Duration::from_secs(6);
 
 #[test]

@@ -26,7 +26,6 @@ use crate::others::{certificate, page};
 use crate::plane::{HTTP, HTTPS, MONITORING, SECURE, XDS, program};
 use crate::series::Series;
 
-/// The duration of each attack.
 const ATTACK_DURATION: Duration = Duration::from_secs(5);
 /// Maximum number of TokenReviews in that time for random tokens that look valid.
 const MAX_REVIEWS: usize = 2_000;

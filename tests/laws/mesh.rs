@@ -30,7 +30,6 @@ pub(crate) const KINDS: [ResourceType; 7] = [
     ResourceType::NameTable,
 ];
 
-/// The number of proxies.
 pub(crate) const PROXIES: usize = 9;
 
 /// The number of mesh configs.

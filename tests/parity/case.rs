@@ -223,7 +223,6 @@ impl CaseProxy {
             .is_some_and(|value| value == "grpc")
     }
 
-    /// Whether it is a ztunnel.
     pub(crate) fn is_ztunnel(&self) -> bool {
         self.kind == "ztunnel"
     }

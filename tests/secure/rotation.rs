@@ -184,7 +184,6 @@ async fn verified(pod: &Pod) -> Result<()> {
 
 /// Sends requests one after the other.
 struct Traffic {
-    /// Stops it.
     stop: Arc<AtomicBool>,
     /// Returns the number of successful requests, and the failures.
     task: JoinHandle<(usize, Vec<String>)>,
@@ -227,7 +226,7 @@ impl Traffic {
 
 /// A proxy with an identity that subscribes to clusters only.
 struct Late {
-    /// Its requests.
+    /// Keeps the stream open.
     _requests: tokio::sync::mpsc::Sender<DeltaDiscoveryRequest>,
     /// The responses.
     _answers: tonic::Streaming<DeltaDiscoveryResponse>,

@@ -17,9 +17,7 @@ const TTL: Duration = Duration::from_secs(8);
 
 /// A control plane that takes part in the election.
 struct Replica {
-    /// Whether it leads.
     leads: Arc<AtomicBool>,
-    /// Stops it.
     stop: CancellationToken,
     task: JoinHandle<()>,
 }

@@ -36,7 +36,6 @@ async fn in_force(navarch: &Navarch) -> Value {
     found.map_or(Value::Null, |one| one["spec"]["hosts"][0].clone())
 }
 
-/// Sends a command.
 async fn send_command(navarch: &Navarch, order: &str) {
     let body = json!({ "object": "VirtualService/default/staged", "order": order }).to_string();
     let reply = client::post(

@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 use crate::gateways::definition;
 use crate::{Deployed, until, whole};
 
-/// The number of routes.
 const ROUTES: usize = 20;
 /// The number of changes of one of them.
 const CHANGES: usize = 100;

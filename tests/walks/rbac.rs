@@ -44,7 +44,6 @@ pub(crate) struct TestRequest {
     /// The workload's address.
     pub(crate) destination: IpAddr,
     pub(crate) port: u16,
-    /// The SNI.
     pub(crate) sni: String,
     /// The request; `None` for other connections.
     pub(crate) http: Option<Request>,

@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 
 use crate::installed::Installed;
 
-/// The number of pods.
 const PODS: usize = 150;
 
 /// A namespace whose pods are not injected.

@@ -18,7 +18,6 @@ pub(crate) const NAMESPACE: &str = "istio-system";
 /// The result of a command.
 #[derive(Debug)]
 pub(crate) struct CommandOutput {
-    /// Whether it succeeded.
     pub(crate) succeeded: bool,
     /// stdout and stderr.
     pub(crate) text: String,

@@ -26,7 +26,6 @@ pub(crate) struct Moment {
 pub(crate) struct ChurnResult {
     /// The duration in seconds.
     pub(crate) seconds: f64,
-    /// The number of changes.
     pub(crate) changes: u64,
     /// The server's usage over time, at most some hundred samples.
     pub(crate) moments: Vec<Moment>,

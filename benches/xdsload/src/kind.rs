@@ -30,7 +30,6 @@ impl Kind {
         self as usize
     }
 
-    /// The type URL.
     pub(crate) fn type_url(self) -> &'static str {
         match self {
             Self::Clusters => "type.googleapis.com/envoy.config.cluster.v3.Cluster",

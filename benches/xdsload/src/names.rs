@@ -89,14 +89,13 @@ impl Names {
 }
 
 impl Texts {
-    /// The name with a number.
+    /// A resource's name; empty if the number was not given out.
     pub(crate) fn name(&self, kind: Kind, id: Id) -> &[u8] {
         self.of(kind)
             .map(|table| table.text(id))
             .unwrap_or_default()
     }
 
-    /// The version with a number.
     pub(crate) fn version(&self, id: Id) -> &[u8] {
         self.versions.text(id)
     }
@@ -137,7 +136,6 @@ impl Table {
         id
     }
 
-    /// The text of a number.
     fn text(&self, id: Id) -> &[u8] {
         let place = (id as usize).checked_sub(1);
         place

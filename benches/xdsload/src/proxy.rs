@@ -29,7 +29,6 @@ const RETRY: Duration = Duration::from_millis(200);
 pub(crate) enum Phase {
     /// Be connected; a new number means to reconnect.
     Connected(u32),
-    /// End.
     Ended,
 }
 

@@ -37,7 +37,6 @@ pub(crate) struct Refusals {
     refusing: Vec<AtomicBool>,
     /// How many proxies did.
     count: AtomicUsize,
-    /// The number of NACKs.
     nacks: AtomicU64,
     /// The moment of the first NACK; 0 until then.
     first: AtomicU64,
@@ -53,7 +52,6 @@ pub(crate) struct Refused {
     /// From the first NACK until each proxy that sent one has received and accepted the previous
     /// version.
     pub(crate) well: Spread,
-    /// The number of NACKs.
     pub(crate) nacks: u64,
 }
 

@@ -75,7 +75,7 @@ pub(crate) struct Report {
     pub(crate) proxies: usize,
     /// The server before any proxy connected.
     pub(crate) before: Option<Usage>,
-    /// The first sync.
+    /// The first connect of all proxies.
     pub(crate) first_sync: Connected,
     /// The server when all were in sync.
     pub(crate) in_sync: Option<Usage>,

@@ -68,7 +68,6 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// A received resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ReceivedResource<'a> {
     pub(crate) name: &'a [u8],

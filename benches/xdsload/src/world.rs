@@ -78,7 +78,6 @@ fn meta(namespace: &str, name: &str) -> Value {
     json!({ "name": name, "namespace": namespace, "creationTimestamp": "2026-01-01T00:00:00Z" })
 }
 
-/// A service.
 fn service(size: &Size, n: usize) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Service", "metadata": meta(&size.namespace(n), &format!("svc{n}")),

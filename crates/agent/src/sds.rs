@@ -46,7 +46,6 @@ struct Sds {
     stop: CancellationToken,
 }
 
-/// The responses of a stream.
 type ResponseStream<T> = Pin<Box<dyn tokio_stream::Stream<Item = Result<T, Status>> + Send>>;
 
 /// Serves secrets until shutdown.

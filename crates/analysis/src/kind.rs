@@ -145,7 +145,7 @@ impl Kind {
             .filter(|kind| kind.is_of_runtime())
     }
 
-    /// Whether it is one of Istio's.
+    /// Whether its API group ends in `.istio.io`.
     #[must_use]
     pub fn is_istio(self) -> bool {
         self.group().ends_with(".istio.io")

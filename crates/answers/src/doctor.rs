@@ -20,9 +20,9 @@ pub const MAX_FINDINGS_PER_CHECK: usize = 5;
 pub struct Health {
     /// Version of Navarch, as `navarch version` prints it.
     pub version: String,
-    /// The number of connected proxies.
+    /// Proxies that are connected to this replica.
     pub proxies: usize,
-    /// The number of services.
+    /// Services of the registry, one for each host and namespace.
     pub services: usize,
     /// The number of cached results.
     pub results: usize,

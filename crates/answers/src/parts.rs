@@ -37,7 +37,7 @@ pub struct Form {
     pub digest: String,
     /// `Added`, `Changed` or `Removed`: only resources that differ have forms.
     pub action: Action,
-    /// The number of proxies.
+    /// Proxies that would get the change.
     pub proxies: usize,
 }
 

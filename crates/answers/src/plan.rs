@@ -46,7 +46,7 @@ pub(super) const MAX_FORMS: usize = 20_000;
 pub struct Plan {
     /// The plan of each object, in the order of the files.
     pub objects: Vec<ObjectPlan>,
-    /// The number of proxies.
+    /// Proxies for which the plan was computed.
     pub proxies: usize,
     /// The number of proxies that would get a response.
     pub reached: usize,
@@ -94,7 +94,7 @@ pub struct ResourcePlan {
     pub name: String,
     /// `Added`, `Changed` or `Removed`: resources that stay equal are not listed.
     pub action: Action,
-    /// The number of proxies.
+    /// Proxies that would get the change.
     pub proxies: usize,
     /// A unified diff of YAML; empty for secrets, and beyond the maximum number of diffs.
     pub diff: String,

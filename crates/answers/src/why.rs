@@ -73,9 +73,9 @@ pub struct Pushed {
     pub r#type: String,
     /// The causes of the push: objects with their generations, or a subscription.
     pub causes: Vec<String>,
-    /// The number of resources.
+    /// Resources that were sent.
     pub resources: u32,
-    /// The number of removed names.
+    /// Names that were removed.
     pub removed: u32,
     /// The size of the resources in bytes.
     pub bytes: u32,

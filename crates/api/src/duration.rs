@@ -43,7 +43,7 @@ impl JsonSchema for Duration {
 }
 
 impl Duration {
-    /// Zero.
+    /// No time; written as `0s`.
     pub const ZERO: Self = Self(0);
 
     /// From whole nanoseconds.

@@ -50,9 +50,9 @@ pub struct PrivateMemory {
 pub struct ProcessMetric {
     /// The name after `process_`, without the `_total` of a counter.
     pub name: &'static str,
-    /// The description.
+    /// The text of `# HELP`, without a full stop.
     pub help: &'static str,
-    /// The type.
+    /// The type of `# TYPE`.
     pub kind: ProcessMetricKind,
     /// In the unit that `name` ends in: seconds, bytes, or a number of file descriptors.
     pub value: f64,

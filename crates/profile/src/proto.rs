@@ -124,7 +124,7 @@ pub struct Function {
     /// The demangled name.
     #[prost(int64, tag = "2")]
     pub name: i64,
-    /// The symbol.
+    /// The mangled name, as in the symbol table.
     #[prost(int64, tag = "3")]
     pub system_name: i64,
 }

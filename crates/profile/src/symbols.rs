@@ -43,7 +43,7 @@ pub(crate) struct Function {
     pub(crate) start: u64,
     /// The demangled name.
     pub(crate) name: Arc<str>,
-    /// The symbol.
+    /// The mangled name, as in the symbol table.
     pub(crate) symbol: Arc<str>,
 }
 

@@ -54,13 +54,13 @@ pub struct Locality {
 pub struct Proxy {
     /// The whole node id, `<kind>~<ip>~<pod>.<namespace>~<domain>`.
     pub node_id: Arc<str>,
-    /// The type.
+    /// The first part of the node id.
     pub kind: ProxyKind,
     /// Its addresses, never empty, the first is primary.
     pub ips: Arc<[IpAddr]>,
     /// `<pod>.<namespace>`.
     pub name: Arc<str>,
-    /// The configuration namespace.
+    /// `NAMESPACE` of the metadata; without it the first label of the DNS domain.
     pub namespace: Namespace,
     /// The DNS domain of the node id.
     pub dns_domain: Arc<str>,

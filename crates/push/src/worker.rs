@@ -54,7 +54,7 @@ const SUBSCRIPTION_WORK_TIME: Duration = Duration::from_millis(4);
 const SWEEP_TIME: Duration = Duration::from_millis(2);
 /// Time slice of one subscription before the next client is served.
 const TIME_SLICE: Duration = Duration::from_millis(2);
-/// Number of pushes in the history.
+/// Maximum number of pushes in the history.
 const PUSH_HISTORY: usize = 128;
 /// Maximum number of facts in a push record: the initial push changes all facts.
 const REMEMBERED_FACTS: usize = 256;

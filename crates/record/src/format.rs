@@ -78,7 +78,7 @@ pub struct Header {
     pub navarch: String,
     /// The run of the process: segments of one run are continuous.
     pub run: String,
-    /// The number of the segment.
+    /// Counts the segments of the run.
     pub segment: u64,
     /// When the segment was started.
     pub at: Moment,
@@ -250,7 +250,7 @@ pub struct NameSet {
 pub struct Watch {
     /// When it was answered.
     pub at: Moment,
-    /// The number of the proxy.
+    /// As in the line of the proxy.
     pub proxy: u64,
     /// Istio's short name of the type, such as `cds`.
     pub r#type: String,
@@ -298,7 +298,7 @@ pub struct PushGroup {
     pub r#type: String,
     /// The proxies: ranges of numbers, both ends included.
     pub proxies: Vec<[u64; 2]>,
-    /// The number of resources.
+    /// Resources of the collection.
     pub resources: usize,
     /// The digest of all of them.
     pub digest: String,

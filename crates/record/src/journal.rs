@@ -46,7 +46,7 @@ pub(crate) struct Journal {
 /// A subscription of a proxy to a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct SubscriptionKey {
-    /// The proxy's number.
+    /// [`ProxyId::number`].
     proxy: u64,
     kind: ResourceType,
 }

@@ -36,9 +36,9 @@ pub enum Played {
         file: PathBuf,
         /// The version of Navarch that wrote it.
         navarch: String,
-        /// The number of inputs.
+        /// Inputs of the initial state.
         inputs: usize,
-        /// The number of proxies.
+        /// Proxies that were connected at the begin.
         proxies: usize,
     },
     /// Inputs changed.
@@ -85,7 +85,7 @@ pub enum Played {
     Took {
         /// The type by its short name: `cds`, `lds`.
         r#type: String,
-        /// The number of proxies.
+        /// How many proxies acknowledged.
         proxies: usize,
         /// The first of them.
         names: Vec<String>,
@@ -114,7 +114,7 @@ pub enum Played {
 pub struct PlayedPush {
     /// The type by its short name: `cds`, `lds`.
     pub r#type: String,
-    /// The number of proxies.
+    /// How many proxies got the same push.
     pub proxies: usize,
     /// The first of them.
     pub names: Vec<String>,

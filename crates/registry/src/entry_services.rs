@@ -12,7 +12,7 @@ use navarch_api::names::Hostname;
 /// All of them have one namespace and one template: they differ only in host and address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct EntryServices {
-    /// As listed.
+    /// In the order of the ServiceEntry.
     list: Arc<[Arc<Service>]>,
     /// Indexes into the list, sorted by host and index. Empty if there is only one service.
     by_host: Box<[u32]>,

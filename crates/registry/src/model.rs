@@ -299,7 +299,7 @@ impl Service {
             .find(|port| port.port == number && port.protocol != Protocol::Udp)
     }
 
-    /// The port of this name.
+    /// The first port with the name; `None` without one.
     #[must_use]
     pub fn port_named(&self, name: &str) -> Option<&ServicePort> {
         self.ports.iter().find(|port| port.name.as_str() == name)

@@ -29,7 +29,7 @@ pub(super) struct Entry {
     /// The addresses of its spec.
     pub addresses: Vec<String>,
     pub resolution: Resolution,
-    /// Whether it has a status at all.
+    /// Whether `status` exists, which decides how it is patched.
     pub has_status: bool,
     /// Its allocated addresses.
     pub given: Vec<ServiceEntryAddress>,

@@ -48,7 +48,7 @@ pub struct ObjectReport {
     pub warning: Option<Arc<str>>,
 }
 
-/// The reports by object.
+/// The reports to write; an object without one has its condition ended.
 pub type ReportedObjects = Arc<BTreeMap<ObjectRef, ObjectReport>>;
 
 #[derive(Debug, Default)]

@@ -8,7 +8,6 @@ use serde_json::Value;
 /// The supported API versions. As in istiod, reviews of unknown versions get a response of the
 /// second one.
 const V1: &str = "admission.k8s.io/v1";
-/// As [`V1`].
 const V1_BETA1: &str = "admission.k8s.io/v1beta1";
 
 /// A review from the API server.
@@ -41,7 +40,7 @@ pub(super) struct Request {
     pub(super) name: Option<String>,
     /// `CREATE`, `UPDATE`, `DELETE` or `CONNECT`.
     pub(super) operation: String,
-    /// Whether it is a dry run.
+    /// Absent means false.
     pub(super) dry_run: Option<bool>,
     pub(super) object: Value,
 }
@@ -99,7 +98,6 @@ pub(super) struct Status {
 }
 
 impl Request {
-    /// Whether it is a dry run.
     #[must_use]
     pub(super) fn is_dry_run(&self) -> bool {
         self.dry_run.unwrap_or_default()

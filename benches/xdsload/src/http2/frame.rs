@@ -31,19 +31,14 @@ const CANCEL: u32 = 8;
 /// The type of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Type {
-    /// DATA.
     Data,
-    /// HEADERS.
     Headers,
     /// RST_STREAM.
     Reset,
-    /// SETTINGS.
     Settings,
-    /// PING.
     Ping,
     /// GOAWAY.
     GoAway,
-    /// WINDOW_UPDATE.
     WindowUpdate,
     /// Any other type.
     Other(u8),

@@ -44,7 +44,7 @@ pub struct Capture {
     pub inbound_ports_excluded: String,
     /// Outbound ports to capture for any destination.
     pub outbound_ports: String,
-    /// Outbound ports to exclude.
+    /// Outbound ports that are never captured, separated by commas.
     pub outbound_ports_excluded: String,
     /// Outbound destinations to capture: `*` or CIDRs.
     pub outbound_ranges: String,
@@ -56,7 +56,7 @@ pub struct Capture {
     pub owner_groups_excluded: String,
     /// Interfaces of virtual machines, whose inbound traffic is treated as outbound.
     pub virtual_interfaces: String,
-    /// Interfaces to exclude.
+    /// Interfaces whose traffic is not captured, separated by commas.
     pub excluded_interfaces: String,
     /// Whether packets in conntrack state INVALID are dropped.
     pub drop_invalid: bool,

@@ -39,7 +39,6 @@ pub(super) enum Metric {
     Received,
 }
 
-/// Number of metrics.
 pub(super) const METRICS: usize = 10;
 /// All metrics in order, with the name after `istio_` and the help text.
 pub(super) const ALL: [(Metric, &str, &str); METRICS] = [

@@ -7,9 +7,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 pub struct Interface {
     /// As the kernel has it, such as `eth0`.
     pub name: String,
-    /// Whether it is up.
+    /// `IFF_UP`.
     pub up: bool,
-    /// Whether it is loopback.
+    /// `IFF_LOOPBACK`.
     pub loopback: bool,
     /// IPv4 and IPv6 in the kernel's order, link-local ones included.
     pub addresses: Vec<IpAddr>,

@@ -4,7 +4,6 @@ pub(super) struct Annotation {
     pub(super) name: &'static str,
     /// The kinds that may have it; `Any` is all.
     pub(super) kinds: &'static [&'static str],
-    /// Whether it is deprecated.
     pub(super) is_deprecated: bool,
 }
 

@@ -3,7 +3,7 @@
 
 use super::limit::Limit::{self, *};
 
-/// A port number.
+/// A port, without 0.
 const PORT: Limit = Range(1.0, 65_535.0);
 
 /// Durations of at least 1 ms.

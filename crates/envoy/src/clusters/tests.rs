@@ -15,7 +15,6 @@ use navarch_push::mesh_state::{Change, MeshState};
 use navarch_push::proxy::{Locality, Proxy};
 use navarch_push::resource::{Collection, ResourceType};
 
-/// The number of services.
 const SERVICES: usize = 50;
 
 /// Records the types of pushes.

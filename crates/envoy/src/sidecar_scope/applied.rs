@@ -16,7 +16,7 @@ pub enum Scope {
     /// No Sidecar: all services that are exported to the proxy's namespace; in conflicts between
     /// hosts its own namespace takes precedence.
     Default,
-    /// This Sidecar.
+    /// The scope that a Sidecar declares.
     Sidecar(NamespacedName),
     /// The scope of gateways and waypoints: all services that are exported to their namespace; in
     /// conflicts between hosts the oldest takes precedence.

@@ -58,7 +58,7 @@ pub struct Lifetimes {
     pub max: Duration,
 }
 
-/// Errors of signing.
+/// Why the CA does not issue a certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum SignError {
     /// The requested lifetime is too long.

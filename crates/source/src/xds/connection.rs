@@ -12,7 +12,7 @@ use tonic::transport::Channel;
 use super::tls::{Client, TlsError};
 use navarch_net::grpc_target::{GrpcTarget, Io};
 
-/// The timeout of connecting.
+/// Maximum time until the channel to a server is open.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why connecting failed.

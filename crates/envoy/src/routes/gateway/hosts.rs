@@ -310,7 +310,6 @@ impl Hosts<'_> {
 }
 
 impl GatewayHost {
-    /// Whether it matches any host.
     pub(super) fn matches_any_host(&self) -> bool {
         self.domains.iter().any(|domain| domain == "*")
     }
