@@ -127,7 +127,10 @@ fn fine_grained(c: &mut Criterion) {
 
 criterion_group! {
     name = engine;
-    config = Criterion::default().sample_size(10).measurement_time(Duration::from_secs(3)).warm_up_time(Duration::from_secs(1));
+    config = Criterion::default()
+        .sample_size(10)
+        .measurement_time(Duration::from_secs(3))
+        .warm_up_time(Duration::from_secs(1));
     targets = cold_start, connect, changes, fine_grained
 }
 criterion_main!(engine);

@@ -481,7 +481,9 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     #[test]
-    fn tables_kept_from_change_to_change_are_those_of_a_fresh_start(events in vec(vec(event(), 1..4), 1..12)) {
+    fn tables_kept_from_change_to_change_are_those_of_a_fresh_start(
+        events in vec(vec(event(), 1..4), 1..12),
+    ) {
         let forms = [Form::Whole, Form::Apart];
         let mut kept = Edge::new([], &forms);
         let mut all: BTreeMap<(usize, usize), Change> = BTreeMap::new();

@@ -203,11 +203,18 @@ proptest! {
 
     #[test]
     fn incremental_results_equal_a_fresh_start(
-        events in vec(event(), 0..120), checked in 20..60_usize, first in vec(0..PROXIES, 0..PROXIES),
+        events in vec(event(), 0..120),
+        checked in 20..60_usize,
+        first in vec(0..PROXIES, 0..PROXIES),
     ) {
         for (name, translator) in translators() {
             let mesh = Mesh::new(&translator);
-            let mut walk = Walk { mesh, state: State::default(), pending: vec![mesh_config(0)], version: 1 };
+            let mut walk = Walk {
+                mesh,
+                state: State::default(),
+                pending: vec![mesh_config(0)],
+                version: 1,
+            };
             first.iter().for_each(|proxy| walk.step(&Event::Connect(*proxy)));
             for events in events.chunks(checked) {
                 events.iter().for_each(|event| walk.step(event));
@@ -247,7 +254,10 @@ proptest! {
 
     #[test]
     fn a_change_is_pushed_only_to_proxies_whose_resources_change(
-        objects in objects(20), mesh in 0..MESHES, changed in any::<prop::sample::Index>(), to in any::<Option<u32>>(),
+        objects in objects(20),
+        mesh in 0..MESHES,
+        changed in any::<prop::sample::Index>(),
+        to in any::<Option<u32>>(),
     ) {
         let before = state_of(&objects, mesh);
         let place = changed.get(&objects).0;
@@ -274,7 +284,8 @@ proptest! {
                 let now = fresh(&after, &translator, proxy, &mesh.clients[&proxy].interests);
                 let found = difference(&format!("{name}, proxy {proxy}"), &now, &mesh.shown(proxy));
                 prop_assert!(found.is_none(), "{}", found.unwrap_or_default());
-                differ.extend(KINDS.into_iter().filter(|kind| was.get(kind) != now.get(kind)).map(|kind| (proxy, kind)));
+                let kinds = KINDS.into_iter().filter(|kind| was.get(kind) != now.get(kind));
+                differ.extend(kinds.map(|kind| (proxy, kind)));
             }
             prop_assert_eq!(pushed, differ, "{}: the pushed collections are not those that differ, by proxy and type", name);
         }

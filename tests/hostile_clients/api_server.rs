@@ -228,7 +228,9 @@ async fn tokens_are_validated_first(world: &AuditedCluster, good: &str, csr: Str
         let outcome = loop {
             tokio::select! {
                 outcome = &mut attack => break outcome?,
-                () = sleep(Duration::from_millis(50)) => most_files = most_files.max(usage(world.navarch.pid())?.files),
+                () = sleep(Duration::from_millis(50)) => {
+                    most_files = most_files.max(usage(world.navarch.pid())?.files);
+                }
             }
         };
 

@@ -308,7 +308,8 @@ impl State {
 
 thread_local! {
     /// The codec is costly to create, and a case decodes the same resources again and again.
-    static KNOWN: RefCell<(Codec, BTreeMap<Version, BTreeSet<String>>)> = RefCell::new((Codec::new(), BTreeMap::new()));
+    static KNOWN: RefCell<(Codec, BTreeMap<Version, BTreeSet<String>>)> =
+        RefCell::new((Codec::new(), BTreeMap::new()));
 }
 
 /// The endpoints or routes that clusters or listeners refer to; for other types, the names of all

@@ -600,7 +600,10 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 80, ..ProptestConfig::default() })]
 
     #[test]
-    fn authorization_policies_behave_as_documented(policies in vec(policy(), 0..4), all in vec(any_request(), 60)) {
+    fn authorization_policies_behave_as_documented(
+        policies in vec(policy(), 0..4),
+        all in vec(any_request(), 60),
+    ) {
         let mesh = mesh(&policies);
         for (port, is_http) in [(8080_u16, true), (8081, false)] {
             for (filters, http) in chains_of_web(&mesh, port) {

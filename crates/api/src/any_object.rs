@@ -69,7 +69,9 @@ macro_rules! kinds {
                         $(Self::$kind(object) => {
                             let annotations = &mut Arc::make_mut(object).meta.annotations;
                             let kept = annotations.iter().filter(|(key, _)| !is_internal(key));
-                            *annotations = kept.map(|(key, value)| (key.clone(), value.clone())).collect();
+                            *annotations = kept
+                                .map(|(key, value)| (key.clone(), value.clone()))
+                                .collect();
                         })*
                     }
                 }

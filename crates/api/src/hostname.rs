@@ -341,13 +341,16 @@ mod tests {
         ) {
             let mut expected: BTreeSet<(&str, usize)> = BTreeSet::new();
             let mut found: BTreeSet<(&str, usize)> = BTreeSet::new();
-            let index = HostIndex::new(right.iter().enumerate().map(|(at, host)| (host.as_str(), at)));
+            let numbered = right.iter().enumerate();
+            let index = HostIndex::new(numbered.map(|(at, host)| (host.as_str(), at)));
             for ours in &left {
-                for (at, theirs) in right.iter().enumerate().filter(|(_, theirs)| matches(ours, theirs)) {
+                let matching = right.iter().enumerate().filter(|(_, theirs)| matches(ours, theirs));
+                for (at, theirs) in matching {
                     expected.insert((if is_subset_of(ours, theirs) { ours } else { theirs }, at));
                 }
                 found.extend(index.common(ours));
-                prop_assert_eq!(index.matches(ours), right.iter().any(|theirs| matches(ours, theirs)));
+                let is_matched = right.iter().any(|theirs| matches(ours, theirs));
+                prop_assert_eq!(index.matches(ours), is_matched);
             }
             prop_assert_eq!(found, expected);
         }

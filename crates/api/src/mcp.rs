@@ -330,7 +330,10 @@ mod tests {
                 continue;
             };
             // Statuses, which hold allocated addresses, are not served.
-            let has_status = matches!(&object, AnyObject::ServiceEntry(entry) if !entry.spec.allocated.is_empty());
+            let has_status = matches!(
+                &object,
+                AnyObject::ServiceEntry(entry) if !entry.spec.allocated.is_empty()
+            );
             if type_url(object.kind()).is_empty() || has_status {
                 continue;
             }

@@ -180,7 +180,10 @@ impl<Q: Query> AnyQuery for Q {
     }
 
     fn same(&self, a: &Value, b: &Value) -> bool {
-        matches!((a.downcast_ref::<Q::Value>(), b.downcast_ref::<Q::Value>()), (Some(a), Some(b)) if a == b)
+        matches!(
+            (a.downcast_ref::<Q::Value>(), b.downcast_ref::<Q::Value>()),
+            (Some(a), Some(b)) if a == b
+        )
     }
 
     fn rescue(&self, previous: Option<&Value>) -> Option<Value> {

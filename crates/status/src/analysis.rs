@@ -276,7 +276,10 @@ fn log_failure(unwritten: &mut BTreeSet<Kind>, failure: &Failure) -> bool {
     } else {
         tracing::debug!(kind, ns, name, error = %text, "failed to write status");
     }
-    matches!(error, kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 429)
+    matches!(
+        error,
+        kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 429
+    )
 }
 
 fn resource(kind: Kind) -> ApiResource {

@@ -203,7 +203,10 @@ impl InferencePoolServices {
                 () = self.responsibility.changed() => cluster_state.all_due(Instant::now()),
                 () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {
                     for name in cluster_state.take_due(Instant::now()) {
-                        let Some(wanted) = cluster_state.pools.get(&name).and_then(|pool| self.wanted(&name, pool)) else { continue };
+                        let pool = cluster_state.pools.get(&name);
+                        let Some(wanted) = pool.and_then(|pool| self.wanted(&name, pool)) else {
+                            continue;
+                        };
                         let outcome = tokio::select! {
                             () = stop.cancelled() => return,
                             outcome = self.apply(&name, wanted) => outcome,

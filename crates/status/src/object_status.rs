@@ -84,13 +84,16 @@ impl ObjectStatuses {
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
-                Some((object, outcome)) = under_way.next() => pace.is_written(object, outcome, Instant::now()),
+                Some((object, outcome)) = under_way.next() => {
+                    pace.is_written(object, outcome, Instant::now());
+                }
                 // While the maximum number of writes runs, due statuses wait.
                 () = pace.sleep(), if under_way.len() < AT_ONCE => {}
                 Some(event) = events.next() => {
                     live.take(event, &mut pace.due);
                     // Events that already arrived are applied before any write.
-                    for event in std::iter::from_fn(|| events.next().now_or_never().flatten()).take(EVENTS_AT_ONCE) {
+                    let arrived = std::iter::from_fn(|| events.next().now_or_never().flatten());
+                    for event in arrived.take(EVENTS_AT_ONCE) {
                         live.take(event, &mut pace.due);
                     }
                 }

@@ -287,8 +287,15 @@ impl Registrar {
                 // A newer report replaces an older one that could not be written.
                 tokio::select! {
                     biased;
-                    () = self.retry_until_success(&name, &payer, || self.write_health(&name, &health, at)) => {}
-                    newer = reported.changed() => if newer.is_err() { break } else { reported.mark_changed() },
+                    () = self.retry_until_success(&name, &payer, || {
+                        self.write_health(&name, &health, at)
+                    }) => {}
+                    newer = reported.changed() => {
+                        if newer.is_err() {
+                            break;
+                        }
+                        reported.mark_changed();
+                    }
                 }
                 if !pause(&mut reported).await {
                     break;

@@ -131,7 +131,9 @@ macro_rules! tables {
             pub fn all_of(&self, kind: Kind) -> Box<dyn Iterator<Item = ObjectRef> + '_> {
                 match kind {
                     $(Kind::$kind => Box::new(
-                        self.$field.iter().map(move |object| ObjectRef { kind, name: object.meta.key() }),
+                        self.$field
+                            .iter()
+                            .map(move |object| ObjectRef { kind, name: object.meta.key() }),
                     ),)*
                 }
             }
@@ -156,7 +158,9 @@ macro_rules! tables {
             pub fn versions(&self, kind: Kind) -> Vec<(NamespacedName, Arc<str>)> {
                 match kind {
                     $(Kind::$kind => {
-                        let one = |object: &Arc<Object<$kind>>| (object.meta.key(), object.meta.resource_version.clone());
+                        let one = |object: &Arc<Object<$kind>>| {
+                            (object.meta.key(), object.meta.resource_version.clone())
+                        };
                         self.$field.iter().map(one).collect()
                     })*
                 }

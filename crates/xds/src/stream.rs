@@ -130,7 +130,10 @@ async fn serve<M: Wire>(
     let first = tokio::select! {
         biased;
         () = core.drain.cancelled() => return Err(shutdown_status()),
-        first = timeout(core.limits.first_request, first_request(core, &mut requests)) => first.map_err(|_| {
+        first = timeout(
+            core.limits.first_request,
+            first_request(core, &mut requests),
+        ) => first.map_err(|_| {
             origin.client.count_rejection("first_request_timeout");
             Status::deadline_exceeded("timed out waiting for the first request")
         })??,

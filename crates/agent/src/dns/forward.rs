@@ -269,10 +269,16 @@ fn is_response(answer: &[u8], request: &[u8]) -> bool {
     if head && questions == Some(&[0, 0]) {
         return answer.get(3).is_some_and(|flags| flags & 0x0f != 0);
     }
+
     let end = question_end(request);
     let sent_question = request.get(HEADER..end);
     let received_question = answer.get(HEADER..end);
-    head && matches!((sent_question, received_question), (Some(sent_question), Some(received_question)) if sent_question.eq_ignore_ascii_case(received_question))
+    let is_same_question = matches!(
+        (sent_question, received_question),
+        (Some(sent), Some(received)) if sent.eq_ignore_ascii_case(received)
+    );
+
+    head && is_same_question
 }
 
 /// The end of the first question of a message. Questions are not compressed.

@@ -168,7 +168,9 @@ pub(super) async fn run<P: Protocol>(
         let answer = tokio::select! {
             request = requests.message() => match request {
                 Ok(Some(request)) => {
-                    hardware = hardware.filter(|hardware| P::node(&request).is_none_or(|node| can_use(node, hardware)));
+                    hardware = hardware.filter(|hardware| {
+                        P::node(&request).is_none_or(|node| can_use(node, hardware))
+                    });
                     let subscription = P::subscription(request, &stream.watched);
                     match stream.apply_subscription(subscription, &secrets) {
                         Ok(()) => continue,
@@ -186,7 +188,8 @@ pub(super) async fn run<P: Protocol>(
                     continue;
                 }
                 tracing::debug!(name, "secret sent");
-                match P::answer(&name, Change::Now(answer::resource(&name, &secret, &config, hardware)), stream.next()) {
+                let resource = answer::resource(&name, &secret, &config, hardware);
+                match P::answer(&name, Change::Now(resource), stream.next()) {
                     Some(answer) => Ok(answer),
                     None => continue,
                 }

@@ -84,7 +84,10 @@ macro_rules! wire_enum {
                             // An unknown number, such as one of a later version, decodes to the
                             // default, as in istiod.
                             _ if i32::try_from(number).is_ok() => Ok($name::$first),
-                            _ => Err(E::invalid_value(::serde::de::Unexpected::Unsigned(number), &self)),
+                            _ => {
+                                let found = ::serde::de::Unexpected::Unsigned(number);
+                                Err(E::invalid_value(found, &self))
+                            }
                         }
                     }
 
@@ -92,7 +95,10 @@ macro_rules! wire_enum {
                         match (u64::try_from(number), i32::try_from(number)) {
                             (Ok(number), _) => self.visit_u64(number),
                             (Err(_), Ok(_)) => Ok($name::$first),
-                            (Err(_), Err(_)) => Err(E::invalid_value(::serde::de::Unexpected::Signed(number), &self)),
+                            (Err(_), Err(_)) => {
+                                let found = ::serde::de::Unexpected::Signed(number);
+                                Err(E::invalid_value(found, &self))
+                            }
                         }
                     }
                 }

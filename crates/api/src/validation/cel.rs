@@ -181,7 +181,10 @@ struct Parser {
 impl Parser {
     /// Consumes the next token if it is one of these signs.
     fn take(&mut self, signs: &[&str]) -> bool {
-        let comes = matches!(self.tokens.get(self.at), Some((_, Token::Sign(sign))) if signs.contains(sign));
+        let comes = matches!(
+            self.tokens.get(self.at),
+            Some((_, Token::Sign(sign))) if signs.contains(sign)
+        );
         self.at += usize::from(comes);
         comes
     }
@@ -284,8 +287,10 @@ impl Parser {
         }
 
         self.take(&["."]);
-        if matches!(self.tokens.get(self.at), Some((_, Token::Word(word))) if RESERVED.contains(&word.as_str()))
-        {
+        if matches!(
+            self.tokens.get(self.at),
+            Some((_, Token::Word(word))) if RESERVED.contains(&word.as_str())
+        ) {
             return Err(format!("unexpected reserved word {}", self.place()));
         }
         self.word()?;

@@ -535,7 +535,8 @@ proptest! {
         // If it is complete or stopped, all proxies see the same version.
         let context = mesh.state.context();
         for name in context.rollouts.keys() {
-            mesh.apply([Change::Rollout(name.clone(), Arc::new(RolloutOrder::Complete { serial: None }))]);
+            let order = RolloutOrder::Complete { serial: None };
+            mesh.apply([Change::Rollout(name.clone(), Arc::new(order))]);
         }
 
         let context = mesh.state.context();

@@ -165,7 +165,11 @@ impl MeshMapSource {
             tokio::select! {
                 // Events come before the notification that all of them were sent.
                 biased;
-                Some(read) = batches.recv() => read.into_iter().for_each(|event| maps.apply(event, &mut batch)),
+                Some(read) = batches.recv() => {
+                    for event in read {
+                        maps.apply(event, &mut batch);
+                    }
+                }
                 Some(_) = synced.recv() => unsynced -= 1,
                 Some(ended) = readers.join_next() => {
                     let place = "mesh config".to_owned();

@@ -204,7 +204,9 @@ impl GatewayDeployments {
                     None => return,
                 },
                 Ok(()) = changes.changed() => cluster_state.all_due(),
-                Ok(()) = self.scope.changed() => cluster_state.select(self.scope.borrow_and_update().clone()),
+                Ok(()) = self.scope.changed() => {
+                    cluster_state.select(self.scope.borrow_and_update().clone());
+                }
                 () = turn => {
                     let Some(name) = queue.pop() else { continue };
                     let settled = tokio::select! {

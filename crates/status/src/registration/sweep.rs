@@ -42,14 +42,16 @@ impl Registrar {
                 () = self.0.stop.cancelled() => break,
                 event = events.next() => match event {
                     Some(Ok(Event::Apply(group) | Event::InitApply(group))) => {
-                        let name = NamespacedName::new(&group.namespace().unwrap_or_default(), &group.name_any());
+                        let namespace = group.namespace().unwrap_or_default();
+                        let name = NamespacedName::new(&namespace, &group.name_any());
                         let uid = group.uid();
                         if known.insert(name.clone(), uid.clone()) != Some(uid) {
                             self.register_anew(&name).await;
                         }
                     }
                     Some(Ok(Event::Delete(group))) => {
-                        known.remove(&NamespacedName::new(&group.namespace().unwrap_or_default(), &group.name_any()));
+                        let namespace = group.namespace().unwrap_or_default();
+                        known.remove(&NamespacedName::new(&namespace, &group.name_any()));
                     }
                     Some(Ok(Event::Init | Event::InitDone)) => {}
                     // Without the CustomResourceDefinition there are no objects; the watch keeps

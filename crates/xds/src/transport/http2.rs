@@ -267,7 +267,10 @@ async fn accept_connection<C, I>(
     let handshake = tokio::select! {
         biased;
         () = stopping.cancelled() => return,
-        handshake = timeout(HANDSHAKE_TIMEOUT, builder.handshake(ActivityTracked::new(connection, heard.clone()))) => handshake,
+        handshake = timeout(
+            HANDSHAKE_TIMEOUT,
+            builder.handshake(ActivityTracked::new(connection, heard.clone())),
+        ) => handshake,
     };
 
     let mut connection = match handshake {

@@ -110,7 +110,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
-    fn interrupted_sweeps_give_the_same_result_as_a_fresh_start(turns in prop::collection::vec(turn(), 1..12)) {
+    fn interrupted_sweeps_give_the_same_result_as_a_fresh_start(
+        turns in prop::collection::vec(turn(), 1..12),
+    ) {
         let namespaces = ["a", "bb", "ccc"];
         let mut numbers = [0; INPUTS];
         let mut engine = engine_by(&[], body);
@@ -128,7 +130,8 @@ proptest! {
                     let mut context = engine.context().clone();
                     let mut facts = Vec::new();
                     for (place, number) in inputs {
-                        let (next, changed) = with_endpoints(&context, &input(place), &of_number(number));
+                        let (next, changed) =
+                            with_endpoints(&context, &input(place), &of_number(number));
                         // The mesh state reports only facts that differ.
                         if numbers[place] != number {
                             facts.extend(changed);
@@ -137,7 +140,10 @@ proptest! {
                     }
                     engine.apply(context, facts);
                 }
-                Turn::Come(which) => proxies.push((come(&mut engine, namespaces[which]), namespaces[which])),
+                Turn::Come(which) => {
+                    let namespace = namespaces[which];
+                    proxies.push((come(&mut engine, namespace), namespace));
+                }
                 Turn::Go if !proxies.is_empty() => engine.disconnect(proxies.remove(0).0),
                 Turn::Go => {}
             }

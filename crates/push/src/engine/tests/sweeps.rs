@@ -87,7 +87,8 @@ enum Turn {
 
 fn turn() -> impl Strategy<Value = Turn> {
     prop_oneof![
-        3 => (0..4_usize, prop::collection::vec(0..4_usize, 0..3)).prop_map(|(input, names)| Turn::Set(input, names)),
+        3 => (0..4_usize, prop::collection::vec(0..4_usize, 0..3))
+            .prop_map(|(input, names)| Turn::Set(input, names)),
         1 => any::<bool>().prop_map(Turn::Switch),
         2 => (0..3_usize, 0..6_usize).prop_map(|(pod, app)| Turn::Relabel(pod, app)),
         2 => (0..3_usize, 1..16_usize).prop_map(|(pod, some)| Turn::Come(pod, some)),

@@ -261,8 +261,10 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(None),
     ];
     prop_oneof![
-        6 => (0..4_u8, 0..4_u8, answer).prop_map(|(account, pod, answer)| Step::Evil(account, pod, answer)),
-        3 => (0..6_u8, prop::option::of(any::<bool>())).prop_map(|(who, answer)| Step::Honest(who, answer)),
+        6 => (0..4_u8, 0..4_u8, answer)
+            .prop_map(|(account, pod, answer)| Step::Evil(account, pod, answer)),
+        3 => (0..6_u8, prop::option::of(any::<bool>()))
+            .prop_map(|(who, answer)| Step::Honest(who, answer)),
         1 => (0..3_u8).prop_map(Step::Strangers),
         3 => (0..12_000_u16).prop_map(Step::Later),
         1 => any::<bool>().prop_map(Step::Complete),
@@ -343,8 +345,11 @@ proptest! {
             }
 
             // A workload of an account that decided unanimously is the compromised account itself.
-            let compromised = judgement.as_ref().and_then(Judgement::others).cloned().unwrap_or_default();
-            let harmed = honest.keys().filter(|who| !compromised.contains(&voter(HONEST[usize::from(**who)]).account));
+            let others = judgement.as_ref().and_then(Judgement::others);
+            let compromised = others.cloned().unwrap_or_default();
+            let harmed = honest.keys().filter(|who| {
+                !compromised.contains(&voter(HONEST[usize::from(**who)]).account)
+            });
             prop_assert!(is_served || harmed.count() == 0, "{judgement:?} {votes:?}");
         }
     }

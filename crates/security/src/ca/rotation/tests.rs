@@ -173,9 +173,10 @@ fn files_hold_every_set() {
         for name in ["ca-cert.pem", "ca-key.pem"] {
             let mut less = files.clone();
             less.remove(name);
-            assert!(
-                matches!(RootSet::from_files(&less), Err(StoredFilesError::Incomplete(missing)) if missing == name)
-            );
+            assert!(matches!(
+                RootSet::from_files(&less),
+                Err(StoredFilesError::Incomplete(missing)) if missing == name
+            ));
         }
     }
 
