@@ -218,43 +218,45 @@ impl Journal {
                     }),
                 )
             }
-            Event::Recomputed(shown) => {
-                let revision = self.force.as_mut().map_or(0, |(_, _, revision)| {
-                    *revision += 1;
-                    *revision
-                });
-                let pushes = self.show(shown);
-
-                line(
-                    out,
-                    &Line::Push(Push {
-                        at,
-                        revision,
-                        anew: true,
-                        pushes,
-                    }),
-                )
-            }
+            Event::Recomputed(shown) => self.note_recomputed(at, shown, out),
             Event::Synced => {
                 self.is_synced = true;
                 line(out, &Line::Synced(At { at }))
             }
             Event::Taken(proxy, kind) => self.note_taken(now, &[(proxy, kind)], out),
             Event::Refused(proxy, kind, message) => {
-                let proxy = proxy.number();
-                let r#type = kind.short_name().to_owned();
-                let said = message.chars().take(MAX_NACK_MESSAGE).collect();
-                line(
-                    out,
-                    &Line::Refused(Refused {
-                        at,
-                        proxy,
-                        r#type,
-                        said,
-                    }),
-                )
+                let refused = Refused {
+                    at,
+                    proxy: proxy.number(),
+                    r#type: kind.short_name().to_owned(),
+                    said: message.chars().take(MAX_NACK_MESSAGE).collect(),
+                };
+                line(out, &Line::Refused(refused))
             }
         }
+    }
+
+    fn note_recomputed(
+        &mut self,
+        at: Moment,
+        shown: Vec<PublishedCollection>,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        let revision = self.force.as_mut().map_or(0, |(_, _, revision)| {
+            *revision += 1;
+            *revision
+        });
+        let pushes = self.show(shown);
+
+        line(
+            out,
+            &Line::Push(Push {
+                at,
+                revision,
+                anew: true,
+                pushes,
+            }),
+        )
     }
 
     fn note_subscribed(
