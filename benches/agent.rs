@@ -7,7 +7,6 @@
     clippy::cast_precision_loss,
     clippy::disallowed_methods,
     clippy::missing_docs_in_private_items,
-    clippy::too_many_lines,
     clippy::unwrap_used,
     clippy::indexing_slicing,
     reason = "the macros of criterion generate functions without docs, and a failing bench must report it"

@@ -14,7 +14,6 @@
     clippy::panic,
     clippy::print_stderr,
     clippy::print_stdout,
-    clippy::too_many_lines,
     clippy::unwrap_used,
     reason = "a test may fail loudly, print, spawn and read its switches from the environment"
 )]
@@ -50,7 +49,7 @@ use navarch_testkit::wait::{until_some, wanted};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-use pod::PodKind;
+use pod::{Pod, PodKind};
 use world::World;
 
 /// Sent in requests; must never be visible on the wire.
@@ -100,7 +99,23 @@ async fn pods_communicate_by_mutual_tls_during_rotation_and_outages() -> Result<
         pod.wait_ready().await?;
     }
 
-    // The agent answers DNS queries for names inside and outside of the mesh.
+    names_are_resolved(&client).await?;
+    requests_are_protected(&world, &client, &web, &gateway).await?;
+    probes_and_metrics_pass_the_agent(&world, &web).await?;
+    packets_are_logged(&client).await?;
+    an_outage_of_the_control_plane_loses_no_request(&mut world, &client, &web, &gateway).await?;
+    a_stopped_pod_answers_its_requests(&client, &web).await?;
+
+    for pod in [&client, &web, &gateway] {
+        let log = pod.log();
+        ensure!(!log.contains("PRIVATE KEY"), "no keys in logs");
+    }
+
+    Ok(())
+}
+
+/// The agent answers DNS queries for names inside and outside of the mesh.
+async fn names_are_resolved(client: &Pod) -> Result<()> {
     for name in [
         "web.shop",
         "web",
@@ -116,7 +131,16 @@ async fn pods_communicate_by_mutual_tls_during_rotation_and_outages() -> Result<
         );
     }
 
-    // Requests are captured, authenticated, encrypted, and allowed or denied.
+    Ok(())
+}
+
+/// Requests are captured, authenticated, encrypted, and allowed or denied.
+async fn requests_are_protected(
+    world: &World,
+    client: &Pod,
+    web: &Pod,
+    gateway: &Pod,
+) -> Result<()> {
     let sniffer = navarch_testkit::sniffer::Sniffer::start()?;
     let answer = client
         .get("web.shop", &format!("/open?{REQUEST_MARKER}"))
@@ -158,8 +182,12 @@ async fn pods_communicate_by_mutual_tls_during_rotation_and_outages() -> Result<
         "{answer:?}"
     );
 
-    // Kubelet's probes reach the application through the agent, which also merges the metrics into
-    // one page.
+    Ok(())
+}
+
+/// Kubelet's probes reach the application through the agent, which also merges the metrics into
+/// one page.
+async fn probes_and_metrics_pass_the_agent(world: &World, web: &Pod) -> Result<()> {
     let answer = world.plain(web.ip, 15020, "/app-health/app/readyz").await?;
     ensure!(answer.status == 200, "{answer:?}");
     let answer = world
@@ -180,7 +208,11 @@ async fn pods_communicate_by_mutual_tls_during_rotation_and_outages() -> Result<
         );
     }
 
-    // The kernel logs packets of the rules, and the agent copies them into its log.
+    Ok(())
+}
+
+/// The kernel logs packets of the rules, and the agent copies them into its log.
+async fn packets_are_logged(client: &Pod) -> Result<()> {
     let end = Instant::now() + Duration::from_secs(30);
 
     for logged in ["ISTIO_OUTPUT:ISTIO_REDIRECT", "ISTIO_OUTPUT_DNS:REDIRECT"] {
@@ -194,7 +226,17 @@ async fn pods_communicate_by_mutual_tls_during_rotation_and_outages() -> Result<
         }
     }
 
-    // The control plane is stopped and restarted; no request may fail meanwhile.
+    Ok(())
+}
+
+/// The control plane is stopped and restarted; no request may fail meanwhile, and later changes take
+/// effect.
+async fn an_outage_of_the_control_plane_loses_no_request(
+    world: &mut World,
+    client: &Pod,
+    web: &Pod,
+    gateway: &Pod,
+) -> Result<()> {
     let load = json!({"op": "load", "host": "web.shop", "path": "/open", "millis": AWAY.as_millis() + 5000});
     let (outcome, away) = tokio::join!(client.app(&load), world.restart_control_plane(AWAY));
     away?;
@@ -204,7 +246,7 @@ async fn pods_communicate_by_mutual_tls_during_rotation_and_outages() -> Result<
         "{outcome}"
     );
 
-    for pod in [&client, &web, &gateway] {
+    for pod in [client, web, gateway] {
         pod.wait_connected().await?;
     }
 
@@ -231,7 +273,11 @@ async fn pods_communicate_by_mutual_tls_during_rotation_and_outages() -> Result<
         sleep(Duration::from_millis(50)).await;
     }
 
-    // The pod is stopped while requests are in flight; each must get its response.
+    Ok(())
+}
+
+/// The pod is stopped while requests are in flight; each must get its response.
+async fn a_stopped_pod_answers_its_requests(client: &Pod, web: &Pod) -> Result<()> {
     let slow = json!({"op": "many", "host": "web.shop", "path": "/open?wait=2000", "count": 8});
     let (outcome, ended) = tokio::join!(client.app(&slow), async {
         until_some("all requests have arrived at the pod", async || {
@@ -247,11 +293,6 @@ async fn pods_communicate_by_mutual_tls_during_rotation_and_outages() -> Result<
     let outcome = outcome?;
     ensure!(outcome["ok"] == 8, "requests were lost: {outcome}");
     ensure!(ended?, "the agent exited by itself");
-
-    for pod in [&client, &web, &gateway] {
-        let log = pod.log();
-        ensure!(!log.contains("PRIVATE KEY"), "no keys in logs");
-    }
 
     Ok(())
 }

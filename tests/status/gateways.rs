@@ -11,6 +11,7 @@ use navarch::webhook::{CurrentInjector, InjectorState};
 pub(crate) use navarch_testkit::cluster::gateway_api_definition as definition;
 use serde_json::{Value, json};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::{Deployed, until};
@@ -83,9 +84,17 @@ async fn managed_gateways_get_their_objects_without_changing_others() {
     assert_eq!(deployed.refused(), Vec::<String>::new());
 }
 
+/// The ConfigMap with the overlays of the Gateway `web`.
+fn options(replicas: u32) -> String {
+    let overlay = format!("spec: {{replicas: {replicas}}}");
+    let data = json!({ "deployment": overlay, "podDisruptionBudget": "spec: {minAvailable: 1}" });
+    let meta = json!({ "name": "opts", "namespace": SHOP });
+    json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data }).to_string()
+}
+
 /// Overlays of the Gateway `web` are refused, by this control plane or by the API server, which its
 /// status tells until they are corrected. Its Deployment stays as it is.
-async fn refusals_are_told(deployed: &Deployed, map: &impl Fn(u32) -> String) {
+async fn refusals_are_told(deployed: &Deployed) {
     let told = async || {
         let gateway = deployed.get(&path("gateways", "web")).await;
         let conditions = gateway["status"]["conditions"].as_array().cloned();
@@ -101,7 +110,7 @@ async fn refusals_are_told(deployed: &Deployed, map: &impl Fn(u32) -> String) {
         "spec: {replicas: three}",
         "spec: {replicas: -1}",
     ] {
-        let mut refused: Value = serde_json::from_str(&map(4)).unwrap();
+        let mut refused: Value = serde_json::from_str(&options(4)).unwrap();
         refused["data"]["deployment"] = json!(overlay);
         deployed.cluster.apply(&refused.to_string()).unwrap();
         until("the refusal is told", async || {
@@ -115,7 +124,7 @@ async fn refusals_are_told(deployed: &Deployed, map: &impl Fn(u32) -> String) {
         let deployment = deployed.get(&path("deployments", "web-istio")).await;
         assert_eq!(deployment["spec"]["replicas"], 3, "{overlay}");
 
-        deployed.cluster.apply(&map(3)).unwrap();
+        deployed.cluster.apply(&options(3)).unwrap();
         until("the refusal is taken back", async || {
             told().await["status"] == "True"
         })
@@ -123,43 +132,80 @@ async fn refusals_are_told(deployed: &Deployed, map: &impl Fn(u32) -> String) {
     }
 }
 
+/// The controllers of Gateways.
+struct Controllers {
+    injector: CurrentInjector,
+    /// Keeps the scope of namespaces.
+    _scope: watch::Sender<NamespaceScope>,
+    stop: CancellationToken,
+    tasks: [JoinHandle<()>; 2],
+}
+
+impl Controllers {
+    async fn start(deployed: &Deployed) -> Self {
+        let injector =
+            Injector::new(&InjectorInputs::new(Arc::new(MeshConfig::istio_defaults()))).unwrap();
+        let injector = CurrentInjector::new(InjectorState::Ready {
+            injector: Arc::new(injector),
+            refused: None,
+        });
+
+        let (sender, scope) = watch::channel(NamespaceScope::default());
+        let cluster = deployed.as_navarch().await;
+        let settings = GatewayControllerSettings::default();
+        let classes = GatewayClasses {
+            cluster: cluster.clone(),
+            settings: settings.clone(),
+        };
+        let deployments = GatewayDeployments {
+            cluster,
+            settings,
+            injector: injector.clone(),
+            scope,
+        };
+
+        let stop = CancellationToken::new();
+        let tasks = [
+            tokio::spawn(classes.run(stop.clone())),
+            tokio::spawn(deployments.run(stop.clone())),
+        ];
+
+        Self {
+            injector,
+            _scope: sender,
+            stop,
+            tasks,
+        }
+    }
+
+    async fn stop(self) {
+        self.stop.cancel();
+        for task in self.tasks {
+            task.await.unwrap();
+        }
+    }
+}
+
 /// Gateways from creation to deletion.
-#[allow(
-    clippy::too_many_lines,
-    reason = "one sequence of steps in their order"
-)]
 async fn follow(deployed: &Deployed) {
     let namespace =
         json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": SHOP } });
     deployed.cluster.apply(&namespace.to_string()).unwrap();
-    let injector =
-        Injector::new(&InjectorInputs::new(Arc::new(MeshConfig::istio_defaults()))).unwrap();
-    let injector = CurrentInjector::new(InjectorState::Ready {
-        injector: Arc::new(injector),
-        refused: None,
-    });
+    let controllers = Controllers::start(deployed).await;
 
-    let (_all, scope) = watch::channel(NamespaceScope::default());
-    let cluster = deployed.as_navarch().await;
-    let settings = GatewayControllerSettings::default();
-    let classes = GatewayClasses {
-        cluster: cluster.clone(),
-        settings: settings.clone(),
-    };
-    let deployments = GatewayDeployments {
-        cluster,
-        settings,
-        injector: injector.clone(),
-        scope,
-    };
+    classes_are_restored(deployed).await;
+    objects_are_created_and_restored(deployed).await;
+    edits_are_reverted(deployed).await;
+    changes_are_applied(deployed, &controllers.injector).await;
+    others_are_left_alone(deployed).await;
+    foreign_fields_cause_no_write(deployed).await;
+    objects_are_deleted_with_their_gateway(deployed).await;
 
-    let stop = CancellationToken::new();
-    let tasks = [
-        tokio::spawn(classes.run(stop.clone())),
-        tokio::spawn(deployments.run(stop.clone())),
-    ];
+    controllers.stop().await;
+}
 
-    // Navarch creates the classes, and restores them.
+/// Navarch creates the classes, and restores them.
+async fn classes_are_restored(deployed: &Deployed) {
     let class = "/apis/gateway.networking.k8s.io/v1/gatewayclasses/istio";
     until("the class exists", async || {
         deployed.get(class).await["spec"]["controllerName"].is_string()
@@ -175,8 +221,10 @@ async fn follow(deployed: &Deployed) {
         deployed.get(class).await["spec"]["controllerName"].is_string()
     })
     .await;
+}
 
-    // Navarch restores the objects of a Gateway as well.
+/// Navarch creates the objects of a Gateway, and restores them.
+async fn objects_are_created_and_restored(deployed: &Deployed) {
     deployed
         .cluster
         .apply(&gateway("web", 80, &json!({})))
@@ -210,8 +258,10 @@ async fn follow(deployed: &Deployed) {
         deployed.get(&path("services", "web-istio")).await["metadata"].is_object()
     })
     .await;
+}
 
-    // Changes to applied fields are reverted; fields of other managers stay.
+/// Changes to applied fields are reverted; fields of other managers stay.
+async fn edits_are_reverted(deployed: &Deployed) {
     let edited =
         json!({ "metadata": { "labels": { "mine": "too" } }, "spec": { "type": "ClusterIP" } });
     deployed
@@ -231,35 +281,28 @@ async fn follow(deployed: &Deployed) {
         deployed.get(&path("services", "web-istio")).await["metadata"]["labels"]["mine"],
         "too"
     );
+}
 
-    // Changes of the Gateway, of its ConfigMap and of the templates are applied.
+/// Changes of the Gateway, of its ConfigMap and of the templates are applied.
+async fn changes_are_applied(deployed: &Deployed, injector: &CurrentInjector) {
     let parameters =
         json!({ "parametersRef": { "group": "", "kind": "ConfigMap", "name": "opts" } });
     deployed
         .cluster
         .apply(&gateway("web", 8080, &parameters))
         .unwrap();
-    let map = |replicas: u32| {
-        let overlay = format!("spec: {{replicas: {replicas}}}");
-        let data =
-            json!({ "deployment": overlay, "podDisruptionBudget": "spec: {minAvailable: 1}" });
-        let meta = json!({ "name": "opts", "namespace": SHOP });
-        json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data })
-            .to_string()
-    };
-
     let replicas =
         async || deployed.get(&path("deployments", "web-istio")).await["spec"]["replicas"].clone();
 
     for wanted in [2, 3] {
-        deployed.cluster.apply(&map(wanted)).unwrap();
+        deployed.cluster.apply(&options(wanted)).unwrap();
         until("the ConfigMap is followed", async || {
             replicas().await == wanted
         })
         .await;
     }
 
-    refusals_are_told(deployed, &map).await;
+    refusals_are_told(deployed).await;
 
     let ports =
         async || deployed.get(&path("services", "web-istio")).await["spec"]["ports"].clone();
@@ -292,7 +335,10 @@ async fn follow(deployed: &Deployed) {
             .is_some_and(|image| image.ends_with(":another"))
     })
     .await;
+}
 
+/// Objects of others, and Gateways of other revisions, stay as they are.
+async fn others_are_left_alone(deployed: &Deployed) {
     // An existing object without our label is not changed; the other objects are created.
     let theirs = json!({
         "apiVersion": "v1", "kind": "Service", "metadata": { "name": "taken-istio", "namespace": SHOP },
@@ -329,8 +375,10 @@ async fn follow(deployed: &Deployed) {
         deployed.get(&path("deployments", "other-istio")).await,
         Value::Null
     );
+}
 
-    // Changes of a status or of annotations of other managers cause no write.
+/// Changes of a status or of annotations of other managers cause no write.
+async fn foreign_fields_cause_no_write(deployed: &Deployed) {
     let settled = writes(deployed, "web-istio");
     let noted =
         json!({ "metadata": { "annotations": { "theirs": "yes" } }, "status": { "replicas": 0 } });
@@ -367,8 +415,10 @@ async fn follow(deployed: &Deployed) {
         marked, 1,
         "if the API server drops an annotation in a status update, it is written only once"
     );
+}
 
-    // The objects are deleted with their Gateway.
+/// The objects are deleted with their Gateway.
+async fn objects_are_deleted_with_their_gateway(deployed: &Deployed) {
     deployed
         .cluster
         .call(
@@ -391,8 +441,4 @@ async fn follow(deployed: &Deployed) {
         deployed.get(&path("services", "taken-istio")).await["spec"]["ports"][0]["port"],
         1234
     );
-    stop.cancel();
-    for task in tasks {
-        task.await.unwrap();
-    }
 }
