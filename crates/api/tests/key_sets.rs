@@ -94,14 +94,25 @@ fn certificates(names: &[(&str, &str)]) -> String {
 }
 
 /// Key sets of every kind that issuers serve, and with each fault that Envoy rejects.
-#[expect(
-    clippy::too_many_lines,
-    reason = "one sequence of steps in their order"
-)]
 fn sets() -> Vec<String> {
-    let rsa = json!({"kty": "RSA", "kid": "k", "alg": "RS256", "n": MODULUS, "e": "AQAB"});
-    let mut sets = variants(
-        &rsa,
+    [
+        rsa_sets(),
+        elliptic_sets(),
+        edwards_sets(),
+        shared_sets(),
+        other_texts(),
+        certificate_sets(),
+    ]
+    .concat()
+}
+
+fn rsa() -> Value {
+    json!({"kty": "RSA", "kid": "k", "alg": "RS256", "n": MODULUS, "e": "AQAB"})
+}
+
+fn rsa_sets() -> Vec<String> {
+    variants(
+        &rsa(),
         &[
             json!({}),
             json!({"kty": null}),
@@ -131,10 +142,13 @@ fn sets() -> Vec<String> {
             json!({"e": "AAEAAQ"}),
             json!({"e": ""}),
         ],
-    );
+    )
+}
 
+fn elliptic_sets() -> Vec<String> {
     let elliptic = json!({"kty": "EC", "crv": "P-256", "x": X, "y": Y});
-    sets.extend(variants(
+
+    variants(
         &elliptic,
         &[
             json!({}),
@@ -152,10 +166,13 @@ fn sets() -> Vec<String> {
             json!({"x": ""}),
             json!({"x": format!("AAAA{X}")}),
         ],
-    ));
+    )
+}
 
+fn edwards_sets() -> Vec<String> {
     let edwards = json!({"kty": "OKP", "crv": "Ed25519", "x": EDWARDS});
-    sets.extend(variants(
+
+    variants(
         &edwards,
         &[
             json!({}),
@@ -166,9 +183,14 @@ fn sets() -> Vec<String> {
             json!({"x": "AAAA"}),
             json!({"x": URL_SAFE_NO_PAD.encode([0xff; 32])}),
         ],
-    ));
+    )
+}
+
+/// Symmetric keys.
+fn shared_sets() -> Vec<String> {
     let shared = json!({"kty": "oct", "k": "YWJj"});
-    sets.extend(variants(
+
+    variants(
         &shared,
         &[
             json!({}),
@@ -177,22 +199,29 @@ fn sets() -> Vec<String> {
             json!({"k": ""}),
             json!({"k": null}),
         ],
-    ));
+    )
+}
 
+/// Deep nesting, sets with keys of several kinds, and texts that are no sets.
+fn other_texts() -> Vec<String> {
+    let rsa = rsa();
+    let bad = json!({"kty": "XYZ"});
     let deep = |depth: usize| {
         let nested = "[".repeat(depth) + &"]".repeat(depth);
         format!(r#"{{"keys":[{rsa}],"x":{nested}}}"#)
     };
-    sets.extend([deep(80), deep(120)]);
-    let bad = json!({"kty": "XYZ"});
-    sets.extend([
+
+    let mut texts = vec![
+        deep(80),
+        deep(120),
         json!({"keys": [bad, rsa]}).to_string(),
         json!({"keys": [rsa, 1, bad]}).to_string(),
         rsa.to_string(),
         r#"{"keys":[{"kty":"RSA","kty":"RSA","n":"MODULUS","e":"AQAB"}]}"#
             .replace("MODULUS", MODULUS),
-    ]);
-    let texts = [
+    ];
+
+    let others = [
         "null",
         "[]",
         "{}",
@@ -200,28 +229,33 @@ fn sets() -> Vec<String> {
         r#"{"keys":[]}"#,
         r#"{"keys":null}"#,
     ];
-    sets.extend(texts.map(str::to_owned));
+    texts.extend(others.map(str::to_owned));
 
+    texts
+}
+
+fn certificate_sets() -> Vec<String> {
     let key = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048).unwrap();
     let certificate = CertificateParams::default()
         .self_signed(&key)
         .unwrap()
         .pem();
     let certificate = certificate.replace('\r', "");
+
     let other = KeyPair::generate().unwrap();
     let elliptic = CertificateParams::default()
         .self_signed(&other)
         .unwrap()
         .pem();
     let elliptic = elliptic.replace('\r', "");
-    sets.extend([
+
+    vec![
         certificates(&[("a", &certificate)]),
         certificates(&[("a", &elliptic)]),
         certificates(&[("a", &certificate), ("b", &elliptic)]),
         certificates(&[("a", "x")]),
         certificates(&[("", &certificate)]),
-    ]);
-    sets
+    ]
 }
 
 #[test]
