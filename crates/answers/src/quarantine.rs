@@ -11,7 +11,7 @@ pub struct QuarantinedObjects {
     pub quarantined: Vec<QuarantinedObject>,
 }
 
-/// An object of which proxies keep an earlier version, or none, because they rejected the new one.
+/// An object whose new version proxies rejected: they keep the previous one, if there is one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuarantinedObject {
     /// Kind, namespace and name.

@@ -257,7 +257,7 @@ impl State {
     /// Counts a request.
     ///
     /// # Errors
-    /// If the entry `may_wait` and its peer is not known yet; then nothing is counted.
+    /// If the entry `may_wait` and its peer is not known yet; then the entry is not counted.
     pub(super) fn count_request(
         &mut self,
         own: &Workload,
