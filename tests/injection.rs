@@ -30,7 +30,6 @@ fn injector(values: &Value) -> Injector {
     Injector::new(&default::inputs(&json!({ "values": values }))).unwrap()
 }
 
-/// Injects a pod.
 fn inject(injector: &Injector, pod: &Value) -> Option<Injection> {
     let request = InjectRequest {
         pod,

@@ -97,7 +97,6 @@ fn bytes(to: &str) -> Connection {
     }
 }
 
-/// A TLS connection with SNI.
 fn tls(to: &str, sni: &str) -> Connection {
     Connection {
         tls: Some(Tls {

@@ -41,7 +41,6 @@ pub struct Wire {
 struct Connections {
     /// Number of connections so far.
     begun: usize,
-    /// Number of open connections.
     open: usize,
 }
 

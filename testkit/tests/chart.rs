@@ -30,7 +30,6 @@ const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 struct Row {
     /// The path of the value, such as `global.hub`.
     path: String,
-    /// The setting of the value.
     setting: Value,
     /// Further settings, in both renderings.
     others: Vec<(String, Value)>,

@@ -18,7 +18,6 @@ pub(crate) const PORT: u16 = 8080;
 /// Timeout of each step.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The kind of a pod.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PodKind {
     /// An application behind a sidecar.
@@ -69,7 +68,6 @@ pub(crate) struct Launch {
 /// The values that Kubernetes would provide to a pod.
 pub(crate) struct PodInputs {
     pub(crate) ip: Ipv4Addr,
-    /// The path of Envoy.
     pub(crate) envoy: PathBuf,
     /// The token of its service account.
     pub(crate) token: String,

@@ -131,7 +131,6 @@ impl Ztunnel {
         })
     }
 
-    /// Removes a pod.
     pub(crate) fn remove(&self, pod: &str) -> Result<()> {
         tokio::task::block_in_place(|| self.cni.remove(pod))
     }

@@ -10,7 +10,6 @@ use tokio::sync::oneshot;
 pub(crate) struct Attack(oneshot::Receiver<Result<String>>);
 
 impl Attack {
-    /// Starts the attack.
     pub(crate) fn start<F>(attack: impl FnOnce() -> F + Send + 'static) -> Self
     where
         F: Future<Output = Result<String>>,

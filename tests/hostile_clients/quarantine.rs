@@ -93,7 +93,6 @@ impl Connected {
 }
 
 impl Client<'_> {
-    /// The pod of the client.
     fn pod(&self) -> String {
         let Self {
             namespace,

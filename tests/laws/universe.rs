@@ -96,7 +96,6 @@ pub(crate) fn places() -> Vec<Slot> {
 }
 
 impl Slot {
-    /// The reference of the slot's object.
     pub(crate) fn reference(self) -> ObjectRef {
         let name = match self.kind {
             Kind::Namespace => {

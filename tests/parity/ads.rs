@@ -121,7 +121,6 @@ impl Client {
 /// The type of a stream's first request.
 const CLUSTER: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
-/// The node of a case's proxy.
 pub(crate) fn node(proxy: &CaseProxy, codec: &Codec) -> Result<Node, String> {
     let metadata = codec
         .from_json(

@@ -337,7 +337,6 @@ fn documents(stream: &str) -> Result<Vec<Value>, String> {
 #[derive(Default)]
 struct Objects(BTreeMap<String, Value>);
 
-/// The key of an object.
 fn key(object: &Value) -> String {
     let text = |path: &str| {
         object

@@ -9,7 +9,6 @@ use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use rcgen::KeyPair;
 use serde_json::{Value, json};
 
-/// The name of the issuer.
 const NAME: &str = "https://issuer.example";
 
 #[derive(Clone)]

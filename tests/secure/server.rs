@@ -305,7 +305,6 @@ pub(crate) fn node(namespace: &str, account: &str) -> Node {
     }
 }
 
-/// The secrets in resources.
 fn secrets_of(resources: Vec<Resource>) -> Vec<Secret> {
     let secrets = resources
         .into_iter()

@@ -38,7 +38,6 @@ struct Series {
 pub(crate) struct Scrape(Vec<Series>);
 
 impl Scrape {
-    /// Adds a page.
     pub(crate) fn add(mut self, page: &str) -> Result<Self> {
         for line in page
             .lines()

@@ -417,7 +417,6 @@ async fn foreign_fields_cause_no_write(deployed: &Deployed) {
     );
 }
 
-/// The objects are deleted with their Gateway.
 async fn objects_are_deleted_with_their_gateway(deployed: &Deployed) {
     deployed
         .cluster

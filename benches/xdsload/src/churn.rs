@@ -21,7 +21,6 @@ pub(crate) struct Moment {
     pub(crate) usage: Option<Usage>,
 }
 
-/// The result of a churn.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ChurnResult {
     /// The duration in seconds.

@@ -54,7 +54,6 @@ pub(crate) struct Marker {
 /// What all proxies have received.
 #[derive(Debug)]
 pub(crate) struct Tally {
-    /// The start of the tally.
     start: Instant,
     /// By type.
     counters: [Counters; 5],

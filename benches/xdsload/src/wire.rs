@@ -81,7 +81,6 @@ pub(crate) struct ReceivedResource<'a> {
 pub(crate) struct Response<'a> {
     /// The type of its resources; `None` for types without a subscription.
     pub(crate) kind: Option<Kind>,
-    /// The version of the response.
     pub(crate) version: &'a [u8],
     /// The nonce for the acknowledgement.
     pub(crate) nonce: &'a [u8],

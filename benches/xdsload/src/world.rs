@@ -49,12 +49,10 @@ pub(crate) struct Size {
 }
 
 impl Size {
-    /// The namespace of a service.
     fn namespace(&self, service: usize) -> String {
         format!("ns{}", service % self.namespaces.max(1))
     }
 
-    /// The host of a service.
     fn host(&self, service: usize) -> String {
         format!("svc{service}.{}.svc.cluster.local", self.namespace(service))
     }
@@ -89,7 +87,6 @@ fn service(size: &Size, n: usize) -> Value {
     })
 }
 
-/// The pod of an endpoint.
 fn pod(size: &Size, n: usize, endpoint: usize) -> Value {
     let mut metadata = meta(&size.namespace(n), &format!("svc{n}-{endpoint}"));
     metadata["labels"] =
@@ -232,7 +229,6 @@ fn sidecar(n: usize) -> Value {
     })
 }
 
-/// The file of an object.
 fn file_of(dir: &Path, object: &Value) -> PathBuf {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let kind = text(&object["kind"]);

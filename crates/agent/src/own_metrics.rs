@@ -17,7 +17,6 @@ pub struct OwnMetrics {
     scrapes: AtomicU64,
     /// Rejected clients.
     rejections: Rejections,
-    /// Metrics of the agent's work.
     work: AgentMetrics,
     /// Boot time of the machine.
     booted: Option<f64>,

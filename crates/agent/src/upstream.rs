@@ -244,7 +244,6 @@ async fn client_config(
     Ok(config)
 }
 
-/// The current roots.
 pub(super) async fn root_store(roots: &Roots) -> Result<RootCertStore, UpstreamError> {
     let mut store = RootCertStore::empty();
     match roots {

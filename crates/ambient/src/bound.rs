@@ -83,7 +83,6 @@ struct ServicesOf(WaypointAddress);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct IsBetweenNetworks;
 
-/// Services by waypoint.
 type ByWaypoint = BTreeMap<WaypointAddress, Vec<ServiceKey>>;
 
 impl WaypointAddress {

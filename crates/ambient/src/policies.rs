@@ -89,7 +89,6 @@ pub(super) fn resource(name: &str, view: &View<'_>) -> Option<Bytes> {
     policy(name, view).map(|policy| policy.encode_to_vec().into())
 }
 
-/// The policy of this name.
 fn policy(name: &str, view: &View<'_>) -> Option<Authorization> {
     let (namespace, name) = name.split_once('/')?;
     let mesh = view.get(&MeshFacts);

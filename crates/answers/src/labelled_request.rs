@@ -35,9 +35,7 @@ const MAX_REQUESTS: usize = 64;
 pub(super) struct LabelledRequest {
     /// Such as `GET reviews:9080/`.
     pub(super) label: String,
-    /// The requested host.
     pub(super) host: String,
-    /// The requested port.
     pub(super) port: u16,
     /// The connection to walk.
     pub(super) connection: Connection,

@@ -233,7 +233,6 @@ fn extensions_of(manager: &HttpConnectionManager) -> impl Iterator<Item = &Strin
         .map(|filter| &filter.name)
 }
 
-/// All filter chains of a listener.
 pub(super) fn chains(listener: &Listener) -> impl Iterator<Item = &FilterChain> {
     listener
         .filter_chains

@@ -47,10 +47,8 @@ use navarch_push::view::View;
 use rule::Translation;
 use trust_domains::TrustDomains;
 
-/// The HTTP RBAC filter.
 const HTTP_RBAC: &str = "envoy.filters.http.rbac";
 
-/// The network RBAC filter.
 const NETWORK_RBAC: &str = "envoy.filters.network.rbac";
 
 /// The stat prefix of network RBAC.

@@ -176,7 +176,6 @@ fn names_of_service(view: &View<'_>, service: &ServiceKey, purpose: Purpose) -> 
 }
 
 impl Purpose {
-    /// The name of a cluster for this purpose.
     fn resource_name(self, cluster: &OutboundCluster) -> ResourceName {
         match self {
             Self::Client => cluster.resource_name(),

@@ -15,7 +15,6 @@ use navarch_api::object::{NamespacedName, Object};
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
-/// Objects by name.
 pub(crate) type ByName<T> = BTreeMap<NamespacedName, Arc<Object<T>>>;
 
 /// One Gateway that is generated from objects of other kinds.

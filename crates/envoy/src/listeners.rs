@@ -152,7 +152,6 @@ fn sidecar_names(view: &View<'_>) -> Vec<String> {
     names
 }
 
-/// A sidecar's listener of this name.
 fn sidecar_listener(name: &str, view: &View<'_>) -> Option<Listener> {
     if view.mesh().config.proxy_listen_port <= 0 {
         return None;
@@ -181,7 +180,6 @@ fn sidecar_listener(name: &str, view: &View<'_>) -> Option<Listener> {
     }
 }
 
-/// A waypoint's listener of this name.
 fn waypoint_listener(name: &str, view: &View<'_>) -> Option<Listener> {
     let joins = hbone::joins_networks(view);
     Some(match name {

@@ -61,7 +61,6 @@ impl Metrics {
         self.missed.inc_by(changes);
     }
 
-    /// Counts spans with this outcome.
     pub(crate) fn count(&self, outcome: Outcome, spans: usize) {
         if spans > 0 {
             self.spans

@@ -96,7 +96,6 @@ pub(super) fn log_remarks(remarks: &BTreeSet<Arc<str>>) {
 mod tests {
     use super::*;
 
-    /// A list with this number of remarks on an object.
     fn list(object: &str, remarks: usize) -> RemarkList {
         let mut list = RemarkList::default();
         (0..remarks).for_each(|n| list.push(format!("{object}: fault {n}").into()));

@@ -23,7 +23,6 @@ use super::redact::Redactor;
 use super::restore::Restorer;
 use super::rollout;
 
-/// The current inputs.
 #[derive(Debug, Default)]
 pub(crate) struct Inputs {
     objects: BTreeMap<ObjectRef, AnyObject>,

@@ -38,7 +38,6 @@ impl Redactor {
         }
     }
 
-    /// The redacted object.
     pub(crate) fn redact(&self, object: &AnyObject) -> AnyObject {
         if let AnyObject::Secret(secret) = object {
             return AnyObject::Secret(Arc::new(self.secret(secret)));

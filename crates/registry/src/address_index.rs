@@ -208,7 +208,6 @@ impl AddressIndex {
         self.with_key(&AddressKey::Label(label))
     }
 
-    /// The objects with a key.
     fn with_key(&self, key: &AddressKey) -> impl Iterator<Item = ObjectRef> + use<'_> {
         self.objects.get(keyed_hash(key))
     }

@@ -23,7 +23,6 @@ use navarch_api::object::{Kind, Object, ObjectMeta, ObjectRef};
 use navarch_api::small_map::SmallMap;
 use navarch_api::validation::ServedLists;
 
-/// The annotation for the strategy of connecting.
 const CONNECT_ANNOTATION: &str = "istio.io/connect-strategy";
 /// The label that disables address allocation for a ServiceEntry.
 const AUTO_ALLOCATE_LABEL: &str = "networking.istio.io/enable-autoallocate-ip";

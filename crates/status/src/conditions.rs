@@ -10,7 +10,6 @@ pub(super) struct Conditions {
 }
 
 impl Conditions {
-    /// All conditions of a status.
     pub(super) fn of_status(status: Option<&Value>) -> &[Value] {
         status
             .and_then(|status| status.get("conditions"))

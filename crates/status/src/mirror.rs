@@ -99,7 +99,6 @@ impl<T: PartialEq> Mirror<T> {
         self.items.keys()
     }
 
-    /// All mirrored values.
     pub(super) fn values(&self) -> impl Iterator<Item = &T> {
         self.items.values()
     }

@@ -205,7 +205,6 @@ impl NodeUntaint {
     }
 }
 
-/// Whether a pod is ready.
 fn is_ready(pod: &Pod) -> bool {
     let conditions = pod
         .status

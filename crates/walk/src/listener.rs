@@ -78,7 +78,6 @@ fn addresses(listener: &Listener) -> impl Iterator<Item = SocketAddr> {
         .into_iter()
 }
 
-/// A socket's address.
 pub(super) fn socket(address: &Address) -> Option<SocketAddr> {
     let address::Address::SocketAddress(socket) = address.address.as_ref()? else {
         return None;

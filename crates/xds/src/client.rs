@@ -191,7 +191,6 @@ impl Client {
 
 #[cfg(test)]
 impl Client {
-    /// A client with this budget.
     pub(super) fn with_budget(bytes: usize) -> Self {
         Memory::new(Budget::new(2 * bytes), Rejections::default()).client("grpc", None)
     }

@@ -63,7 +63,6 @@ pub struct NameTableSink(Arc<Sink>);
 struct Sink {
     /// The location of the workload.
     config: TableConfig,
-    /// The current table.
     table: ArcSwapOption<Table>,
     /// The current table as received, for the debug page.
     wire: ArcSwapOption<NameTable>,

@@ -52,7 +52,6 @@ impl Netlink {
         }
     }
 
-    /// The rules of a family.
     pub(super) fn rules(&mut self, family: RouteFamily) -> io::Result<Vec<RuleMessage>> {
         let mut query = RuleMessage::default();
         query.header.family = family;

@@ -31,7 +31,6 @@ const MAX_TARGET: usize = 10 << 20;
 const DEFAULT_SCRAPE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum scrape timeout that Prometheus may request.
 const MAX_SCRAPE_TIMEOUT: Duration = Duration::from_secs(120);
-/// The header with Prometheus' scrape timeout.
 const TIMEOUT_HEADER: HeaderName = HeaderName::from_static("x-prometheus-scrape-timeout-seconds");
 
 /// A part of the response.

@@ -25,18 +25,14 @@ use tokio::time::Instant;
 use super::cache::{Cache, ModuleError, ModuleRequest, PullPolicy};
 use navarch_api::kubernetes::SecretBytes;
 
-/// An HTTP filter.
 const HTTP: &str = "type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm";
-/// A network filter.
 const NETWORK: &str = "type.googleapis.com/envoy.extensions.filters.network.wasm.v3.Wasm";
 /// A filter with a configuration in JSON form.
 const TYPED_STRUCT: &str = "type.googleapis.com/udpa.type.v1.TypedStruct";
 /// The prefix of the control plane's parameters in the module's environment, which are removed from
 /// it.
 const OURS: &str = "ISTIO_META_";
-/// The pull secret.
 const SECRET: &str = "ISTIO_META_WASM_IMAGE_PULL_SECRET";
-/// The pull policy.
 const POLICY: &str = "ISTIO_META_WASM_IMAGE_PULL_POLICY";
 /// The version of the resource that refers to the module.
 const VERSION: &str = "ISTIO_META_WASM_PLUGIN_RESOURCE_VERSION";

@@ -68,7 +68,6 @@ pub(super) fn convert(object: &Object<AuthorizationPolicy>, mesh: &Mesh) -> Opti
     })
 }
 
-/// Whether a policy is a dry run.
 pub(super) fn is_dry_run(object: &Object<AuthorizationPolicy>) -> bool {
     let value = object.meta.annotations.get(DRY_RUN_ANNOTATION);
     value.and_then(|text| parse_bool(text)).unwrap_or_default()

@@ -17,7 +17,6 @@ use crate::services::{ingress_use_waypoint, namespace};
 use crate::waypoint::{self, Before, Refusal};
 use crate::workloads::labels_of_entry;
 
-/// Whether it is bound to a waypoint.
 const BOUND: &str = "istio.io/WaypointBound";
 /// It has no effect without a waypoint.
 const MISSING: &str = "istio.io/WaypointMissing";

@@ -66,7 +66,6 @@ fn short(status: &Value) -> Vec<String> {
     has.chain(without).collect()
 }
 
-/// A Service with this metadata.
 fn service(metadata: &str) -> String {
     format!(
         "{{ apiVersion: v1, kind: Service, metadata: {{ name: web, {metadata} }},

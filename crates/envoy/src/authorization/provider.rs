@@ -189,7 +189,6 @@ fn over_grpc(
     })
 }
 
-/// The cluster of a provider's service.
 fn cluster_of(view: &View<'_>, service: &str, port: u32) -> Option<ProviderCluster> {
     if (1..=65535).contains(&port) {
         cluster(view, "authz", service, port)

@@ -70,7 +70,6 @@ impl Draft {
         matches!(self.discovery, Discovery::Dynamic(_))
     }
 
-    /// The finished cluster.
     pub(super) fn finish(self) -> Cluster {
         let Self {
             mut cluster,

@@ -105,7 +105,6 @@ fn services_listen(view: &View<'_>, ingress: &[IstioIngressListener]) -> bool {
     }
 }
 
-/// The number of an ingress listener's port.
 fn ingress_port(listener: &IstioIngressListener) -> Option<u16> {
     u16::try_from(listener.port.as_ref()?.number).ok()
 }

@@ -85,7 +85,6 @@ pub(crate) fn draining_override(view: &View<'_>, service: &Service) -> Option<He
     })
 }
 
-/// Whether a port of a service has a cluster.
 pub(super) fn has_cluster(service: &Service, port: &ServicePort, purpose: Purpose) -> bool {
     match (purpose, service.resolution) {
         // As in Istio, gateways that route by SNI also have clusters for aliases, which stay empty.

@@ -62,7 +62,6 @@ pub(super) fn check(script: &str) -> Result<(), Fault> {
 struct Parser<'a> {
     /// The source of tokens.
     lexer: Lexer<'a>,
-    /// The current token.
     token: Token<'a>,
     /// The current nesting depth.
     levels: usize,

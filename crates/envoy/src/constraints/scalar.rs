@@ -98,7 +98,6 @@ fn bound(rules: &DynamicMessage, name: &str) -> Option<f64> {
         .flatten()
 }
 
-/// The values of a list in the rules.
 fn listed<T>(rules: &DynamicMessage, name: &str, read: impl Fn(&Value) -> Option<T>) -> Vec<T> {
     let list = rules.get_field_by_name(name);
     list.as_deref()

@@ -118,7 +118,6 @@ fn written(header: &str, variable: &str) -> Mutation {
     }
 }
 
-/// Removes a header.
 fn removed(header: &str) -> Mutation {
     Mutation {
         action: Some(header_mutation::Action::Remove(header.to_owned())),

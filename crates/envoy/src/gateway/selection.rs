@@ -98,7 +98,6 @@ pub(super) struct TargetPort {
     port: u16,
     /// The proxy's port.
     target: u16,
-    /// Whether it is a port for UDP.
     is_udp: bool,
     /// Whether Gateways with a label selector may use the service's port.
     translates: bool,

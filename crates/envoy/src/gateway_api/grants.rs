@@ -57,7 +57,6 @@ struct Names {
 }
 
 impl Referrer {
-    /// Parses group and kind.
     fn parse(group: &str, kind: &str) -> Option<Self> {
         match (group, kind) {
             (gateway_api::GROUP, "Gateway") => Some(Self::Gateway),
@@ -72,7 +71,6 @@ impl Referrer {
 }
 
 impl Referent {
-    /// Parses group and kind.
     pub(super) fn parse(group: &str, kind: &str) -> Option<Self> {
         match (group, kind) {
             ("", "ConfigMap") => Some(Self::ConfigMap),

@@ -85,7 +85,6 @@ impl Query for PoolService {
     }
 }
 
-/// Whether a reference is to a pool.
 pub(super) fn is_pool(reference: &BackendRef) -> bool {
     reference.group == gateway_api::INFERENCE_GROUP && reference.kind == "InferencePool"
 }

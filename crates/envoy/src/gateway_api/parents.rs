@@ -279,7 +279,6 @@ fn attachments(
     tried.map(|(open, denied)| attach(open, denied)).collect()
 }
 
-/// Whether a reference selects a listener.
 fn selects(parent: &ParentReference, listener: &ParentListener) -> bool {
     let section = parent
         .section_name

@@ -16,7 +16,6 @@ pub(super) struct Requested {
 }
 
 impl Requested {
-    /// Whether a port is requested.
     pub(super) fn has_port(&self, port: u16) -> bool {
         self.ports
             .as_ref()

@@ -24,7 +24,6 @@ use crate::filters::proxy_headers::{HeaderSettingsOf, forward_client_cert};
 use crate::listeners::address::{additional_addresses, listen_address, wildcards};
 use navarch_push::view::View;
 
-/// The class of this listener.
 const CLASS: ListenerClass = ListenerClass::SidecarInbound;
 /// The upgrade type of tunnels.
 const CONNECT: &str = "CONNECT";

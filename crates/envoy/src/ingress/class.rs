@@ -40,7 +40,6 @@ impl Query for IngressSettings {
 }
 
 impl Settings {
-    /// Whether an Ingress is served.
     pub(super) fn serves(&self, ingress: &Object<Ingress>, view: &View<'_>) -> bool {
         if self.rule.is_annotated(ingress) {
             return self.rule.serves(ingress, None);

@@ -24,7 +24,6 @@ pub(super) fn name(view: &View<'_>) -> Option<String> {
     port(view).map(|port| listener_name(bind, port))
 }
 
-/// Builds the listener of this name.
 pub(super) fn build(view: &View<'_>, name: &str) -> Option<Listener> {
     let binds = localhosts(view.proxy().families())
         .iter()

@@ -89,7 +89,6 @@ impl PatchClass {
     }
 }
 
-/// Whether an EnvoyFilter has patches of a class.
 fn has_class(filter: &EnvoyFilter, class: PatchClass) -> bool {
     let is_empty = |patch: &&navarch_api::istio::EnvoyConfigPatch| {
         patch

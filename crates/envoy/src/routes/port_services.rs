@@ -226,7 +226,6 @@ pub(super) fn cut(
     }))
 }
 
-/// Whether a port is imported.
 fn imports(ports: &PortFilter, port: u16) -> bool {
     match ports {
         PortFilter::All => true,

@@ -13,7 +13,6 @@ use prost_types::Any;
 use super::settings::SessionLabels;
 use navarch_registry::model::Service;
 
-/// The stateful session filter.
 pub(super) const FILTER: &str = "envoy.filters.http.stateful_session";
 
 /// The per-route configuration of the filter; `None` if the service has no stateful sessions.

@@ -269,7 +269,6 @@ fn bytes(view: &View<'_>, at: OutboundPort, virtual_host: &PlannedVirtualHost) -
     .clone()
 }
 
-/// Whether a virtual host matches any host.
 fn matches_any_host(virtual_host: &PlannedVirtualHost) -> bool {
     virtual_host.host.as_str() == "*"
 }

@@ -99,7 +99,6 @@ impl EgressHosts {
             .any(|entry| entry.starts_with("./") || entry.starts_with("~./"))
     }
 
-    /// Whether a host of a namespace is excluded.
     pub(super) fn excludes(&self, namespace: &Namespace, host: &str) -> bool {
         self.by_namespace
             .get(namespace)
@@ -123,7 +122,6 @@ impl EgressHosts {
 }
 
 impl HostSet {
-    /// Whether a host is excluded.
     fn excludes(&self, host: &str) -> bool {
         self.excluded
             .iter()

@@ -40,7 +40,6 @@ impl Query for SemanticsOf {
     }
 }
 
-/// The semantics of an object's routes.
 pub(super) fn semantics_of(object: &Object<VirtualService>) -> RouteSemantics {
     match object
         .meta
@@ -207,7 +206,6 @@ fn merge_matches(
     Some(merged)
 }
 
-/// A match of the leaf merged with one of the root.
 fn merge_match(root: &HttpMatchRequest, leaf: &HttpMatchRequest) -> HttpMatchRequest {
     let mut merged = leaf.clone();
     merged.name = joined(&root.name, merged.name);

@@ -82,7 +82,6 @@ async fn put(writer: &Writer, object: &Value) {
     }
 }
 
-/// The reference of an object.
 fn reference(object: &Value) -> ObjectRef {
     decode_stored(object).subject.object_ref().unwrap()
 }

@@ -124,7 +124,6 @@ pub(crate) fn resource(group: &str, version: &str, kind: &str, plural: &str) -> 
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
 }
 
-/// An event and its source.
 pub(super) type TaggedEvent = (Source, Result<Event<DynamicObject>, Error>);
 
 pub(super) fn all(

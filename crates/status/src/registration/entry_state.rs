@@ -197,7 +197,6 @@ fn condition(status: Option<&Value>) -> Option<&Value> {
         .find(|condition| is_health(condition))
 }
 
-/// Whether a condition is the health condition.
 fn is_health(condition: &Value) -> bool {
     condition.get("type").is_some_and(|name| name == HEALTHY)
 }

@@ -58,7 +58,6 @@ impl InjectionConfig {
         Ok(config)
     }
 
-    /// The chart's config for the values.
     fn of_chart(values: &Values) -> Self {
         let webhook = &values.sidecar_injector_webhook;
         Self {
@@ -76,7 +75,6 @@ impl InjectionConfig {
         }
     }
 
-    /// Parses the text of a config.
     fn parse(text: &str) -> Result<Self, ConfigError> {
         let broken = |reason: String| ConfigError::Config(reason);
         let value = yaml::parse(text, Schema::V1_1).map_err(|error| broken(error.to_string()))?;

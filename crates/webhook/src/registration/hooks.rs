@@ -112,7 +112,6 @@ pub(super) fn set_bundle(
     until
 }
 
-/// Whether a webhook only warns.
 fn only_warns(webhook: &Value) -> bool {
     webhook
         .get("name")

@@ -99,7 +99,6 @@ pub(crate) struct Pending {
 #[derive(Debug)]
 struct InFlight {
     response: SentResponse,
-    /// The client's state before.
     before: ClientState,
     /// The pending state before.
     owed: Pending,

@@ -28,7 +28,6 @@ pub(in crate::filters) struct TracingOf {
 pub(in crate::filters) struct TracingSpec {
     /// The provider; `None` if the name is unknown.
     pub(in crate::filters) provider: Option<ExtensionProvider>,
-    /// Whether tracing is disabled.
     pub(in crate::filters) disabled: bool,
     /// The percentage of traced requests; `None` means the proxy's configuration decides.
     pub(in crate::filters) sampling: Option<f64>,

@@ -315,7 +315,6 @@ fn given_tag(view: &View<'_>, name: &str, given: &TracingTag) -> Option<CustomTa
     Some(tag(name, source.to_proto()))
 }
 
-/// A tag with this name.
 fn tag(name: &str, source: custom_tag::Type) -> CustomTag {
     CustomTag {
         tag: name.to_owned(),

@@ -49,7 +49,6 @@ pub(in crate::listeners) struct TcpChainPlan {
     /// The index of the egress listener that imports the service.
     pub(in crate::listeners) egress: usize,
     pub(in crate::listeners) service: ServiceRef,
-    /// The listening port.
     pub(in crate::listeners) port: ListenPort,
     /// The primary address.
     pub(in crate::listeners) bind: String,

@@ -27,7 +27,6 @@ pub(super) struct ServiceShapeOf {
 pub(super) struct ServiceShape {
     /// Whether it is an alias of another service, which has the listeners.
     pub(super) is_alias: bool,
-    /// Whether it is a Kubernetes Service.
     pub(super) is_kubernetes: bool,
     /// Whether connections go to the original destination.
     pub(super) is_passthrough: bool,

@@ -19,7 +19,6 @@ const MAX_DEPTH: usize = 64;
 /// The maximum number of parts of a value.
 const MAX_PARTS: usize = 100_000;
 
-/// A map's entries.
 pub(super) type Entries = BTreeMap<Arc<str>, Value>;
 
 pub(super) fn map(entries: Entries) -> Value {
