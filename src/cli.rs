@@ -42,7 +42,6 @@ use std::path::Path;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 
-use navarch_api::settings::CompliancePolicy;
 use navarch_net::cryptography;
 
 /// The command that runs the control plane.
@@ -103,7 +102,7 @@ enum Command {
 pub fn run() -> anyhow::Result<std::process::ExitCode> {
     // Before any TLS; the commands that serve warn about an unknown policy.
     let policy = environment::variable("COMPLIANCE_POLICY").unwrap_or_default();
-    cryptography::install(CompliancePolicy::parse(&policy).unwrap_or_default());
+    cryptography::install(&policy);
 
     let arguments = navarch_agent::cli::words(std::env::args_os())?;
     if let Some(command) =

@@ -569,12 +569,8 @@ fn kubeconfig(variables: &Variables) -> Option<PathBuf> {
 
 /// Logs what a compliance policy does not do, and which flags it overrides.
 fn warn_compliance(named: &str, tls: &TlsRules) {
-    if CompliancePolicy::parse(named).is_none() {
-        tracing::warn!(
-            policy = named,
-            "COMPLIANCE_POLICY: unknown policy, TLS is not restricted: use fips-140-2, fips-140-3 or pqc"
-        );
-    }
+    cryptography::warn_unknown(named);
+
     let policy = cryptography::policy();
     if policy != CompliancePolicy::None && !tls.is_default() {
         tracing::warn!("COMPLIANCE_POLICY overrides --tls-min-version and --tls-cipher-suites");

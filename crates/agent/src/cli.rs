@@ -19,7 +19,6 @@ use crate::command::ProxyCommand;
 use crate::flags::{Flag, FlagValue};
 use crate::iptables::Options;
 use crate::variables::Variables;
-use navarch_api::settings::CompliancePolicy;
 use navarch_net::cryptography;
 
 /// The help text of the program.
@@ -113,8 +112,7 @@ fn run_command(arguments: &[String]) -> anyhow::Result<i32> {
     let variables: Variables = environment().into_iter().collect();
 
     // Before any TLS.
-    let policy = variables.text_or("COMPLIANCE_POLICY", "");
-    cryptography::install(CompliancePolicy::parse(&policy).unwrap_or_default());
+    cryptography::install(variables.text("COMPLIANCE_POLICY"));
 
     // Logging flags are also allowed before the command.
     let place = arguments.iter().position(|word| !word.starts_with('-'));

@@ -22,35 +22,61 @@ use rustls::crypto::aws_lc_rs::{self, kx_group};
 use rustls::crypto::{CryptoProvider, SupportedKxGroup};
 use rustls::{CipherSuite, SupportedCipherSuite};
 
-/// The policy of this process; unset is none.
-static POLICY: OnceLock<CompliancePolicy> = OnceLock::new();
+/// What [`install`] has set for this process.
+static INSTALLED: OnceLock<Installed> = OnceLock::new();
 
-/// Sets the policy for all TLS of this process. Only the first call has an effect, and only on
-/// configurations that are built after it.
-pub fn install(policy: CompliancePolicy) {
-    let is_first = POLICY.set(policy).is_ok();
+/// A policy, and what it allows.
+#[derive(Debug)]
+struct Installed {
+    policy: CompliancePolicy,
+    provider: Arc<CryptoProvider>,
+}
+
+/// Sets the policy for all TLS of this process, by its name in `COMPLIANCE_POLICY`; as in istiod,
+/// an unknown name is no policy. Only the first call has an effect, and only on configurations that
+/// are built after it.
+///
+/// It runs before logging starts: programs that serve call [`warn_unknown`] later.
+pub fn install(name: &str) {
+    let policy = CompliancePolicy::parse(name).unwrap_or_default();
+    let provider = restricted(policy);
+    let installed = Installed {
+        policy,
+        provider: Arc::new(provider.clone()),
+    };
+
+    let is_first = INSTALLED.set(installed).is_ok();
     if is_first {
         // rustls has a default already only if a library has built a configuration before.
-        let _ = restricted(policy).install_default();
+        let _ = provider.install_default();
     }
 }
 
-/// The policy of this process.
+/// Logs that a name in `COMPLIANCE_POLICY` is unknown, so that nothing restricts TLS.
+pub fn warn_unknown(name: &str) {
+    if CompliancePolicy::parse(name).is_none() {
+        tracing::warn!(
+            policy = name,
+            "COMPLIANCE_POLICY: unknown policy, TLS is not restricted: use fips-140-2, fips-140-3 or pqc"
+        );
+    }
+}
+
+/// The policy of this process; none before [`install`].
 #[must_use]
 pub fn policy() -> CompliancePolicy {
-    POLICY.get().copied().unwrap_or_default()
+    INSTALLED
+        .get()
+        .map(|installed| installed.policy)
+        .unwrap_or_default()
 }
 
 /// What TLS configurations of this process are built with. Use all of rustls's protocol versions
 /// with it: those without a cipher suite are neither offered nor accepted.
 #[must_use]
 pub fn provider() -> Arc<CryptoProvider> {
-    static PROVIDER: OnceLock<Arc<CryptoProvider>> = OnceLock::new();
-
-    match POLICY.get() {
-        Some(policy) => PROVIDER
-            .get_or_init(|| Arc::new(restricted(*policy)))
-            .clone(),
+    match INSTALLED.get() {
+        Some(installed) => installed.provider.clone(),
         // Tests use parts of a program without its start.
         None => Arc::new(restricted(CompliancePolicy::None)),
     }

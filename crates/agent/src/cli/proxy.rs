@@ -9,7 +9,7 @@ use crate::ignored;
 use crate::run::{self, Environment};
 use crate::variables::Variables;
 use navarch_api::huge_pages;
-use navarch_api::settings::CompliancePolicy;
+use navarch_net::cryptography;
 
 /// Maximum number of threads for blocking work.
 const MAX_BLOCKING_THREADS: usize = 8;
@@ -31,13 +31,7 @@ pub(super) fn run(arguments: &[String], variables: &Variables) -> anyhow::Result
         &ignored::ignored(variables),
     );
 
-    let policy = &command.settings.compliance_policy;
-    if CompliancePolicy::parse(policy).is_none() {
-        tracing::warn!(
-            policy,
-            "COMPLIANCE_POLICY: unknown policy, TLS is not restricted: use fips-140-2, fips-140-3 or pqc"
-        );
-    }
+    cryptography::warn_unknown(&command.settings.compliance_policy);
 
     // One thread is enough for the agent's work, and the kernel binds Envoy to the thread that
     // started it. Files and host names are read on a few more, which end when they are idle.
