@@ -35,6 +35,49 @@ pub fn escape_lines(text: &str) -> Cow<'_, str> {
     escape_except(text, &['\n', '\t'])
 }
 
+/// What stays in a [`bounded`] text of the characters that could be escaped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// Line breaks and tabs stay, as by [`escape_lines`].
+    Lines,
+    /// Nothing unprintable stays, and quotes and backslashes are escaped as well: the text can
+    /// stand between double quotes.
+    Quoted,
+}
+
+/// The mark of a text that was cut.
+const CUT: char = '…';
+
+/// At most `max_len` bytes of `text` with their escapes, and with `…` in place of the rest. It is
+/// cut between characters and between escapes; `max_len` is at least the 3 bytes of the mark.
+#[must_use]
+pub fn bounded(text: &str, max_len: usize, layout: Layout) -> String {
+    let stays = |character: char| match layout {
+        Layout::Lines => !is_unprintable(character) || matches!(character, '\n' | '\t'),
+        Layout::Quoted => !is_unprintable(character) && !matches!(character, '"' | '\\'),
+    };
+
+    let mut bounded = String::new();
+    let mut len_with_room = 0;
+    for character in text.chars() {
+        if bounded.len() + CUT.len_utf8() <= max_len {
+            len_with_room = bounded.len();
+        }
+        if stays(character) {
+            bounded.push(character);
+        } else {
+            push_escaped(&mut bounded, character);
+        }
+
+        if bounded.len() > max_len {
+            bounded.truncate(len_with_room);
+            bounded.push(CUT);
+            break;
+        }
+    }
+    bounded
+}
+
 /// `text` as one word of a POSIX shell: unchanged if it needs no quotes.
 #[must_use]
 pub fn shell_word(text: &str) -> Cow<'_, str> {
@@ -56,17 +99,26 @@ fn escape_except<'a>(text: &'a str, allowed: &[char]) -> Cow<'a, str> {
 
     let mut escaped = String::with_capacity(text.len() + 16);
     for character in text.chars() {
-        match character {
-            character if stays(character) => escaped.push(character),
-            '\n' => escaped.push_str("\\n"),
-            '\r' => escaped.push_str("\\r"),
-            '\t' => escaped.push_str("\\t"),
-            other => {
-                write!(escaped, "\\u{{{:x}}}", u32::from(other)).expect("a String takes all text");
-            }
+        if stays(character) {
+            escaped.push(character);
+        } else {
+            push_escaped(&mut escaped, character);
         }
     }
     Cow::Owned(escaped)
+}
+
+/// Appends the escape of a character.
+fn push_escaped(text: &mut String, character: char) {
+    match character {
+        '\n' => text.push_str("\\n"),
+        '\r' => text.push_str("\\r"),
+        '\t' => text.push_str("\\t"),
+        '"' | '\\' => text.extend(['\\', character]),
+        other => {
+            write!(text, "\\u{{{:x}}}", u32::from(other)).expect("a String takes all text");
+        }
+    }
 }
 
 /// A writer of log lines: each write is one line, with a line break at its end and none within.
@@ -120,6 +172,36 @@ mod tests {
 
         assert!(matches!(escape("grün, 日本 \\n"), Cow::Borrowed(_)));
         assert_eq!(escape_lines("a\n\tb\r\x07"), "a\n\tb\\r\\u{7}");
+    }
+
+    #[test]
+    fn bounded_texts_are_escaped_by_their_layout() {
+        let text = "a\n\t\u{1b}[2J\u{202e}\"ü\\";
+        assert_eq!(
+            bounded(text, 100, Layout::Lines),
+            "a\n\t\\u{1b}[2J\\u{202e}\"ü\\"
+        );
+        assert_eq!(
+            bounded(text, 100, Layout::Quoted),
+            r#"a\n\t\u{1b}[2J\u{202e}\"ü\\"#
+        );
+    }
+
+    #[test]
+    fn the_bound_counts_escapes_and_cuts_neither_these_nor_characters() {
+        assert_eq!(bounded("abcdef", 6, Layout::Lines), "abcdef");
+        assert_eq!(bounded("abcdefg", 6, Layout::Lines), "abc…");
+        // Three characters would fit, their escapes do not.
+        assert_eq!(bounded("a\u{7}\u{7}", 10, Layout::Lines), "a\\u{7}…");
+        assert_eq!(bounded("a\u{7}\u{7}", 8, Layout::Quoted), "a…");
+        // The second `ä` would end at the sixth byte, in place of the mark.
+        assert_eq!(bounded("aaäää", 6, Layout::Lines), "aa…");
+        assert_eq!(bounded(&"\u{202e}".repeat(100), 3, Layout::Quoted), "…");
+
+        for max_len in 3..64 {
+            let cut = bounded(&"ä\u{7}\"日\n".repeat(20), max_len, Layout::Quoted);
+            assert!(cut.len() <= max_len && cut.ends_with(CUT), "{cut}");
+        }
     }
 
     #[test]

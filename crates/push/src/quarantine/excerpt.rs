@@ -1,35 +1,15 @@
 //! Excerpts of texts of clients, as they are shown in statuses, Events, logs and on terminals.
 
-use navarch_api::printable::is_unprintable;
+use navarch_api::printable::{Layout, bounded};
 
-/// The longest excerpt in characters, escapes included, without the quotes.
-const MAX_CHARACTERS: usize = 200;
+/// The longest excerpt in bytes, escapes included, without the quotes.
+const MAX_LEN: usize = 200;
 
 /// A bounded excerpt of a client's text in quotes. Characters that could change a terminal, a line
 /// of a log or the order of what stands beside them are escaped.
 #[must_use]
 pub fn excerpt(text: &str) -> String {
-    let mut shown = String::from("\"");
-    let mut length = 0;
-
-    for sign in text.chars() {
-        let is_plain = !is_unprintable(sign) && sign != '"' && sign != '\\';
-        let escaped = if is_plain {
-            sign.to_string()
-        } else {
-            sign.escape_default().to_string()
-        };
-
-        length += escaped.chars().count();
-        if length > MAX_CHARACTERS {
-            shown.push('…');
-            break;
-        }
-        shown.push_str(&escaped);
-    }
-
-    shown.push('"');
-    shown
+    format!("\"{}\"", bounded(text, MAX_LEN, Layout::Quoted))
 }
 
 #[cfg(test)]
@@ -45,7 +25,7 @@ mod tests {
         );
 
         let long = excerpt(&"\u{7}x".repeat(2_000));
-        assert!(long.chars().count() <= MAX_CHARACTERS + 3, "{long}");
+        assert!(long.len() <= MAX_LEN + 2, "{long}");
         assert!(long.ends_with("…\"") && !long.chars().any(char::is_control));
     }
 }

@@ -5,7 +5,7 @@
 //! writes it, and the writer of statuses derives `Accepted` from it
 //! (`object_status::refused_gateways`).
 
-use navarch_api::printable::escape_lines;
+use navarch_api::printable::{Layout, bounded};
 use serde_json::{Value, json};
 
 use crate::conditions::Conditions;
@@ -34,9 +34,7 @@ pub(crate) fn told(status: Option<&Value>) -> Option<&str> {
 /// A text that fits into a condition's message, and that terminals can show: whoever wrote the
 /// ConfigMap may have chosen parts of it.
 pub(super) fn message(text: &str) -> String {
-    let escaped = escape_lines(text);
-    let end = escaped.floor_char_boundary(MAX_MESSAGE);
-    escaped.get(..end).unwrap_or(&escaped).to_owned()
+    bounded(text, MAX_MESSAGE, Layout::Lines)
 }
 
 /// The conditions of a status that tells this refusal, or none; `None` if it already does.
@@ -134,7 +132,8 @@ mod tests {
     fn messages_are_bounded_at_character_boundaries() {
         assert_eq!(message("short"), "short");
         assert_eq!(message("a\u{1b}[2J"), "a\\u{1b}[2J");
-        let long = format!("a{}", "ä".repeat(MAX_MESSAGE));
-        assert_eq!(message(&long).len(), MAX_MESSAGE - 1);
+        let long = message(&format!("aa{}", "ä".repeat(MAX_MESSAGE)));
+        assert_eq!(long.len(), MAX_MESSAGE - 1);
+        assert!(long.ends_with('…'));
     }
 }
