@@ -1,6 +1,7 @@
 //! Configuration of the agent's network services, from pilot-agent's variables.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -41,7 +42,7 @@ const SYSTEM: &str = "SYSTEM";
 const GKE: &str = "GkeWorkloadCertificate";
 
 /// Errors of the settings.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum ServicesPlanError {
     /// Two sources of certificates are configured.
     #[error("PROV_CERT cannot be combined with FILE_MOUNTED_CERTS or CA_PROVIDER={GKE}")]
@@ -56,12 +57,12 @@ pub enum ServicesPlanError {
     #[error("DNS_PROXY_ADDR={0:?} is not a valid listen address")]
     Dns(String),
     /// Queries for names outside the mesh could not be forwarded.
-    #[error("failed to read the resolvers in {path}: {reason}")]
+    #[error("failed to read the resolvers in {path}")]
     Resolvers {
         /// The file.
         path: PathBuf,
-        /// The error of the operating system.
-        reason: String,
+        /// Why it cannot be read.
+        source: io::Error,
     },
 }
 
@@ -316,10 +317,10 @@ fn upstream(
 
 /// The resolvers in a file, which must be readable, as for pilot-agent.
 fn resolv_conf(path: &Path) -> Result<ResolvConf, ServicesPlanError> {
-    let bytes = regular_file::read(path, MAX_SETTINGS_BYTES).map_err(|error| {
+    let bytes = regular_file::read(path, MAX_SETTINGS_BYTES).map_err(|source| {
         ServicesPlanError::Resolvers {
             path: path.to_owned(),
-            reason: error.to_string(),
+            source,
         }
     })?;
     // Only comments are not ASCII.
@@ -419,11 +420,11 @@ mod tests {
     fn resolvers_that_cannot_be_read_are_an_error_and_not_none() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("resolv.conf");
-        let missing = resolv_conf(&path).unwrap_err();
-        assert!(
-            matches!(&missing, ServicesPlanError::Resolvers { path: file, .. } if *file == path),
-            "{missing}"
-        );
+        let ServicesPlanError::Resolvers { path: file, source } = resolv_conf(&path).unwrap_err()
+        else {
+            panic!("another error");
+        };
+        assert_eq!((&file, source.kind()), (&path, io::ErrorKind::NotFound));
 
         std::fs::write(&path, b"# caf\xe9\nnameserver 10.0.0.1\n").unwrap();
         let read = resolv_conf(&path).unwrap();
@@ -434,25 +435,26 @@ mod tests {
     fn mounted_gke_certificates_have_separate_paths_and_are_required() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().to_string_lossy().into_owned();
-        assert_eq!(mounted_files(false, &path), Ok(None));
+        assert_eq!(mounted_files(false, &path).unwrap(), None);
         let names = ["certificates.pem", "private_key.pem", "ca_certificates.pem"];
         for name in names {
             let missing = folder.path().join(name);
-            assert_eq!(
-                mounted_files(true, &path),
-                Err(ServicesPlanError::NotMounted(missing.clone()))
+            let error = mounted_files(true, &path).unwrap_err();
+            assert!(
+                matches!(&error, ServicesPlanError::NotMounted(file) if *file == missing),
+                "{error}"
             );
             std::fs::write(missing, "x").unwrap();
         }
 
         let [chain, key, roots] = names.map(|name| folder.path().join(name));
         assert_eq!(
-            mounted_files(true, &path),
-            Ok(Some(CertificateFiles { chain, key, roots }))
+            mounted_files(true, &path).unwrap(),
+            Some(CertificateFiles { chain, key, roots })
         );
         assert_eq!(
-            mounted_files(false, &path),
-            Ok(None),
+            mounted_files(false, &path).unwrap(),
+            None,
             "the others' are not there"
         );
     }
