@@ -109,7 +109,8 @@ pub fn run(arguments: &[String]) -> anyhow::Result<ExitCode> {
 
 /// Runs one of the agent's commands; returns the exit code.
 fn run_command(arguments: &[String]) -> anyhow::Result<i32> {
-    let variables: Variables = environment().into_iter().collect();
+    let (valid, not_utf8) = texts(std::env::vars_os());
+    let variables: Variables = valid.into_iter().collect();
 
     // Before any TLS.
     cryptography::install(variables.text("COMPLIANCE_POLICY"));
@@ -131,7 +132,7 @@ fn run_command(arguments: &[String]) -> anyhow::Result<i32> {
     }
 
     match command.as_str() {
-        "proxy" => proxy::run(&rest, &variables),
+        "proxy" => proxy::run(&rest, &variables, &not_utf8),
         "request" => request::run(&rest),
         "wait" => wait::run(&rest),
         "istio-iptables" => iptables::run(&rest, &variables),

@@ -15,8 +15,13 @@ use navarch_net::cryptography;
 const MAX_BLOCKING_THREADS: usize = 8;
 const STACK_SIZE: usize = 1 << 20;
 
-/// Runs until Envoy exits or the agent receives a termination signal.
-pub(super) fn run(arguments: &[String], variables: &Variables) -> anyhow::Result<i32> {
+/// Runs until Envoy exits or the agent receives a termination signal. `not_utf8` are the names of
+/// variables that are ignored.
+pub(super) fn run(
+    arguments: &[String],
+    variables: &Variables,
+    not_utf8: &[String],
+) -> anyhow::Result<i32> {
     huge_pages::disable_huge_pages();
     let command = ProxyCommand::read(arguments, variables)?;
     let unknown = super::log::start(&command.log_output_level, command.settings.log_json)?;
@@ -24,7 +29,7 @@ pub(super) fn run(arguments: &[String], variables: &Variables) -> anyhow::Result
     super::warn_ignored("flags that have no effect", &command.without_effect);
     super::warn_ignored(
         "environment variables that are ignored, because they are not UTF-8 text",
-        &super::texts(std::env::vars_os()).1,
+        not_utf8,
     );
     super::warn_ignored(
         "environment variables of pilot-agent that have no effect",
