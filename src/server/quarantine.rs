@@ -81,7 +81,7 @@ pub(super) struct QuarantineWork {
     trials: JoinSet<Finished>,
     tried: BTreeMap<Namespace, Subscription>,
     /// When the next trial of a namespace may start.
-    rests_until: BTreeMap<Namespace, Instant>,
+    paused_until: BTreeMap<Namespace, Instant>,
     /// Rejections that wait for that.
     deferred: BTreeMap<Namespace, BTreeSet<Refusal>>,
     /// The state that replicas share; `None` without an API server.
@@ -175,7 +175,7 @@ impl QuarantineWork {
         if self.trials.len() < MAX_TRIALS {
             for namespace in self.deferred.keys() {
                 if !self.tried.contains_key(namespace) {
-                    due = due.min(self.rested_at(namespace));
+                    due = due.min(self.next_trial_at(namespace));
                 }
             }
         }
@@ -192,15 +192,15 @@ impl QuarantineWork {
     }
 
     /// When the next trial of a namespace may start.
-    fn rested_at(&self, namespace: &Namespace) -> Instant {
-        let rests_until = self.rests_until.get(namespace).copied();
-        rests_until.unwrap_or_else(Instant::now)
+    fn next_trial_at(&self, namespace: &Namespace) -> Instant {
+        let paused_until = self.paused_until.get(namespace).copied();
+        paused_until.unwrap_or_else(Instant::now)
     }
 
-    /// Whether a namespace has had a trial a short time ago.
-    fn rests(&self, namespace: &Namespace) -> bool {
-        let rests_until = self.rests_until.get(namespace);
-        rests_until.is_some_and(|until| Instant::now() < *until)
+    /// Whether the next trial of a namespace may not start yet.
+    fn is_paused(&self, namespace: &Namespace) -> bool {
+        let paused_until = self.paused_until.get(namespace);
+        paused_until.is_some_and(|until| Instant::now() < *until)
     }
 
     /// Does what is due.
@@ -233,16 +233,18 @@ impl QuarantineWork {
     /// Looks at one deferred rejection of each namespace that may have another trial.
     async fn look_at_deferred(&mut self) -> Result<(), Ended> {
         let now = Instant::now();
-        self.rests_until.retain(|_, until| *until > now);
+        self.paused_until.retain(|_, until| *until > now);
 
-        let rested: Vec<Namespace> = self
+        let ready: Vec<Namespace> = self
             .deferred
             .keys()
-            .filter(|name| !self.rests_until.contains_key(*name) && !self.tried.contains_key(*name))
+            .filter(|name| {
+                !self.paused_until.contains_key(*name) && !self.tried.contains_key(*name)
+            })
             .cloned()
             .collect();
 
-        for namespace in rested {
+        for namespace in ready {
             let refusal = self
                 .deferred
                 .get_mut(&namespace)
@@ -421,7 +423,7 @@ impl QuarantineWork {
         let namespace = rejection.voter.account.namespace.clone();
         let must_wait = self.trials.len() >= MAX_TRIALS
             || self.tried.contains_key(&namespace)
-            || self.rests(&namespace);
+            || self.is_paused(&namespace);
         if must_wait {
             let deferred = self.deferred.entry(namespace).or_default();
             if deferred.len() < MAX_DEFERRED {
@@ -471,7 +473,7 @@ impl QuarantineWork {
         } else {
             FAILED_PAUSE_FACTOR
         };
-        self.rests_until
+        self.paused_until
             .insert(namespace.clone(), Instant::now() + factor * took);
         self.tried.remove(&namespace);
 

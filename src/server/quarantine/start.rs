@@ -77,7 +77,7 @@ pub(in crate::server) async fn start(
         looked_into: BTreeMap::new(),
         trials: JoinSet::new(),
         tried: BTreeMap::new(),
-        rests_until: BTreeMap::new(),
+        paused_until: BTreeMap::new(),
         deferred: BTreeMap::new(),
         shared,
         polls_at: Instant::now(),
