@@ -133,7 +133,7 @@ impl QuarantineWork {
                 tokio::select! {
                     refusal = refusals.recv() => refusal.map(Event::Refused),
                     Some(finished) = self.trials.join_next() => {
-                        // A trial panics only if the process is broken, which the panic hook logs.
+                        // No task is aborted, and a trial that panics has found nothing.
                         Some(finished.map_or(Event::Due, |one| Event::Tried(Box::new(one))))
                     }
                     Some(order) = orders.recv() => Some(Event::Ordered(order)),

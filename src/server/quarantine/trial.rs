@@ -1,9 +1,11 @@
 //! Trials: versions of a response without some of its objects, which are sent to the proxy that
 //! rejected it, to find the object that it rejects.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use navarch_answers::STACK;
 use navarch_answers::client::Client;
 use navarch_answers::mirror::Mirror;
@@ -39,10 +41,11 @@ pub(super) struct Trial {
 }
 
 impl Trial {
-    /// The object without which the proxy accepts its resources; `None` if there is none, or it
-    /// does not answer in time.
+    /// The object without which the proxy accepts its resources; `None` if there is none, it does
+    /// not answer in time, or the trial panics.
     pub(super) async fn run(self) -> Option<ObjectRef> {
-        tokio::time::timeout(TIMEOUT, self.bisect()).await.ok()?
+        let bisected = none_on_panic(self.bisect());
+        tokio::time::timeout(TIMEOUT, bisected).await.ok()?
     }
 
     /// Leaves out the suspect; then halves of the other candidates in turn.
@@ -153,5 +156,29 @@ impl Trial {
         }
 
         None
+    }
+}
+
+/// The output of a trial; `None` if it panics, which the panic hook logs. The task must return its
+/// rejection in any case: until then its namespace has no other trial, and the proxy keeps the
+/// version that was tried last.
+async fn none_on_panic(trial: impl Future<Output = Option<ObjectRef>>) -> Option<ObjectRef> {
+    AssertUnwindSafe(trial)
+        .catch_unwind()
+        .await
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn broken() -> Option<ObjectRef> {
+        panic!("a defect of a trial")
+    }
+
+    #[tokio::test]
+    async fn a_trial_that_panics_has_found_nothing() {
+        assert_eq!(none_on_panic(broken()).await, None);
     }
 }
