@@ -8,6 +8,10 @@ use tokio::time::Instant;
 /// The maximum time that a stream waits for admission before it is refused, as in istiod.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// The longest time per stream: a hundred years. Rates that are smaller admit one stream, as in
+/// istiod, and no time that is computed with it overflows.
+const MAX_INTERVAL: Duration = Duration::from_secs(100 * 365 * 24 * 3_600);
+
 /// A token bucket with one token: at most one stream per interval, in order of arrival.
 #[derive(Debug)]
 pub(super) struct Admission {
@@ -24,9 +28,12 @@ pub(super) struct QueueTimeout;
 impl Admission {
     /// Admits `per_second` streams per second; without limit if it is not positive.
     pub(super) fn new(per_second: f64) -> Self {
-        let interval = (per_second > 0.0)
-            .then(|| Duration::try_from_secs_f64(1.0 / per_second).ok())
-            .flatten();
+        let interval = (per_second > 0.0).then(|| {
+            // It fails only if the interval is too long for the type.
+            Duration::try_from_secs_f64(1.0 / per_second)
+                .map_or(MAX_INTERVAL, |interval| interval.min(MAX_INTERVAL))
+        });
+
         Self {
             interval,
             next: Mutex::new(None),
@@ -72,6 +79,19 @@ mod tests {
             ]
         );
         assert_eq!(admission.admit(now + 4 * half), Ok(now + 4 * half));
+    }
+
+    #[test]
+    fn a_rate_of_almost_zero_admits_one_stream() {
+        for per_second in [1e-18, 1e-20, 1e-300, f64::MIN_POSITIVE / 2.0] {
+            let admission = Admission::new(per_second);
+            let now = Instant::now();
+            assert_eq!(admission.admit(now), Ok(now), "{per_second}");
+            assert_eq!(admission.admit(now), Err(QueueTimeout), "{per_second}");
+
+            let later = now + Duration::from_secs(365 * 24 * 3_600);
+            assert_eq!(admission.admit(later), Err(QueueTimeout), "{per_second}");
+        }
     }
 
     #[test]
