@@ -18,6 +18,9 @@ const REFETCH_DELAY: Duration = Duration::from_secs(15);
 /// How long fetched keys are used if they cannot be fetched again.
 const STALE: Duration = Duration::from_secs(24 * 3600);
 
+/// The reason for rejection if no key of the issuer can be that of a token.
+const UNKNOWN_KEY: &str = "its key is not one of the issuer's";
+
 #[derive(Debug)]
 pub(super) enum KeySource {
     /// The keys are configured.
@@ -78,16 +81,16 @@ impl KeySource {
         Ok(Self::Remote(Box::new(remote)))
     }
 
-    /// The key with this ID, or the only key if the token has no key ID.
+    /// The keys that a token may be signed with, at least one: all with its key ID, or all if it
+    /// has none. Issuers may give one ID to several keys (RFC 7517, section 4.5), and go-oidc, which
+    /// istiod uses, tries each.
     ///
     /// # Errors
     /// If there is no such key, or the keys cannot be fetched: the token is rejected.
-    pub(super) async fn find(&self, id: Option<&str>) -> Result<Jwk, String> {
+    pub(super) async fn candidates(&self, id: Option<&str>) -> Result<Vec<Jwk>, String> {
         match self {
-            Self::Fixed(keys) => pick(keys, id)
-                .cloned()
-                .ok_or_else(|| "its key is not one of the issuer's".to_owned()),
-            Self::Remote(remote) => remote.find(id).await,
+            Self::Fixed(keys) => matching(keys, id).ok_or_else(|| UNKNOWN_KEY.to_owned()),
+            Self::Remote(remote) => remote.candidates(id).await,
         }
     }
 }
@@ -116,27 +119,30 @@ fn read_keys(json: &[u8]) -> Result<JwkSet, String> {
     Ok(JwkSet { keys })
 }
 
-/// The key with this ID, or the only key if there is no ID.
-fn pick<'a>(keys: &'a JwkSet, id: Option<&str>) -> Option<&'a Jwk> {
-    match (id, keys.keys.as_slice()) {
-        (Some(id), _) => keys.find(id),
-        (None, [only]) => Some(only),
-        (None, _) => None,
-    }
+/// All keys with this ID, or all if there is no ID; `None` if there are none.
+fn matching(keys: &JwkSet, id: Option<&str>) -> Option<Vec<Jwk>> {
+    let id = id.filter(|id| !id.is_empty());
+    let matching: Vec<Jwk> = keys
+        .keys
+        .iter()
+        .filter(|key| id.is_none() || key.common.key_id.as_deref() == id)
+        .cloned()
+        .collect();
+    (!matching.is_empty()).then_some(matching)
 }
 
 impl Remote {
-    /// The key with this ID, or the only key if there is no ID; fetched if it is not cached.
-    async fn find(&self, id: Option<&str>) -> Result<Jwk, String> {
+    /// All keys with this ID, or all if there is no ID; fetched if none is cached.
+    async fn candidates(&self, id: Option<&str>) -> Result<Vec<Jwk>, String> {
         let mut state = self.state.lock().await;
         let now = Instant::now();
         let known = state
             .keys
             .as_ref()
             .filter(|(_, came)| now - *came < FRESH)
-            .and_then(|(keys, _)| pick(keys, id));
-        if let Some(key) = known {
-            return Ok(key.clone());
+            .and_then(|(keys, _)| matching(keys, id));
+        if let Some(keys) = known {
+            return Ok(keys);
         }
 
         if state
@@ -158,9 +164,7 @@ impl Remote {
 
         let kept = state.keys.as_ref().filter(|(_, came)| now - *came < STALE);
         let (keys, _) = kept.ok_or("the issuer's keys are temporarily unavailable")?;
-        pick(keys, id)
-            .cloned()
-            .ok_or_else(|| "its key is not one of the issuer's".to_owned())
+        matching(keys, id).ok_or_else(|| UNKNOWN_KEY.to_owned())
     }
 
     async fn fetch(&self) -> Result<JwkSet, String> {

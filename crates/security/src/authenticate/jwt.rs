@@ -4,6 +4,7 @@
 use std::fmt;
 
 use jiff::SignedDuration;
+use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::jwk::{AlgorithmParameters, Jwk};
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
 use serde::Deserialize;
@@ -77,26 +78,43 @@ impl JwtAuthenticator {
     /// If the token is invalid. The error does not contain the token.
     pub async fn caller(&self, token: &str, snapshot: &MeshSnapshot) -> Result<Caller, String> {
         let header = jsonwebtoken::decode_header(token).map_err(|_| "it is not a JWT")?;
-        let key = self.keys.find(header.kid.as_deref()).await?;
-        let algorithms = algorithms(&key);
-        if !algorithms.contains(&header.alg) {
-            return Err(format!(
-                "algorithm {:?} does not match the issuer's key",
-                header.alg
-            ));
+        let keys = self.keys.candidates(header.kid.as_deref()).await?;
+        let validation = self.validation(header.alg);
+        let mut rejection = format!("algorithm {:?} does not match the issuer's key", header.alg);
+
+        for key in &keys {
+            if !algorithms(key).contains(&header.alg) {
+                continue;
+            }
+            let Ok(key) = DecodingKey::from_jwk(key) else {
+                rejection = "the issuer's key is unsupported".to_owned();
+                continue;
+            };
+
+            match jsonwebtoken::decode::<Claims>(token, &key, &validation) {
+                Ok(token) => return caller_of(&token.claims, snapshot),
+                Err(error) => {
+                    rejection = describe(&error);
+                    // With any other error the token itself is at fault.
+                    if !matches!(error.kind(), ErrorKind::InvalidSignature) {
+                        break;
+                    }
+                }
+            }
         }
 
-        let mut validation = Validation::new(header.alg);
+        Err(rejection)
+    }
+
+    /// What a token must have besides a valid signature.
+    fn validation(&self, algorithm: Algorithm) -> Validation {
+        let mut validation = Validation::new(algorithm);
         validation.leeway = LEEWAY;
         validation.validate_nbf = true;
         validation.set_issuer(&[&self.issuer]);
         validation.set_audience(&self.audiences);
         validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
-        let key = DecodingKey::from_jwk(&key).map_err(|_| "the issuer's key is unsupported")?;
-        let token = jsonwebtoken::decode::<Claims>(token, &key, &validation)
-            .map_err(|error| describe(&error))?;
-
-        caller_of(&token.claims, snapshot)
+        validation
     }
 }
 
@@ -162,7 +180,6 @@ fn algorithms(key: &Jwk) -> &'static [Algorithm] {
 
 /// The text of a token error.
 fn describe(error: &jsonwebtoken::errors::Error) -> String {
-    use jsonwebtoken::errors::ErrorKind;
     let known = [
         (ErrorKind::ExpiredSignature, "it has expired"),
         (ErrorKind::ImmatureSignature, "it is not valid yet"),

@@ -17,23 +17,32 @@ pub(super) struct Issuer {
 }
 
 impl Issuer {
-    /// The rule that trusts it.
-    pub(super) fn rule(&self) -> JwtRule {
+    /// Its key with the ID `one`.
+    fn jwk(&self) -> Value {
         let point = self.key.public_key_raw();
         let part = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
-        let jwk = json!({"kty": "EC", "crv": "P-256", "kid": "one", "x": part(&point[1..33]), "y": part(&point[33..65])});
+        json!({"kty": "EC", "crv": "P-256", "kid": "one", "x": part(&point[1..33]), "y": part(&point[33..65])})
+    }
+
+    /// The rule that trusts it.
+    pub(super) fn rule(&self) -> JwtRule {
         JwtRule {
             issuer: "https://issuer.example".into(),
             audiences: vec!["istio-ca".into()],
-            jwks: json!({ "keys": [jwk] }).to_string(),
+            jwks: json!({ "keys": [self.jwk()] }).to_string(),
             ..JwtRule::default()
         }
     }
 
-    /// A token with these claims.
+    /// A token with these claims, signed by the key with the ID `one`.
     pub(super) fn token(&self, claims: &Value) -> String {
+        self.token_of_key(Some("one"), claims)
+    }
+
+    /// A token with these claims, which names its key by this ID.
+    fn token_of_key(&self, id: Option<&str>, claims: &Value) -> String {
         let header = Header {
-            kid: Some("one".into()),
+            kid: id.map(str::to_owned),
             ..Header::new(Algorithm::ES256)
         };
         jsonwebtoken::encode(
@@ -86,6 +95,55 @@ async fn a_key_that_cannot_be_read_disables_no_other() {
     rule.jwks = json!({ "keys": unreadable }).to_string();
     let refused = JwtAuthenticator::new(rule).unwrap_err();
     assert!(refused.contains("none of its 3 keys"), "{refused}");
+}
+
+#[tokio::test]
+async fn each_key_that_may_be_the_one_of_a_token_is_tried() {
+    let [first, second, third, stranger] = [(); 4].map(|()| Issuer {
+        key: KeyPair::generate().unwrap(),
+    });
+    let mut third_key = third.jwk();
+    third_key["kid"] = json!("two");
+    // Its algorithm is another one.
+    let rsa = json!({"kty": "RSA", "kid": "one", "n": "AQAB", "e": "AQAB"});
+    let rule = JwtRule {
+        jwks: json!({ "keys": [rsa, first.jwk(), second.jwk(), third_key] }).to_string(),
+        ..first.rule()
+    };
+
+    let jwt = JwtAuthenticator::new(rule).unwrap();
+    let authenticator =
+        Authenticator::new(Arc::new(Mesh), Some(jwt), None, TrustedNetworks::default());
+    let valid = claims(json!({}));
+    let expired = claims(json!({"exp": 1_600_000_000}));
+    for (token, expected) in [
+        (first.token(&valid), Ok(())),
+        (second.token(&valid), Ok(())),
+        (second.token_of_key(None, &valid), Ok(())),
+        (third.token_of_key(Some(""), &valid), Ok(())),
+        (first.token(&expired), Err("expired")),
+        (second.token(&expired), Err("expired")),
+        (third.token(&valid), Err("signature is invalid")),
+        (stranger.token(&valid), Err("signature is invalid")),
+        (
+            stranger.token_of_key(None, &valid),
+            Err("signature is invalid"),
+        ),
+        (
+            first.token_of_key(Some("other"), &valid),
+            Err("not one of the issuer's"),
+        ),
+    ] {
+        let headers = with_token(&token);
+        let admitted = admit(&authenticator, shown("192.0.2.1:5", &headers)).await;
+        match expected {
+            Ok(()) => assert_eq!(admitted.unwrap(), ["spiffe://td/ns/shop/sa/web"]),
+            Err(part) => {
+                let reason = admitted.unwrap_err();
+                assert!(reason.contains(part), "{reason:?} should hold {part:?}");
+            }
+        }
+    }
 }
 
 #[tokio::test]
