@@ -49,6 +49,20 @@ fn cve_2026_26308_no_flag_joins_values_of_headers_before_policies_look() {
     }
 }
 
+/// Envoy's corrections of parameters in paths are on, unless a flag says otherwise.
+#[test]
+fn cve_2026_73511_cve_2026_73551_and_cve_2026_73553_no_flag_reverts_path_parameters() {
+    let bootstraps = bootstrap::made_by_default();
+    assert!(bootstraps.len() > 3, "{}", bootstraps.len());
+    for (name, bootstrap) in bootstraps {
+        let flags = flags(&bootstrap).as_object().unwrap();
+        assert!(!flags.is_empty(), "{name}: {bootstrap}");
+        let reverts =
+            |flag: &&String| flag.contains("path_parameters") || flag.contains("strip_dotdot");
+        assert_eq!(flags.keys().find(reverts), None, "{name}");
+    }
+}
+
 /// Envoy's runtime flag must not keep fragments: Envoy then strips the fragment of a path before
 /// policies match the path.
 #[test]

@@ -8,7 +8,9 @@ use navarch::walk::{Connection, Entry, HttpRequest, Outcome, Resources};
 use navarch::webhook::verdict::validate;
 use navarch_proto::envoy::config::listener::v3::filter;
 use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::HttpConnectionManager;
-use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::PathWithEscapedSlashesAction;
+use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::{
+    PathWithEscapedSlashesAction, RouteSpecifier,
+};
 use prost::Message as _;
 use serde_json::json;
 
@@ -159,6 +161,69 @@ fn cve_2021_31920_and_cve_2021_29492_every_connection_manager_normalizes_paths()
                     "{name} {}: {config}",
                     manager.stat_prefix
                 );
+            }
+        }
+    }
+}
+
+/// By this setting the router takes `/admin;x=1` for `/admin`. Envoys before 1.36.10, 1.37.6, 1.38.4
+/// and 1.39.1 then judge the path with its parameters, and route by what is before the first one.
+#[test]
+fn cve_2026_73511_and_cve_2026_73553_routes_and_policies_match_the_same_path() {
+    let gateway = "{selector: {istio: edge}, servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: ['*']}]}";
+    let bound = "{hosts: ['*'], gateways: [edge], http: [{match: [{uri: {exact: /admin}}], route: [{destination: {host: web}}]}]}";
+    let mesh = web().rule("Gateway", "shop", "edge", gateway).rule(
+        "VirtualService",
+        "shop",
+        "edge",
+        bound,
+    );
+
+    let mut tables = Vec::new();
+    for kind in ["sidecar", "router"] {
+        let served = mesh.routes_of(kind);
+        assert!(!served.is_empty(), "{kind}");
+        tables.extend(served.into_values());
+    }
+
+    let served = tables.len();
+    for manager in managers(&mesh.sidecar("shop", "web")) {
+        if let Some(RouteSpecifier::RouteConfig(inbound)) = manager.route_specifier {
+            tables.push(inbound);
+        }
+    }
+    assert!(tables.len() > served, "inbound listeners hold their routes");
+
+    for table in tables {
+        assert!(
+            !table.ignore_path_parameters_in_path_matching,
+            "{}",
+            table.name
+        );
+    }
+}
+
+/// Envoys before 1.36.10, 1.37.6, 1.38.4 and 1.39.1 match no expression with a value that is not
+/// UTF-8: rules that deny by one do not apply then.
+#[test]
+fn cve_2026_73552_rules_about_headers_are_no_expressions() {
+    for rule in [
+        "{when: [{key: 'request.headers[x-role]', values: [guest, 'g*', '*t', '*']}]}",
+        "{when: [{key: 'request.headers[x-role]', notValues: [guest, 'g*', '*t', '*']}]}",
+        "{to: [{operation: {hosts: [a.example, 'a.*', '*.example', '*'], methods: [GET, 'P*']}}]}",
+        "{to: [{operation: {notHosts: [a.example, '*.example'], notMethods: [GET, 'P*']}}]}",
+    ] {
+        let mesh = policy(&format!("{{action: DENY, rules: [{rule}]}}"));
+        for (filters, _) in chains_of_web(&mesh, 8080) {
+            let policies: Vec<_> = filters
+                .iter()
+                .flat_map(|rules| rules.policies.values())
+                .collect();
+            assert!(!policies.is_empty(), "{rule}");
+            for policy in policies {
+                let text = format!("{policy:?}");
+                assert!(text.contains("HeaderMatcher {"), "{text}");
+                assert!(!text.contains("SafeRegex"), "{text}");
             }
         }
     }
