@@ -400,6 +400,46 @@ fn external_clients_have_no_identity_and_no_known_address() {
     );
 }
 
+#[test]
+fn http_is_recognized_behind_the_gateway_at_ports_without_a_declared_protocol() {
+    let raw = "apiVersion: v1
+kind: Service
+metadata: {name: raw, namespace: shop}
+spec: {clusterIP: 10.97.0.4, clusterIPs: [10.97.0.4], selector: {app: web}, ports: [{name: main, port: 81, targetPort: 8081}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: raw-1, namespace: shop, labels: {kubernetes.io/service-name: raw}}
+addressType: IPv4
+endpoints: [{addresses: [10.2.0.2], conditions: {ready: true}, targetRef: {kind: Pod, name: web-1, namespace: shop}}]
+ports: [{name: main, port: 8081, protocol: TCP}]
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: to-raw, namespace: edge}
+spec: {hosts: [shop.example], gateways: [edge], http: [{match: [{uri: {prefix: /raw}}], route: [{destination: {host: raw.shop.svc.cluster.local}}]}]}
+---
+";
+    // At a filter chain for TCP the rule denies every connection: it has no path.
+    let rule = "action: DENY, rules: [{to: [{operation: {paths: [/raw/secret]}}]}]";
+    let more = raw.to_owned() + &policy("shop", "app: web", rule);
+
+    let open = at_gateway(&more, ("shop.example", Some(80), "/raw/open"), None);
+    let text = open.to_string();
+    assert!(
+        open.reason.is_none() && text.contains("web-1.shop at 10.2.0.2:8081 allows it"),
+        "{text}"
+    );
+
+    let secret = at_gateway(&more, ("shop.example", Some(80), "/raw/secret"), None);
+    assert!(
+        secret.reason.as_deref().is_some_and(
+            |reason| reason.starts_with("web-1.shop denies it") && reason.contains("403")
+        ),
+        "{secret}"
+    );
+}
+
 /// The lines of a plan about requests.
 fn planned(more: &str, change: &str) -> Vec<String> {
     let context = mesh(more);

@@ -14,7 +14,7 @@ use navarch_walk::{
 };
 
 use super::evaluation::{Evaluation, Visit, evaluate};
-use super::received::{ReadResources, Walkable};
+use super::received::{ReadResources, Walkable, manager_of};
 use super::waypoint::trace_waypoint;
 use super::why::WhyNot;
 use super::why_not::{ProxySnapshot, TracedRequest};
@@ -23,8 +23,36 @@ use super::ztunnel;
 /// Prefix of the message for an address without a known proxy.
 const NO_PROXY: &str = "no proxy connected to this replica has the address";
 
+/// The filter by which proxies offer HTTP in the mesh's mutual TLS.
+const ALPN_FILTER: &str = "istio.alpn";
+
 /// How an address is reached: the waypoint at which the tunnel ends, and the transport.
 type Via<'a> = (Option<&'a str>, Transport);
+
+/// What a client offers in the mesh's mutual TLS. Servers recognize HTTP by it at ports without a
+/// declared protocol.
+pub(super) fn mesh_alpn(offers_http: bool) -> Vec<String> {
+    let protocols: &[&str] = if offers_http {
+        &["istio-http/1.1", "istio", "http/1.1"]
+    } else {
+        &["istio", "istio-peer-exchange"]
+    };
+    protocols
+        .iter()
+        .map(|&protocol| protocol.to_owned())
+        .collect()
+}
+
+/// Whether a client that handles a connection as HTTP offers that in the mesh's mutual TLS.
+pub(super) fn offers_http(client: &Resources, connection: &Connection) -> bool {
+    let manager = client.chain(connection).and_then(manager_of);
+    manager.is_some_and(|manager| {
+        manager
+            .http_filters
+            .iter()
+            .any(|filter| filter.name == ALPN_FILTER)
+    })
+}
 
 /// The endpoints of the lowest priority.
 pub(super) fn first_endpoints(walk: &Walk) -> impl Iterator<Item = &Endpoint> {
@@ -170,7 +198,7 @@ fn refused_at(
     let mutual = || {
         let tls = Tls {
             sni: String::new(),
-            alpn: vec!["istio".to_owned(), "istio-peer-exchange".to_owned()],
+            alpn: mesh_alpn(request.offers_http),
         };
         resources.chain(&with(Entry::Inbound, Some(tls)))
     };

@@ -7,6 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use navarch_push::resource::ResourceType;
 use navarch_walk::{Connection, Entry, Tls};
 
+use super::inbound::mesh_alpn;
 use super::ingress::targets;
 use super::labelled_request::{LabelledRequest, MAX_HOSTS, ProxyInput, port_of};
 use super::plan::workload_of;
@@ -57,16 +58,17 @@ impl ProxyInput<'_> {
                 tls: None,
                 http: None,
             };
-            let alpn = vec!["istio".to_owned(), "istio-peer-exchange".to_owned()];
+            let is_http = target.port.protocol.is_http_or_sniffed();
+            let alpn_filter = self.contexts[1].mesh.settings.alpn_filter;
             let mutual = Connection {
                 tls: Some(Tls {
                     sni: String::new(),
-                    alpn,
+                    alpn: mesh_alpn(is_http && alpn_filter),
                 }),
                 ..bare.clone()
             };
             for (connection, how) in [(mutual, ""), (bare, " in plain text")] {
-                let question = if target.port.protocol.is_http_or_sniffed() {
+                let question = if is_http {
                     self.request(host, port, Example::default(), connection)
                 } else {
                     let label = format!(

@@ -20,7 +20,7 @@ use navarch_walk::{Connection, Entry as WayIn, HttpRequest, Outcome, Tls, Walk};
 use prost::Message;
 
 use super::evaluation::{Evaluation, Visit, evaluate, forwarded_request};
-use super::inbound::trace_endpoints;
+use super::inbound::{offers_http, trace_endpoints};
 use super::labelled_request::port_of;
 use super::received::{ReadResources, Walkable, chains};
 use super::why::WhyNot;
@@ -239,6 +239,7 @@ impl Entry<'_> {
         });
         let connection = Connection { http, ..connection };
         let identity = identity(&gateway.proxy, context);
+        let walkable = Walkable::read(&gateway.had, &mut ReadResources::default());
         let traced = TracedRequest {
             context,
             others,
@@ -250,6 +251,7 @@ impl Entry<'_> {
             identity: &identity,
             source: gateway.proxy.ips.first().copied(),
             remote: None,
+            offers_http: offers_http(walkable.resources(), &connection),
             may_use_waypoint: true,
             judged_by_ztunnel: &Cell::new(0),
         };

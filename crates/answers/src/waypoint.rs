@@ -9,7 +9,7 @@ use navarch_walk::policy::Peer;
 use navarch_walk::{Connection, Entry, HttpRequest};
 
 use super::evaluation::{Evaluation, Visit, evaluate, forwarded_request};
-use super::inbound::trace_endpoints;
+use super::inbound::{offers_http, trace_endpoints};
 use super::received::{ReadResources, Walkable};
 use super::why::WhyNot;
 use super::why_not::{Others, ProxySnapshot, TracedRequest, identity, outbound_reason};
@@ -118,6 +118,7 @@ pub(super) fn trace_waypoint(
         identity: &identity,
         source,
         remote: None,
+        offers_http: offers_http(walkable.resources(), &connection),
         may_use_waypoint: false,
         ..*traced
     };

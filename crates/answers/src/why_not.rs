@@ -14,7 +14,9 @@ use navarch_walk::{
     Connection, Entry, HttpRequest, Outcome, Share, Tls, Transport, Upstream, Walk,
 };
 
-use super::inbound::{ambient_pod_at, first_endpoints, trace_endpoint, trace_endpoints};
+use super::inbound::{
+    ambient_pod_at, first_endpoints, offers_http, trace_endpoint, trace_endpoints,
+};
 use super::ingress;
 use super::received::{ProxyResources, ReadResources, Walkable};
 use super::waypoint::{trace_waypoint, waypoint_of};
@@ -88,6 +90,8 @@ pub(super) struct TracedRequest<'a> {
     pub(super) source: Option<IpAddr>,
     /// The original client address, if known.
     pub(super) remote: Option<IpAddr>,
+    /// Whether the proxy that forwards it offers HTTP in the mesh's mutual TLS.
+    pub(super) offers_http: bool,
     /// Whether the request may still pass a waypoint.
     pub(super) may_use_waypoint: bool,
     /// The number of pods for which ztunnel's policies were evaluated.
@@ -193,6 +197,7 @@ pub fn why_not(
         identity: &identity,
         source,
         remote: source,
+        offers_http: false,
         may_use_waypoint: true,
         judged_by_ztunnel: &judged,
     };
@@ -244,7 +249,11 @@ fn from_proxy(
         ));
     }
 
-    trace_endpoints(answer, &walk, request);
+    let request = TracedRequest {
+        offers_http: offers_http(walkable.resources(), request.connection),
+        ..*request
+    };
+    trace_endpoints(answer, &walk, &request);
 }
 
 /// Follows a request of an ambient pod: to the waypoint of the service, or to its endpoints.

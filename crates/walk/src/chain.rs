@@ -136,7 +136,8 @@ fn transport_fit(wanted: &FilterChainMatch, connection: &Connection) -> Fit {
     }
 }
 
-/// The application protocol: from ALPN, or of plain HTTP.
+/// The application protocol: from ALPN, where the one that the client prefers fits better, or of
+/// plain HTTP.
 fn protocol_fit(wanted: &FilterChainMatch, connection: &Connection) -> Fit {
     if wanted.application_protocols.is_empty() {
         return Some(0);
@@ -147,17 +148,56 @@ fn protocol_fit(wanted: &FilterChainMatch, connection: &Connection) -> Fit {
         (None, Some(_)) => &plain,
         (None, None) => &[],
     };
-    wanted
-        .application_protocols
+    let preferred = shown
         .iter()
-        .any(|protocol| shown.contains(protocol))
-        .then_some(1)
+        .position(|protocol| wanted.application_protocols.contains(protocol))?;
+    Some(u32::try_from(shown.len() - preferred).unwrap_or(u32::MAX))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{Entry, Tls};
+
+    #[test]
+    fn the_protocol_that_the_client_prefers_selects_the_chain() {
+        let chain = |name: &str, protocols: &[&str]| FilterChain {
+            name: name.to_owned(),
+            filter_chain_match: Some(FilterChainMatch {
+                application_protocols: protocols.iter().map(|&one| one.to_owned()).collect(),
+                ..FilterChainMatch::default()
+            }),
+            ..FilterChain::default()
+        };
+        let listener = Listener {
+            filter_chains: vec![
+                chain("any", &[]),
+                chain("tcp", &["istio-peer-exchange", "istio"]),
+                chain("http", &["istio-http/1.1"]),
+            ],
+            ..Listener::default()
+        };
+
+        for (alpn, expected) in [
+            (vec!["istio-http/1.1", "istio"], "http"),
+            (vec!["istio", "istio-http/1.1"], "tcp"),
+            (vec!["h2"], "any"),
+            (vec![], "any"),
+        ] {
+            let connection = Connection {
+                entry: Entry::Inbound,
+                destination: "10.0.0.1:80".parse().unwrap(),
+                source: None,
+                tls: Some(Tls {
+                    sni: String::new(),
+                    alpn: alpn.iter().map(|&one| one.to_owned()).collect(),
+                }),
+                http: None,
+            };
+            let found = find(&listener, &connection).unwrap();
+            assert_eq!(found.name, expected, "{alpn:?}");
+        }
+    }
 
     /// The chain of two that takes TLS for a name.
     fn chosen(first: &str, second: &str, sni: &str) -> Option<String> {
