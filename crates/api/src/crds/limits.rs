@@ -109,6 +109,10 @@ pub(super) const LIMITS: &[(&str, Limit)] = &[
         Range(100.0, 599.0),
     ),
     (
+        "OutlierDetection.failurePercentageThreshold",
+        Range(0.0, 100.0),
+    ),
+    (
         "LoadBalancerSettings",
         AtMostOne(&["simple", "consistentHash", "backendUtilization"]),
     ),

@@ -118,4 +118,8 @@ pub struct OutlierDetection {
     pub min_health_percent: i32,
     /// HTTP status codes that count as errors, instead of 5xx.
     pub outlier_detection_http_error_codes: Vec<u32>,
+    /// Percentage of failed requests in an interval from which an endpoint is ejected; unset
+    /// disables the check. Envoy checks if at least 5 endpoints had 50 requests each in the
+    /// interval.
+    pub failure_percentage_threshold: Option<u32>,
 }

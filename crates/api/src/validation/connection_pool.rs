@@ -165,4 +165,49 @@ pub(super) fn outlier_detection(
         &at.field("minHealthPercent"),
         percent(outlier.min_health_percent),
     );
+
+    let threshold = &at.field("failurePercentageThreshold");
+    match outlier.failure_percentage_threshold {
+        Some(0) => verdict.warn(
+            threshold,
+            "is 0: endpoints are ejected without a failed request; remove it to disable the check",
+        ),
+        Some(value) => verdict.check(threshold, percent(i32::try_from(value).unwrap_or(i32::MAX))),
+        None => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The fields of errors and of warnings about a threshold.
+    fn findings(threshold: u32) -> [Vec<String>; 2] {
+        let outlier = OutlierDetection {
+            failure_percentage_threshold: Some(threshold),
+            ..OutlierDetection::default()
+        };
+        let mut verdict = Verdict::default();
+        outlier_detection(
+            &mut verdict,
+            &Path::root("outlierDetection"),
+            Some(&outlier),
+        );
+        [verdict.errors, verdict.warnings]
+            .map(|problems| problems.into_iter().map(|problem| problem.field).collect())
+    }
+
+    #[test]
+    fn failure_thresholds_are_percentages() {
+        let field = vec!["outlierDetection.failurePercentageThreshold".to_owned()];
+        for (threshold, expected) in [
+            (0, [vec![], field.clone()]),
+            (1, [vec![], vec![]]),
+            (100, [vec![], vec![]]),
+            (101, [field.clone(), vec![]]),
+            (u32::MAX, [field, vec![]]),
+        ] {
+            assert_eq!(findings(threshold), expected, "{threshold}");
+        }
+    }
 }

@@ -48,6 +48,9 @@ fn wire(outlier: &OutlierDetection) -> WireOutlier {
         max_ejection_percent: u32::try_from(outlier.max_ejection_percent)
             .ok()
             .filter(|percent| *percent > 0),
+        failure_percentage_threshold: outlier.failure_percentage_threshold,
+        // Envoy's default is 0: failures would be counted, and no endpoint ejected.
+        enforcing_failure_percentage: outlier.failure_percentage_threshold.map(|_| 100),
         ..WireOutlier::default()
     };
 
@@ -92,5 +95,26 @@ fn status(code: u32) -> MatchPredicate {
                 headers: vec![header],
             },
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_are_ejected_by_their_failures_only_from_a_threshold_on() {
+        let of = |threshold| {
+            let wire = wire(&OutlierDetection {
+                failure_percentage_threshold: threshold,
+                ..OutlierDetection::default()
+            });
+            (
+                wire.failure_percentage_threshold,
+                wire.enforcing_failure_percentage,
+            )
+        };
+        assert_eq!(of(None), (None, None));
+        assert_eq!(of(Some(40)), (Some(40), Some(100)));
     }
 }
