@@ -107,6 +107,19 @@ pub fn credential(name: &str, external: &ExternalServer) -> SdsSecretConfig {
     }
 }
 
+/// The secret of a client's `caCertCredentialName`, whose CA certificates alone are used. The
+/// control plane serves those of a Kubernetes Secret under its name with [`CA_SUFFIX`], which names
+/// of users may have already; of a ConfigMap, and of a user's own server, the name is enough.
+#[must_use]
+pub fn ca_credential(name: &str, external: &ExternalServer) -> SdsSecretConfig {
+    let is_external = name.starts_with(EXTERNAL_PREFIX) && *external != ExternalServer::None;
+    if is_external || name.starts_with(CONFIG_MAP_PREFIX) || name.ends_with(CA_SUFFIX) {
+        credential(name, external)
+    } else {
+        credential(&format!("{name}{CA_SUFFIX}"), external)
+    }
+}
+
 /// Validation by the roots of `secret`, restricted by `context`.
 #[must_use]
 pub fn trust(
@@ -235,5 +248,19 @@ mod tests {
             host: "h".to_owned(),
         };
         assert_eq!(credential("sds://web", &service).name, "web");
+        assert_eq!(ca_credential("sds://ca", &service).name, "ca");
+    }
+
+    #[test]
+    fn ca_certificates_of_secrets_have_a_name_of_their_own() {
+        for (name, resource) in [
+            ("ca", "kubernetes://ca-cacert"),
+            ("ca-cacert", "kubernetes://ca-cacert"),
+            ("sds://ca", "kubernetes://ca-cacert"),
+            ("configmap://shop/ca", "configmap://shop/ca"),
+            ("builtin://", "ROOTCA"),
+        ] {
+            assert_eq!(ca_credential(name, &ExternalServer::None).name, resource);
+        }
     }
 }

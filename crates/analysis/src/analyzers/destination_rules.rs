@@ -100,7 +100,9 @@ fn unchecked(tls: &ClientTlsSettings, has_selector: bool) -> Option<&'static str
         ClientTlsMode::Mutual => "MUTUAL",
         ClientTlsMode::Disable | ClientTlsMode::IstioMutual => return None,
     };
-    let has_credential = !tls.credential_name.is_empty() && has_selector;
+    let names_credential =
+        !tls.credential_name.is_empty() || !tls.ca_cert_credential_name.is_empty();
+    let has_credential = names_credential && has_selector;
     (tls.ca_certificates.is_empty() && !has_credential).then_some(mode)
 }
 

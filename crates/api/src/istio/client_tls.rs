@@ -33,6 +33,9 @@ pub struct ClientTlsSettings {
     pub ca_certificates: String,
     /// Secret with key, certificate and CA certificates, instead of files.
     pub credential_name: String,
+    /// Secret or ConfigMap with CA certificates only, instead of those of `credential_name` or
+    /// `ca_certificates`. Sidecars use a Secret if the rule selects workloads, else the files.
+    pub ca_cert_credential_name: String,
     /// Accepted subject alternative names; the server's certificate must contain one of them.
     pub subject_alt_names: Vec<String>,
     /// The SNI that the client sends.

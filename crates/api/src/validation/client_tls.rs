@@ -15,10 +15,12 @@ pub(super) fn client_tls(
         return;
     };
 
-    verdict.check(
-        &at.field("credentialName"),
-        config_map(&tls.credential_name, namespace),
-    );
+    for (field, credential) in [
+        ("credentialName", &tls.credential_name),
+        ("caCertCredentialName", &tls.ca_cert_credential_name),
+    ] {
+        verdict.check(&at.field(field), config_map(credential, namespace));
+    }
     if tls.insecure_skip_verify == Some(true) {
         skipped_checks(verdict, at, tls);
     }
@@ -53,6 +55,14 @@ pub(super) fn client_tls(
                 }
             }
         }
+        ClientTlsMode::Disable | ClientTlsMode::IstioMutual
+            if !tls.ca_cert_credential_name.is_empty() =>
+        {
+            verdict.warn(
+                &at.field("caCertCredentialName"),
+                format!("has no effect in mode {}; use SIMPLE or MUTUAL", tls.mode),
+            );
+        }
         ClientTlsMode::Disable | ClientTlsMode::Simple | ClientTlsMode::IstioMutual => {}
     }
 }
@@ -68,6 +78,10 @@ fn skipped_checks(verdict: &mut Verdict, at: &Path<'_>, tls: &ClientTlsSettings)
         ("caCertificates", !tls.ca_certificates.is_empty()),
         // With MUTUAL the secret may contain only the client certificate.
         ("credentialName", counted && !tls.credential_name.is_empty()),
+        (
+            "caCertCredentialName",
+            !tls.ca_cert_credential_name.is_empty(),
+        ),
         ("subjectAltNames", !tls.subject_alt_names.is_empty()),
     ];
     for (field, _) in checks.into_iter().filter(|(_, set)| *set) {
@@ -93,5 +107,73 @@ fn config_map(credential: &str, namespace: &str) -> Result<(), String> {
         _ => Err(format!(
             "{credential:?} is not usable; write configmap://{namespace}/ and the name of a ConfigMap"
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// The problems of settings that are written as JSON: errors and warnings.
+    fn problems(settings: serde_json::Value) -> [Vec<String>; 2] {
+        let tls: ClientTlsSettings = serde_json::from_value(settings).unwrap();
+        let mut verdict = Verdict::default();
+        client_tls(&mut verdict, &Path::root("tls"), Some(&tls), "shop");
+        [verdict.errors, verdict.warnings]
+            .map(|problems| problems.into_iter().map(|problem| problem.field).collect())
+    }
+
+    #[test]
+    fn ca_certificates_may_have_a_credential_of_their_own() {
+        let field = vec!["tls.caCertCredentialName".to_owned()];
+        let none = Vec::new();
+        for (mode, more, errors, warnings) in [
+            ("SIMPLE", json!({}), &none, &none),
+            ("SIMPLE", json!({ "credentialName": "web" }), &none, &none),
+            (
+                "SIMPLE",
+                json!({ "caCertificates": "/ca.pem" }),
+                &none,
+                &none,
+            ),
+            (
+                "MUTUAL",
+                json!({ "clientCertificate": "/c", "privateKey": "/k" }),
+                &none,
+                &none,
+            ),
+            (
+                "SIMPLE",
+                json!({ "insecureSkipVerify": true }),
+                &field,
+                &none,
+            ),
+            (
+                "MUTUAL",
+                json!({ "credentialName": "web", "insecureSkipVerify": true }),
+                &field,
+                &none,
+            ),
+            ("ISTIO_MUTUAL", json!({}), &none, &field),
+            ("DISABLE", json!({}), &none, &field),
+        ] {
+            let mut settings = json!({ "mode": mode, "caCertCredentialName": "ca" });
+            settings
+                .as_object_mut()
+                .unwrap()
+                .extend(more.as_object().unwrap().clone());
+            let found = problems(settings.clone());
+            assert_eq!(found, [errors.clone(), warnings.clone()], "{settings}");
+        }
+
+        for (name, errors) in [
+            ("configmap://shop/ca", none),
+            ("configmap://bank/ca", field),
+        ] {
+            let settings = json!({ "mode": "SIMPLE", "caCertCredentialName": name });
+            assert_eq!(problems(settings), [errors, Vec::new()], "{name}");
+        }
     }
 }

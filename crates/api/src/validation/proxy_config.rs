@@ -203,12 +203,15 @@ fn tracer(verdict: &mut Verdict, at: &Path<'_>, tracing: &Tracing) {
         );
     }
 
-    client_tls(
-        verdict,
-        &at.field("tlsSettings"),
-        tracing.tls_settings.as_ref(),
-        "",
-    );
+    let tls = tracing.tls_settings.as_ref();
+    let at = &at.field("tlsSettings");
+    client_tls(verdict, at, tls, "");
+    if tls.is_some_and(|tls| !tls.ca_cert_credential_name.is_empty()) {
+        verdict.warn(
+            &at.field("caCertCredentialName"),
+            "has no effect: the agent reads files alone; use caCertificates",
+        );
+    }
 }
 
 /// Validates the hardware for private keys.

@@ -1,5 +1,7 @@
 //! A TLS decision as Envoy's upstream TLS context.
 
+use std::borrow::Cow;
+
 use navarch_proto::envoy::config::core::v3::{
     DataSource, UpstreamHttpProtocolOptions, data_source,
 };
@@ -43,18 +45,28 @@ pub(super) fn build(
     client: Client<'_>,
 ) -> Option<UpstreamTlsContext> {
     let originates = matches!(settings.mode, ClientTlsMode::Simple | ClientTlsMode::Mutual);
-    let secret = !settings.credential_name.is_empty()
-        && !settings.credential_name.starts_with(sds::CONFIG_MAP_PREFIX);
-    if originates
-        && secret
-        && !client.rule_has_selector
-        && view.proxy().kind() == ProxyKind::Sidecar
-    {
-        // The rule would reference the secret for every client, and those that may not read it
-        // would never start.
+    let may_fetch = |credential: &str| {
+        credential.is_empty()
+            || credential.starts_with(sds::CONFIG_MAP_PREFIX)
+            || client.rule_has_selector
+            || view.proxy().kind() != ProxyKind::Sidecar
+    };
+
+    // The rule would reference the secret for every client, and those that may not read it would
+    // never start.
+    if originates && !may_fetch(&settings.credential_name) {
         return None;
     }
-    let mut context = of_mode(view, draft, settings, client)?;
+    let settings = if may_fetch(&settings.ca_cert_credential_name) {
+        Cow::Borrowed(settings)
+    } else {
+        Cow::Owned(ClientTlsSettings {
+            ca_cert_credential_name: String::new(),
+            ..settings.clone()
+        })
+    };
+
+    let mut context = of_mode(view, draft, &settings, client)?;
     if let Some(common) = &mut context.common_tls_context {
         compliance::enforce(view.mesh().settings.compliance, common);
     }
@@ -194,6 +206,7 @@ fn from_files(
         client_certificate,
         private_key,
         ca_certificates,
+        ca_cert_credential_name,
         ca_crl,
         ..
     } = settings;
@@ -220,10 +233,11 @@ fn from_files(
             ..DataSource::default()
         });
 
-        sds::trust(
-            context,
-            sds::file_secret(&format!("file-root:{roots}"), own_server),
-        )
+        let roots = match ca_cert_credential_name.as_str() {
+            "" => sds::file_secret(&format!("file-root:{roots}"), own_server),
+            name => sds::ca_credential(name, &external_server(view)),
+        };
+        sds::trust(context, roots)
     });
 }
 
@@ -235,17 +249,25 @@ fn from_credential(
     names: &[String],
 ) {
     let name = &settings.credential_name;
-    let server = if view.proxy().meta_bool("credential") {
-        sds::ExternalServer::Socket
-    } else {
-        sds::ExternalServer::None
-    };
+    let server = external_server(view);
     if settings.mode == ClientTlsMode::Mutual {
         common.tls_certificate_sds_secret_configs = vec![sds::credential(name, &server)];
     }
     if settings.insecure_skip_verify != Some(true) {
-        let roots = sds::credential(&format!("{name}{}", sds::CA_SUFFIX), &server);
+        let roots = match settings.ca_cert_credential_name.as_str() {
+            "" => sds::credential(&format!("{name}{}", sds::CA_SUFFIX), &server),
+            roots => sds::ca_credential(roots, &server),
+        };
         common.validation_context_type = Some(sds::trust(sds::names(names), roots));
+    }
+}
+
+/// The server of credentials with names that start with `sds://`.
+fn external_server(view: &View<'_>) -> sds::ExternalServer {
+    if view.proxy().meta_bool("credential") {
+        sds::ExternalServer::Socket
+    } else {
+        sds::ExternalServer::None
     }
 }
 
@@ -292,5 +314,118 @@ fn note_names(draft: &mut Draft, settings: &ClientTlsSettings) {
             .get_or_insert_with(UpstreamHttpProtocolOptions::default);
         upstream.auto_sni |= auto_sni;
         upstream.auto_san_validation |= auto_san_validation;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use navarch_proto::envoy::config::cluster::v3::Cluster;
+    use navarch_proto::envoy::config::core::v3::transport_socket::ConfigType;
+    use navarch_push::engine::ProxyId;
+    use navarch_push::resource::ResourceType;
+    use prost::Message;
+
+    use super::*;
+    use crate::test_mesh::{TestMesh, networking};
+
+    const CLUSTER: &str = "outbound|443||out.example";
+
+    /// A host outside the mesh, to which a rule with these TLS settings, and more, applies.
+    fn mesh(tls: &str, more: &str) -> TestMesh {
+        let host = "{hosts: [out.example], location: MESH_EXTERNAL, resolution: DNS, \
+                    ports: [{number: 443, name: http, protocol: HTTP}]}";
+        let rule = format!("{{host: out.example, trafficPolicy: {{tls: {{{tls}}}}}{more}}}");
+        TestMesh::new(
+            &(networking("ServiceEntry", "shop", "out", host)
+                + &networking("DestinationRule", "shop", "out", &rule)),
+        )
+    }
+
+    /// The names of the secrets of a proxy's connections: own certificates, and the roots.
+    fn secrets(mesh: &mut TestMesh, proxy: ProxyId) -> (Vec<String>, String) {
+        let clusters: BTreeMap<String, Cluster> =
+            mesh.named(proxy, ResourceType::Cluster, &[CLUSTER]);
+        let socket = clusters[CLUSTER].transport_socket.as_ref().unwrap();
+        let Some(ConfigType::TypedConfig(config)) = &socket.config_type else {
+            panic!("no configuration")
+        };
+        let context = UpstreamTlsContext::decode(config.value.as_slice()).unwrap();
+        let common = context.common_tls_context.unwrap();
+        let own = common
+            .tls_certificate_sds_secret_configs
+            .into_iter()
+            .map(|secret| secret.name)
+            .collect();
+        let Some(ValidationContextType::CombinedValidationContext(combined)) =
+            common.validation_context_type
+        else {
+            panic!("no roots")
+        };
+        let roots = combined.validation_context_sds_secret_config.unwrap();
+        (own, roots.name)
+    }
+
+    #[test]
+    fn gateways_get_ca_certificates_of_a_credential_of_their_own() {
+        for (tls, own, roots) in [
+            (
+                "mode: SIMPLE, caCertCredentialName: ca",
+                vec![],
+                "kubernetes://ca-cacert",
+            ),
+            (
+                "mode: MUTUAL, credentialName: web, caCertCredentialName: ca",
+                vec!["kubernetes://web"],
+                "kubernetes://ca-cacert",
+            ),
+            (
+                "mode: MUTUAL, credentialName: web, caCertCredentialName: 'configmap://shop/ca'",
+                vec!["kubernetes://web"],
+                "configmap://shop/ca",
+            ),
+            (
+                "mode: MUTUAL, clientCertificate: /c, privateKey: /k, caCertificates: /r, \
+                 caCertCredentialName: ca",
+                vec!["file-cert:/c~/k"],
+                "kubernetes://ca-cacert",
+            ),
+            (
+                "mode: MUTUAL, credentialName: web",
+                vec!["kubernetes://web"],
+                "kubernetes://web-cacert",
+            ),
+        ] {
+            let mut mesh = mesh(tls, "");
+            let gateway = mesh.gateway("shop");
+            let own: Vec<String> = own.into_iter().map(str::to_owned).collect();
+            assert_eq!(
+                secrets(&mut mesh, gateway),
+                (own, roots.to_owned()),
+                "{tls}"
+            );
+        }
+    }
+
+    #[test]
+    fn sidecars_get_ca_certificates_of_a_secret_only_if_the_rule_selects_workloads() {
+        let tls = "mode: SIMPLE, caCertificates: /r, caCertCredentialName: ca";
+        let mut for_all = mesh(tls, "");
+        let sidecar = for_all.sidecar("shop", "web");
+        let (_, roots) = secrets(&mut for_all, sidecar);
+        assert_eq!(roots, "file-root:/r");
+
+        let selector = ", workloadSelector: {matchLabels: {app: web}}";
+        let mut selected = mesh(tls, selector);
+        let sidecar = selected.sidecar("shop", "web");
+        let (_, roots) = secrets(&mut selected, sidecar);
+        assert_eq!(roots, "kubernetes://ca-cacert");
+
+        let tls = "mode: SIMPLE, caCertCredentialName: 'configmap://shop/ca'";
+        let mut public = mesh(tls, "");
+        let sidecar = public.sidecar("shop", "web");
+        let (_, roots) = secrets(&mut public, sidecar);
+        assert_eq!(roots, "configmap://shop/ca");
     }
 }

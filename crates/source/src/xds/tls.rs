@@ -36,6 +36,11 @@ pub(super) enum TlsError {
         "mode ISTIO_MUTUAL is not supported for configSources; use MUTUAL with clientCertificate and privateKey, or credentialName"
     )]
     Mode,
+    /// CA certificates of a credential of their own are not supported.
+    #[error(
+        "caCertCredentialName is not supported for configSources; use caCertificates or credentialName"
+    )]
+    CaCredential,
     /// A field is missing.
     #[error("{0} is required for mode MUTUAL without credentialName")]
     Missing(&'static str),
@@ -109,6 +114,10 @@ pub(super) async fn client(
         ClientTlsMode::Simple => false,
         ClientTlsMode::Mutual => true,
     };
+
+    if !settings.ca_cert_credential_name.is_empty() {
+        return Err(TlsError::CaCredential);
+    }
 
     let material = match settings.credential_name.as_str() {
         "" => material(settings, is_mutual)?,

@@ -295,6 +295,10 @@ async fn invalid_tls_settings_and_wrong_peers_are_rejected_with_a_reason() {
             "no cluster to read Secret \"west\" from",
         ),
         (
+            with(|tls| tls.ca_cert_credential_name = "west".to_owned()),
+            "caCertCredentialName is not supported for configSources",
+        ),
+        (
             ClientTlsSettings {
                 private_key: own.chain.clone(),
                 client_certificate: own.chain.clone(),
