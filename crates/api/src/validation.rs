@@ -55,7 +55,7 @@ use std::fmt;
 pub use self::envoy_filter::{MAX_PATCHES, MAX_PROXY_VERSION};
 pub use self::mesh_config::{validate_mesh_config, validate_proxy_config};
 pub use self::mesh_networks::validate_mesh_networks;
-pub use self::server_tls::is_cipher_suite;
+pub use self::server_tls::{is_alpn_protocol, is_cipher_suite};
 pub use self::service_entry_size::ServedLists;
 pub use cel::check as check_cel;
 pub use re2_size::MAX_REGEX_PROGRAM;

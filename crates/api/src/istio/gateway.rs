@@ -127,6 +127,8 @@ pub struct ServerTlsSettings {
     pub ecdh_curves: Vec<String>,
     /// Whether the server skips verification of client certificates.
     pub insecure_skip_verify: Option<bool>,
+    /// ALPN protocols that the server offers, instead of `h2` and `http/1.1`. HTTP/3 is not affected.
+    pub alpn_protocols: Vec<String>,
 }
 
 /// Files of one server certificate.

@@ -25,9 +25,13 @@ const CIPHER_SUITES: [&str; 15] = [
     "ECDHE-RSA-CHACHA20-POLY1305",
 ];
 
+/// Maximum length of all ALPN protocols with commas between them, in Envoy.
+const MAX_ALPN_LEN: usize = 65_534;
+
 /// Validates TLS settings of a port.
 pub(super) fn server_tls(verdict: &mut Verdict, at: &Path<'_>, tls: &ServerTlsSettings) {
     ciphers(verdict, at, tls);
+    alpn_protocols(verdict, at, tls);
 
     match tls.mode {
         ServerTlsMode::IstioMutual => mesh_certificates(verdict, at, tls),
@@ -89,6 +93,49 @@ fn ciphers(verdict: &mut Verdict, at: &Path<'_>, tls: &ServerTlsSettings) {
             verdict.warn(&list.item(index), format!("{suite:?} is listed twice"));
         }
     }
+}
+
+/// Rejects ALPN protocols that Envoy does not accept, and warns where none are offered.
+fn alpn_protocols(verdict: &mut Verdict, at: &Path<'_>, tls: &ServerTlsSettings) {
+    let list = &at.field("alpnProtocols");
+    let is_forwarded = matches!(
+        tls.mode,
+        ServerTlsMode::Passthrough | ServerTlsMode::AutoPassthrough
+    );
+    if is_forwarded && !tls.alpn_protocols.is_empty() {
+        verdict.warn(
+            list,
+            format!(
+                "has no effect because mode {} does not terminate TLS",
+                tls.mode
+            ),
+        );
+    }
+
+    if tls.alpn_protocols.join(",").len() > MAX_ALPN_LEN {
+        verdict.error(
+            list,
+            format!(
+                "is too long; Envoy accepts {MAX_ALPN_LEN} bytes, with a separator between two"
+            ),
+        );
+    }
+
+    for (index, protocol) in tls.alpn_protocols.iter().enumerate() {
+        if !is_alpn_protocol(protocol) {
+            verdict.error(
+                &list.item(index),
+                format!("{protocol:?} is not a protocol; write 1 to 255 bytes without a comma"),
+            );
+        }
+    }
+}
+
+/// Whether an ALPN protocol has the length that TLS allows (RFC 7301, section 3.1), and no comma, by
+/// which Envoy separates protocols.
+#[must_use]
+pub fn is_alpn_protocol(text: &str) -> bool {
+    (1..=255).contains(&text.len()) && !text.contains(',')
 }
 
 /// Whether a list of cipher suites may contain the text; expressions with operators are not
@@ -190,5 +237,49 @@ fn certificate_files(verdict: &mut Verdict, at: &Path<'_>, tls: &ServerTlsSettin
             &at.field("caCrl"),
             "is set, but mode SIMPLE does not verify clients; remove it, or use MUTUAL",
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn alpn_protocols_are_short_and_need_tls_that_ends_here() {
+        let long = "a".repeat(256);
+        for (mode, protocol, errors, warnings) in [
+            (ServerTlsMode::Simple, "http/1.1", 0, 0),
+            (ServerTlsMode::IstioMutual, "h2", 0, 0),
+            (ServerTlsMode::Simple, "", 1, 0),
+            (ServerTlsMode::Simple, "h2,http/1.1", 1, 0),
+            (ServerTlsMode::Simple, long.as_str(), 1, 0),
+            (ServerTlsMode::Passthrough, "h2", 0, 1),
+        ] {
+            let tls = ServerTlsSettings {
+                mode,
+                alpn_protocols: vec![protocol.to_owned()],
+                ..ServerTlsSettings::default()
+            };
+            let mut verdict = Verdict::default();
+            alpn_protocols(&mut verdict, &Path::root("tls"), &tls);
+
+            let found = (verdict.errors.len(), verdict.warnings.len());
+            assert_eq!(found, (errors, warnings), "{mode} {protocol:?}");
+            for problem in verdict.errors {
+                assert_eq!(problem.field, "tls.alpnProtocols[0]");
+            }
+        }
+
+        // 256 of them have 65,535 bytes, with their separators.
+        for (count, errors) in [(255, 0), (256, 1)] {
+            let tls = ServerTlsSettings {
+                mode: ServerTlsMode::Simple,
+                alpn_protocols: vec!["a".repeat(255); count],
+                ..ServerTlsSettings::default()
+            };
+            let mut verdict = Verdict::default();
+            alpn_protocols(&mut verdict, &Path::root("tls"), &tls);
+            assert_eq!(verdict.errors.len(), errors, "{count}");
+        }
     }
 }

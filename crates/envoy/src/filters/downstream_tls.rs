@@ -19,7 +19,7 @@ use super::{compliance, provider};
 use crate::sds;
 use navarch_api::istio::{ServerTlsMode, ServerTlsSettings, TlsProtocol};
 use navarch_api::mesh::{MeshConfig, TlsProtocol as MeshTlsProtocol};
-use navarch_api::validation::is_cipher_suite;
+use navarch_api::validation::{is_alpn_protocol, is_cipher_suite};
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
@@ -127,14 +127,8 @@ pub fn of_server(
         ServerTlsMode::Mutual | ServerTlsMode::IstioMutual
     ) && payload != Payload::Quic;
     let validates = requires_client || settings.mode == ServerTlsMode::OptionalMutual;
-    let alpn = match payload {
-        Payload::Tcp if settings.mode == ServerTlsMode::IstioMutual => mesh_alpn(view, payload),
-        Payload::Tcp | Payload::Http => HTTP_ALPN.map(str::to_owned).to_vec(),
-        Payload::Quic => vec!["h3".to_owned()],
-    };
-
     let mut common = CommonTlsContext {
-        alpn_protocols: alpn,
+        alpn_protocols: server_alpn(view, settings, payload),
         ..CommonTlsContext::default()
     };
 
@@ -183,6 +177,32 @@ pub fn quic_transport_socket(context: DownstreamTlsContext) -> TransportSocket {
     TransportSocket {
         name: "envoy.transport_sockets.quic".to_owned(),
         config_type: Some(transport_socket::ConfigType::TypedConfig(pack(&quic))),
+    }
+}
+
+/// The ALPN protocols of a server: those of its settings, but for HTTP/3, which has one alone.
+fn server_alpn(view: &View<'_>, settings: &ServerTlsSettings, payload: Payload) -> Vec<String> {
+    if payload == Payload::Quic {
+        return vec!["h3".to_owned()];
+    }
+
+    let (valid, others): (Vec<&String>, Vec<&String>) = settings
+        .alpn_protocols
+        .iter()
+        .partition(|protocol| is_alpn_protocol(protocol));
+    if !others.is_empty() {
+        view.remark(format!(
+            "alpnProtocols {others:?} are ignored, since Envoy rejects them: write 1 to 255 bytes without a comma"
+        ));
+    }
+
+    if !valid.is_empty() {
+        return valid.into_iter().cloned().collect();
+    }
+    if settings.mode == ServerTlsMode::IstioMutual {
+        mesh_alpn(view, payload)
+    } else {
+        HTTP_ALPN.map(str::to_owned).to_vec()
     }
 }
 
@@ -518,7 +538,50 @@ impl Files {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test_mesh::{TestMesh, service};
     use navarch_api::mesh::CertificateData;
+
+    /// The ALPN protocols of a server with these in its settings.
+    #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+    struct ServerAlpn {
+        protocols: Vec<String>,
+        payload: Payload,
+    }
+
+    impl Query for ServerAlpn {
+        type Value = Vec<String>;
+
+        fn compute(&self, view: &View<'_>) -> Self::Value {
+            let settings = ServerTlsSettings {
+                mode: ServerTlsMode::IstioMutual,
+                alpn_protocols: self.protocols.clone(),
+                ..ServerTlsSettings::default()
+            };
+            server_alpn(view, &settings, self.payload)
+        }
+    }
+
+    #[test]
+    fn servers_offer_the_protocols_of_their_settings_except_over_quic() {
+        let mut mesh = TestMesh::new(&service("edge", "web", 80));
+        let proxy = mesh.gateway("edge");
+        let alpn = |protocols: &[&str], payload| {
+            let protocols = protocols.iter().map(|&protocol| protocol.to_owned());
+            let query = ServerAlpn {
+                protocols: protocols.collect(),
+                payload,
+            };
+            mesh.query(proxy, &query).join(" ")
+        };
+
+        assert_eq!(alpn(&[], Payload::Tcp), "istio-peer-exchange h2 http/1.1");
+        assert_eq!(alpn(&[], Payload::Http), "h2 http/1.1");
+        assert_eq!(alpn(&["http/1.1"], Payload::Http), "http/1.1");
+        assert_eq!(alpn(&["db", "h2"], Payload::Tcp), "db h2");
+        assert_eq!(alpn(&["http/1.1"], Payload::Quic), "h3");
+        assert_eq!(alpn(&["", "a,b", "h2"], Payload::Http), "h2");
+        assert_eq!(alpn(&[""], Payload::Http), "h2 http/1.1");
+    }
 
     #[test]
     fn each_trust_domain_is_trusted_once() {
