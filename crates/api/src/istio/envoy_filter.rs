@@ -207,7 +207,8 @@ pub struct ListenerFilterChainMatch {
     pub sni: String,
     /// The transport protocol that the filter chain matches: `raw_buffer` or `tls`.
     pub transport_protocol: String,
-    /// The name of the filter chain's transport socket. Ignored.
+    /// The name of the filter chain's transport socket, such as `envoy.transport_sockets.tls`; that
+    /// of chains without one is `envoy.transport_sockets.raw_buffer`.
     pub transport_socket: String,
     /// Comma-separated application protocols; the filter chain must match all of them.
     pub application_protocols: String,

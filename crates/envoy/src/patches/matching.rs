@@ -15,6 +15,8 @@ use navarch_api::names::Hostname;
 
 /// The listeners for redirected connections of all ports, with filter chains by port.
 const VIRTUAL: [&str; 2] = ["virtualInbound", "virtualOutbound"];
+/// The transport socket of filter chains without one.
+const RAW_BUFFER: &str = "envoy.transport_sockets.raw_buffer";
 
 /// Whether a patch matches a listener.
 pub(super) fn listener_matches(patch: &Patch, listener: &Listener) -> bool {
@@ -82,7 +84,16 @@ pub(super) fn chain_matches(patch: &Patch, listener: &Listener, chain: &FilterCh
                 .application_protocols
                 .split(',')
                 .all(|protocol| is_among(protocol, protocols)))
+        && (wanted.transport_socket.is_empty() || wanted.transport_socket == socket_of(chain))
         && (wanted.destination_port == 0 || port == Some(wanted.destination_port))
+}
+
+/// The name of a filter chain's transport socket. Envoy's default passes bytes through.
+fn socket_of(chain: &FilterChain) -> &str {
+    chain
+        .transport_socket
+        .as_ref()
+        .map_or(RAW_BUFFER, |socket| &socket.name)
 }
 
 /// The network filter that a patch selects.
@@ -302,7 +313,39 @@ pub(super) fn route_matches(patch: &Patch, route: &Route) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use navarch_push::resource::ResourceType;
+
     use super::*;
+    use crate::test_mesh::{TestMesh, networking, service};
+
+    /// How many filter chains of the inbound listener terminate TLS, and how many do not, once
+    /// those with a transport socket are removed.
+    fn chains_without(socket: &str) -> [usize; 2] {
+        let filter = format!(
+            "{{configPatches: [{{applyTo: FILTER_CHAIN, match: {{context: SIDECAR_INBOUND, \
+             listener: {{filterChain: {{transportSocket: {socket}}}}}}}, \
+             patch: {{operation: REMOVE}}}}]}}"
+        );
+        let filter = networking("EnvoyFilter", "shop", "remove", &filter)
+            .replace("networking.istio.io/v1", "networking.istio.io/v1alpha3");
+        let mut mesh = TestMesh::new(&(service("shop", "web", 80) + &filter));
+        let proxy = mesh.sidecar("shop", "web");
+        let listeners = mesh.named::<Listener>(proxy, ResourceType::Listener, &["virtualInbound"]);
+
+        let chains = &listeners["virtualInbound"].filter_chains;
+        let (tls, others): (Vec<_>, Vec<_>) = chains
+            .iter()
+            .partition(|chain| socket_of(chain) == "envoy.transport_sockets.tls");
+        [tls.len(), others.len()]
+    }
+
+    #[test]
+    fn filter_chains_are_selected_by_what_handles_their_bytes() {
+        let [tls, others] = chains_without("envoy.transport_sockets.quic");
+        assert!(tls > 0 && others > 0, "{tls} {others}");
+        assert_eq!(chains_without("envoy.transport_sockets.tls"), [0, others]);
+        assert_eq!(chains_without(RAW_BUFFER), [tls, 0]);
+    }
 
     #[test]
     fn cluster_names_are_parsed_in_both_forms() {

@@ -105,7 +105,7 @@ impl Identity for Listener {
 }
 
 impl Identity for FilterChain {
-    const READ: &'static [&'static str] = &["name", "filter_chain_match"];
+    const READ: &'static [&'static str] = &["name", "filter_chain_match", "transport_socket"];
 }
 
 impl Identity for RouteConfiguration {
