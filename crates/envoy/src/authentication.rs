@@ -1,10 +1,10 @@
 //! RequestAuthentications as Envoy's validation of tokens.
 //!
-//! A present token must be valid; a missing one is not an error, since AuthorizationPolicies decide
-//! about requests without one. Fetched keys come from the snapshot; while there are none, every
-//! token of their issuer is rejected: the key set that is sent then has a key without a private
-//! key. (istiod sends one whose private key it claims to have discarded.) Agrees with Istio's
-//! `pilot/pkg/security/authn/policy_applier.go` otherwise.
+//! A present token must be valid; a missing one is an error only for rules whose `presence` is
+//! `REQUIRED`, since AuthorizationPolicies decide about requests without one. Fetched keys come from
+//! the snapshot; while there are none, every token of their issuer is rejected: the key set that is
+//! sent then has a key without a private key. (istiod sends one whose private key it claims to have
+//! discarded.) Agrees with Istio's `pilot/pkg/security/authn/policy_applier.go` otherwise.
 
 mod keys;
 
@@ -23,7 +23,7 @@ use navarch_proto::envoy::extensions::filters::network::http_connection_manager:
 
 use super::filters::http::filter;
 use super::policy::{self, PolicyService};
-use navarch_api::istio::{JwtRule, RequestAuthentication};
+use navarch_api::istio::{JwtPresence, JwtRule, RequestAuthentication};
 use navarch_api::object::Object;
 use navarch_api::settings::KeyFetching;
 use navarch_push::proxy::ProxyKind;
@@ -109,7 +109,7 @@ fn authentication(view: &View<'_>, rules: &[&JwtRule]) -> JwtAuthentication {
     };
     let rule = RequirementRule {
         r#match: Some(everything),
-        requirement_type: Some(RequirementType::Requires(requirement(&names))),
+        requirement_type: Some(RequirementType::Requires(requirement(&names, rules))),
     };
 
     JwtAuthentication {
@@ -120,9 +120,27 @@ fn authentication(view: &View<'_>, rules: &[&JwtRule]) -> JwtAuthentication {
     }
 }
 
-/// The requirement: of each issuer a valid token or none. Issuers may share a token location, where
-/// a token of one is invalid for the other: so a valid token of any issuer is enough.
-fn requirement(names: &[String]) -> JwtRequirement {
+/// The requirement of all rules, given the names of their providers: a token of each rule that
+/// demands one, and what is required of the others.
+fn requirement(names: &[String], rules: &[&JwtRule]) -> JwtRequirement {
+    let mut all = Vec::new();
+    let mut optional = Vec::new();
+    for (name, rule) in names.iter().zip(rules) {
+        match rule.presence {
+            JwtPresence::Required => all.push(of(name)),
+            JwtPresence::Optional => optional.push(name.as_str()),
+        }
+    }
+
+    if !optional.is_empty() {
+        all.push(optional_requirement(&optional));
+    }
+    all_of(all)
+}
+
+/// Of each issuer a valid token or none. Issuers may share a token location, where a token of one
+/// is invalid for the other: so a valid token of any issuer is enough.
+fn optional_requirement(names: &[&str]) -> JwtRequirement {
     let each: Vec<JwtRequirement> = names
         .iter()
         .map(|name| {
@@ -140,10 +158,7 @@ fn requirement(names: &[String]) -> JwtRequirement {
     }
 
     let mut alternatives: Vec<JwtRequirement> = names.iter().map(|name| of(name)).collect();
-    let all = RequiresType::RequiresAll(JwtRequirementAndList { requirements: each });
-    alternatives.push(JwtRequirement {
-        requires_type: Some(all),
-    });
+    alternatives.push(all_of(each));
 
     any_of(alternatives)
 }
@@ -152,6 +167,18 @@ fn requirement(names: &[String]) -> JwtRequirement {
 fn of(provider: &str) -> JwtRequirement {
     JwtRequirement {
         requires_type: Some(RequiresType::ProviderName(provider.to_owned())),
+    }
+}
+
+/// Requires all of several, of which there is at least one.
+fn all_of(mut requirements: Vec<JwtRequirement>) -> JwtRequirement {
+    if requirements.len() == 1 {
+        return requirements.remove(0);
+    }
+    JwtRequirement {
+        requires_type: Some(RequiresType::RequiresAll(JwtRequirementAndList {
+            requirements,
+        })),
     }
 }
 
@@ -199,5 +226,55 @@ fn provider(view: &View<'_>, rule: &JwtRule, clear_route_cache: bool) -> JwtProv
         clear_route_cache,
         jwks_source_specifier: Some(keys::source(view, rule)),
         ..JwtProvider::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The requirement of rules with this presence of their tokens, in short.
+    fn required(presences: &[JwtPresence]) -> String {
+        let rules: Vec<JwtRule> = presences
+            .iter()
+            .map(|&presence| JwtRule {
+                presence,
+                ..JwtRule::default()
+            })
+            .collect();
+        let names: Vec<String> = (0..rules.len()).map(|index| index.to_string()).collect();
+        short(&requirement(&names, &rules.iter().collect::<Vec<_>>()))
+    }
+
+    fn short(requirement: &JwtRequirement) -> String {
+        let list = |name: &str, requirements: &[JwtRequirement]| {
+            let all: Vec<String> = requirements.iter().map(short).collect();
+            format!("{name}({})", all.join(" "))
+        };
+        match &requirement.requires_type {
+            Some(RequiresType::ProviderName(name)) => name.clone(),
+            Some(RequiresType::AllowMissing(())) => "missing".to_owned(),
+            Some(RequiresType::RequiresAny(any)) => list("any", &any.requirements),
+            Some(RequiresType::RequiresAll(all)) => list("all", &all.requirements),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn tokens_are_required_of_the_rules_that_demand_one() {
+        use JwtPresence::{Optional, Required};
+
+        for (presences, expected) in [
+            (vec![Optional], "any(0 missing)"),
+            (
+                vec![Optional, Optional],
+                "any(0 1 all(any(0 missing) any(1 missing)))",
+            ),
+            (vec![Required], "0"),
+            (vec![Required, Required], "all(0 1)"),
+            (vec![Optional, Required], "all(1 any(0 missing))"),
+        ] {
+            assert_eq!(required(&presences), expected);
+        }
     }
 }

@@ -53,7 +53,8 @@ pub struct JwtRule {
     pub timeout: Option<Duration>,
     /// Claims, besides `scope` and `permission`, whose values are space-delimited lists.
     pub space_delimited_claims: Vec<String>,
-    /// Whether requests must carry a token of this issuer. Ignored.
+    /// Whether requests must carry a token of this issuer; those without a valid one are answered
+    /// with 401, even if other rules are satisfied.
     pub presence: JwtPresence,
 }
 
