@@ -23,8 +23,6 @@ mod field {
     pub(super) const VERSIONS: u8 = 5;
     /// `response_nonce`.
     pub(super) const NONCE: u8 = 6;
-    /// `error_detail`.
-    pub(super) const ERROR: u8 = 7;
 }
 
 /// One stream.
@@ -87,15 +85,6 @@ impl Delta {
                 ask(kind, &[]);
             }
         }
-    }
-
-    /// Rejects a response with this error (NACK).
-    pub(crate) fn refuse(kind: Kind, response: &Response<'_>, error: &[u8], outbox: &mut Outbox) {
-        outbox.message(|out| {
-            wire::put(out, field::TYPE_URL, kind.type_url().as_bytes());
-            wire::put(out, field::NONCE, response.nonce);
-            wire::put(out, field::ERROR, error);
-        });
     }
 
     /// Applies and acknowledges a response, and returns how many resources it removed.

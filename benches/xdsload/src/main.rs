@@ -24,7 +24,6 @@ mod kind;
 mod names;
 mod peek;
 mod proxy;
-mod refuse;
 mod replay;
 mod report;
 mod run;

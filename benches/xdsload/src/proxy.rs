@@ -17,7 +17,6 @@ use crate::connection::{Connection, Stop};
 use crate::follow::Follower;
 use crate::grpc::Outbox;
 use crate::names::Names;
-use crate::refuse::Refusals;
 use crate::talk::{Protocol, ProxyStreams};
 use crate::tally::Tally;
 
@@ -41,8 +40,6 @@ pub(crate) struct Shared {
     pub(crate) names: Names,
     /// What they have received.
     pub(crate) tally: Tally,
-    /// The rejected responses; `None` if they reject none.
-    pub(crate) refusals: Option<Refusals>,
     /// The state that they must reach.
     pub(crate) phase: watch::Receiver<Phase>,
 }
@@ -163,25 +160,12 @@ impl Proxy {
             is_synced,
         } = memory;
 
-        let Shared {
-            names,
-            tally,
-            refusals,
-            ..
-        } = &*self.shared;
+        let Shared { names, tally, .. } = &*self.shared;
 
         let response = talk.read(body)?;
         if let Some(kind) = response.kind {
             tally.arrived(self.number, kind, body);
-            let is_refused = refusals
-                .as_ref()
-                .is_some_and(|refusals| refusals.refuses(self.number, body));
-            let removed = if is_refused {
-                talk.refuse(kind, &response, follower, names, outbox);
-                0
-            } else {
-                talk.answer(kind, &response, follower, names, outbox)
-            };
+            let removed = talk.answer(kind, &response, follower, names, outbox);
             tally.response(kind, body.len(), response.resources.len(), removed);
         } else {
             tally.strange();

@@ -9,7 +9,6 @@ use serde::Serialize;
 use crate::change::What;
 use crate::churn::ChurnResult;
 use crate::kind::Kind;
-use crate::refuse::Refused;
 use crate::talk::Protocol;
 use crate::tally::Counts;
 use crate::world::Size;
@@ -83,8 +82,6 @@ pub(crate) struct Report {
     /// The reconnect of all proxies.
     pub(crate) reconnect: Option<Connected>,
     pub(crate) churn: Option<ChurnResult>,
-    /// Edits that were rejected.
-    pub(crate) refused: Vec<Refused>,
     /// The server at the end.
     pub(crate) after: Option<Usage>,
     /// Streams that ended by themselves.
@@ -238,40 +235,11 @@ impl Report {
             )?;
         }
 
-        self.refused(out)?;
         writeln!(
             out,
             "\n{} streams broke, {} responses that nobody asked for; the proxies themselves took {:.2} CPU-s.",
             self.broken, self.strange, self.own_cpu_seconds
         )
-    }
-
-    /// Writes a table of the rejected edits, if there are any.
-    fn refused(&self, out: &mut String) -> std::fmt::Result {
-        if !self.refused.is_empty() {
-            writeln!(
-                out,
-                "\n| refused | first NACK after ms | well: last proxy ms | NACKs |\n| --- | --- | --- | --- |"
-            )?;
-        }
-
-        for (
-            turn,
-            Refused {
-                first_nack,
-                well,
-                nacks,
-            },
-        ) in (1..).zip(&self.refused)
-        {
-            writeln!(
-                out,
-                "| {turn} | {first_nack:.1} | {:.1} | {nacks} |",
-                well.last
-            )?;
-        }
-
-        Ok(())
     }
 
     /// Writes a row of proxies that came into sync.

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
 use clap::Args;
 use navarch_proto::envoy::config::core::v3::Node;
 use navarch_testkit::usage::{self, Usage};
@@ -18,7 +18,6 @@ use crate::change::{self, What};
 use crate::churn;
 use crate::names::Names;
 use crate::proxy::{Phase, Proxy, Shared};
-use crate::refuse::{self, Refusals};
 use crate::report::{Changed, Connected, Report, Spread};
 use crate::talk::Protocol;
 use crate::tally::{Tally, between};
@@ -84,12 +83,6 @@ pub(crate) struct Plan {
     /// Changes per second during churn.
     #[arg(long, default_value_t = 20)]
     pub(crate) churn_rate: u64,
-    /// Make an edit that the proxies reject, as often as changes are repeated.
-    #[arg(long)]
-    pub(crate) refuse: bool,
-    /// How many objects change together with the rejected one, itself included.
-    #[arg(long, default_value_t = 1)]
-    pub(crate) refuse_among: usize,
     /// Stay connected at the end, until SIGTERM.
     #[arg(long)]
     pub(crate) hold: bool,
@@ -122,7 +115,6 @@ impl Run {
             protocol: plan.protocol,
             names: Names::default(),
             tally: Tally::new(plan.proxies),
-            refusals: plan.refuse.then(|| Refusals::new(plan.proxies)),
             phase: receiver,
         });
         Self {
@@ -164,14 +156,6 @@ impl Run {
             (_, Some(target)) => Some(churn::run(&self, target).await?),
         };
 
-        let refused = match (&self.shared.refusals, &target) {
-            (Some(refusals), Some(target)) => refuse::run(&self, target, refusals).await?,
-            (Some(_), None) => {
-                bail!("rejected edits need a destination: --config-dir DIR or --kubeconfig FILE")
-            }
-            (None, _) => Vec::new(),
-        };
-
         if self.plan.hold {
             let mut ended = signal(SignalKind::terminate())?;
             eprintln!("all {} proxies {HOLDING}", self.plan.proxies);
@@ -200,7 +184,6 @@ impl Run {
             changes,
             reconnect,
             churn,
-            refused,
             after,
             broken,
             strange,

@@ -21,8 +21,6 @@ mod field {
     pub(super) const TYPE_URL: u8 = 4;
     /// `response_nonce`.
     pub(super) const NONCE: u8 = 5;
-    /// `error_detail`.
-    pub(super) const ERROR: u8 = 6;
 }
 
 /// Version and nonce of the last response of a type.
@@ -57,14 +55,13 @@ impl State {
         self.ask(
             Kind::Clusters,
             &node.encode_to_vec(),
-            &[],
             follower,
             names,
             outbox,
         );
         if self.listens {
             for kind in [Kind::Endpoints, Kind::Listeners, Kind::Routes] {
-                self.ask(kind, &[], &[], follower, names, outbox);
+                self.ask(kind, &[], follower, names, outbox);
             }
         }
     }
@@ -94,44 +91,26 @@ impl State {
             }
         }
 
-        self.ask(kind, &[], &[], follower, names, outbox);
+        self.ask(kind, &[], follower, names, outbox);
         if let Some(kind) = turn.kind {
-            self.ask(kind, &[], &[], follower, names, outbox);
+            self.ask(kind, &[], follower, names, outbox);
         }
 
         if !self.listens && follower.wants_listeners() {
             self.listens = true;
-            self.ask(Kind::Listeners, &[], &[], follower, names, outbox);
+            self.ask(Kind::Listeners, &[], follower, names, outbox);
         }
 
         turn.removed
     }
 
-    /// Rejects a response (NACK): the accepted version stays the previous one.
-    pub(crate) fn refuse(
-        &mut self,
-        kind: Kind,
-        response: &Response<'_>,
-        error: &[u8],
-        follower: &Follower,
-        names: &Names,
-        outbox: &mut Outbox,
-    ) {
-        if let Some(last) = self.last.get_mut(kind.index()) {
-            last.nonce.clear();
-            last.nonce.extend_from_slice(response.nonce);
-        }
-        self.ask(kind, &[], error, follower, names, outbox);
-    }
-
     /// Appends a request: with the node in the first one, the subscription to a type, and the
-    /// acknowledgement of the last response or its rejection. Appends none if the request would
-    /// have no names, which would mean a wildcard subscription.
+    /// acknowledgement of the last response. Appends none if the request would have no names, which
+    /// would mean a wildcard subscription.
     fn ask(
         &self,
         kind: Kind,
         node: &[u8],
-        error: &[u8],
         follower: &Follower,
         names: &Names,
         outbox: &mut Outbox,
@@ -157,7 +136,6 @@ impl State {
             }
             wire::put(out, field::TYPE_URL, kind.type_url().as_bytes());
             wire::put(out, field::NONCE, &last.nonce);
-            wire::put(out, field::ERROR, error);
         });
     }
 }

@@ -3,8 +3,6 @@
 use anyhow::Result;
 use clap::ValueEnum;
 use navarch_proto::envoy::config::core::v3::Node;
-use navarch_proto::google::rpc::Status;
-use prost::Message as _;
 use serde::Serialize;
 
 use crate::delta::Delta;
@@ -12,12 +10,8 @@ use crate::follow::Follower;
 use crate::grpc::Outbox;
 use crate::kind::Kind;
 use crate::names::Names;
-use crate::refuse::words;
 use crate::state::State;
 use crate::wire::Response;
-
-/// The gRPC code of Envoy's NACKs.
-const INTERNAL: i32 = 13;
 
 /// A protocol of ADS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
@@ -96,32 +90,6 @@ impl ProxyStreams {
         match self {
             Self::Delta(delta) => delta.answer(kind, response, follower, names, outbox),
             Self::State(state) => state.answer(kind, response, follower, names, outbox),
-        }
-    }
-
-    /// Rejects a response (NACK) without applying any of it.
-    pub(crate) fn refuse(
-        &mut self,
-        kind: Kind,
-        response: &Response<'_>,
-        follower: &Follower,
-        names: &Names,
-        outbox: &mut Outbox,
-    ) {
-        let refused: Vec<&[u8]> = response
-            .resources
-            .iter()
-            .map(|received| received.name)
-            .collect();
-        let error = Status {
-            code: INTERNAL,
-            message: words(kind, &refused),
-            details: Vec::new(),
-        }
-        .encode_to_vec();
-        match self {
-            Self::Delta(_) => Delta::refuse(kind, response, &error, outbox),
-            Self::State(state) => state.refuse(kind, response, &error, follower, names, outbox),
         }
     }
 }

@@ -215,14 +215,14 @@ impl Marker {
 }
 
 /// Nanoseconds since a start, never 0.
-pub(crate) fn moment(start: Instant) -> u64 {
+fn moment(start: Instant) -> u64 {
     u64::try_from(start.elapsed().as_nanos())
         .unwrap_or(u64::MAX)
         .max(1)
 }
 
 /// The moments that are set, counted from `since`, sorted.
-pub(crate) fn times(moments: &[AtomicU64], since: Duration) -> Vec<Duration> {
+fn times(moments: &[AtomicU64], since: Duration) -> Vec<Duration> {
     let moments = moments
         .iter()
         .map(|moment| moment.load(Ordering::Relaxed))

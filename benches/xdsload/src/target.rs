@@ -70,21 +70,6 @@ impl Target {
         }
     }
 
-    /// Creates or replaces objects in one step.
-    ///
-    /// # Errors
-    /// If they cannot be written, or are several and the destination is an API server, which has no
-    /// such operation.
-    pub(crate) async fn put_together(&self, objects: &[Value]) -> Result<()> {
-        match (self, objects) {
-            (Self::Directory(dir), objects) => world::put_together(dir, objects),
-            (Self::Cluster(writer), [object]) => writer.put(object).await,
-            (Self::Cluster(_), _) => {
-                bail!("only a directory can change several objects in one step: --config-dir DIR")
-            }
-        }
-    }
-
     /// Writes many objects in no particular order.
     ///
     /// # Errors

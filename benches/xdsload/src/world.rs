@@ -245,27 +245,7 @@ fn file_of(dir: &Path, object: &Value) -> PathBuf {
 /// # Errors
 /// If the file cannot be written.
 pub(crate) fn put(dir: &Path, object: &Value) -> Result<()> {
-    put_together(dir, std::slice::from_ref(object))
-}
-
-/// Writes objects into the file of the first, and removes their own files, so that all change in
-/// one step.
-///
-/// # Errors
-/// If the file cannot be written, or another file cannot be removed.
-pub(crate) fn put_together(dir: &Path, objects: &[Value]) -> Result<()> {
-    let Some((first, others)) = objects.split_first() else {
-        return Ok(());
-    };
-
-    for other in others {
-        let file = file_of(dir, other);
-        if file.exists() {
-            fs::remove_file(&file).with_context(|| format!("cannot remove {}", file.display()))?;
-        }
-    }
-
-    let file = file_of(dir, first);
+    let file = file_of(dir, object);
     let next = file.with_extension("next");
 
     // JSON is valid YAML.
@@ -273,8 +253,7 @@ pub(crate) fn put_together(dir: &Path, objects: &[Value]) -> Result<()> {
         if let Some(folder) = file.parent() {
             fs::create_dir_all(folder)?;
         }
-        let documents: Vec<String> = objects.iter().map(Value::to_string).collect();
-        fs::write(&next, documents.join("\n---\n"))?;
+        fs::write(&next, object.to_string())?;
         fs::rename(&next, &file)
     };
 

@@ -127,7 +127,6 @@ fn shared(
             protocol,
             names,
             tally,
-            refusals: None,
             phase,
         }),
         sender,
