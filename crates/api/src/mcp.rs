@@ -293,6 +293,19 @@ mod tests {
         spec: {metadata: {labels: {app: web}}, template: {serviceAccount: vm, ports: {http: 8080}},\n\
         probe: {periodSeconds: 5, httpGet: {path: /live, port: 8080, httpHeaders: [{name: a, value: b}]}}}\n";
 
+    /// Objects with the fields that the istiod of the cases does not know.
+    const NEWEST: &str = "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: web, namespace: shop}\n\
+        spec: {host: web, trafficPolicy: {outlierDetection: {failurePercentageThreshold: 40},\n\
+        tls: {mode: SIMPLE, caCertCredentialName: ca}, loadBalancer: {backendUtilization: {weightUpdatePeriod: 1s}}}}\n---\n\
+        apiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {name: edge, namespace: shop}\n\
+        spec: {servers: [{port: {number: 443, name: https, protocol: HTTPS}, hosts: ['*'],\n\
+        tls: {mode: SIMPLE, credentialName: web, ecdhCurves: [X25519], alpnProtocols: [h2]}}]}\n---\n\
+        apiVersion: networking.istio.io/v1alpha3\nkind: EnvoyFilter\nmetadata: {name: tls, namespace: shop}\n\
+        spec: {configPatches: [{applyTo: FILTER_CHAIN, patch: {operation: REMOVE},\n\
+        match: {listener: {filterChain: {transportSocket: envoy.transport_sockets.tls}}}}]}\n---\n\
+        apiVersion: security.istio.io/v1\nkind: RequestAuthentication\nmetadata: {name: tokens, namespace: shop}\n\
+        spec: {jwtRules: [{issuer: https://issuer.example, presence: REQUIRED}]}\n";
+
     /// All files of input of the cases that istiod answered.
     fn inputs(folder: &Path, found: &mut Vec<PathBuf>) {
         for entry in std::fs::read_dir(folder)
@@ -319,7 +332,15 @@ mod tests {
             .iter()
             .map(|file| std::fs::read_to_string(file).unwrap())
             .collect();
-        texts.push(GROUP.to_owned());
+        texts.extend([GROUP, NEWEST].map(str::to_owned));
+
+        for decoded in decode_documents(NEWEST, Format::Yaml) {
+            assert!(
+                matches!(&decoded.outcome, Outcome::Read { unknown_fields, .. } if unknown_fields.is_empty()),
+                "{:?}",
+                decoded.outcome
+            );
+        }
 
         let mut seen = BTreeMap::new();
         for decoded in texts
