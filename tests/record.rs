@@ -97,7 +97,9 @@ async fn sidecars(navarch: &Navarch, reactions: &[Reaction]) -> Vec<Sidecar> {
         all.push(
             connect(
                 navarch.xds,
-                (&pod, "bookshop", &ip),
+                &pod,
+                "bookshop",
+                &ip,
                 &[("app", "web")],
                 *reaction,
             )

@@ -35,7 +35,8 @@ pub(super) fn start(
     };
 
     let registrar = Registrar::new(
-        (Cluster(client.clone()), objects),
+        Cluster(client.clone()),
+        objects,
         &config.writing.identity,
         config.writing.registration.clone(),
         metrics,

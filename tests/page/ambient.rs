@@ -114,15 +114,7 @@ async fn stages_replicas_and_ambient_mode_are_seen_in_a_browser() {
         };
         let pod = format!("web-{n}");
         let ip = format!("10.7.0.{}", n + 1);
-        sidecars.push(
-            connect(
-                navarch.xds,
-                (&pod, "shop", &ip),
-                &[("app", "web")],
-                reaction,
-            )
-            .await,
-        );
+        sidecars.push(connect(navarch.xds, &pod, "shop", &ip, &[("app", "web")], reaction).await);
     }
 
     let mut others = JoinSet::new();

@@ -61,7 +61,9 @@ async fn every_view_works_in_a_browser_by_keyboard_on_a_phone_and_in_the_dark() 
         others.push(
             connect(
                 navarch.xds,
-                (&pod, "bookshop", &ip),
+                &pod,
+                "bookshop",
+                &ip,
                 &[("app", "web")],
                 reaction,
             )

@@ -30,7 +30,9 @@ impl Replicas {
         let sidecar = async |navarch: &Navarch, pod, ip| {
             connect(
                 navarch.xds,
-                (pod, "bookshop", ip),
+                pod,
+                "bookshop",
+                ip,
                 &[("app", "web")],
                 Reaction::Accept,
             )
