@@ -13,7 +13,7 @@ pub enum SourceAddress {
     /// `k8s://`: the Kubernetes API.
     Kubernetes,
     /// `xds://host:port`: another control plane.
-    Xds(XdsServer),
+    Xds(Box<XdsServer>),
 }
 
 /// Another control plane as a source.
@@ -64,11 +64,11 @@ impl std::str::FromStr for SourceAddress {
                 if host.is_empty() || port.parse::<u16>().is_err() || address.contains('/') {
                     return Err(refused());
                 }
-                Ok(Self::Xds(XdsServer {
+                Ok(Self::Xds(Box::new(XdsServer {
                     address: address.to_owned(),
                     tls: None,
                     services_alone: false,
-                }))
+                })))
             }
             Some(_) | None => Err(refused()),
         }
@@ -82,11 +82,11 @@ mod tests {
     #[test]
     fn sources_are_named_by_urls() {
         let xds = |address: &str| {
-            SourceAddress::Xds(XdsServer {
+            SourceAddress::Xds(Box::new(XdsServer {
                 address: address.to_owned(),
                 tls: None,
                 services_alone: false,
-            })
+            }))
         };
 
         assert_eq!(
@@ -128,11 +128,11 @@ mod tests {
             tls_settings: tls_settings.clone(),
             subscribed_resources,
         };
-        let server = XdsServer {
+        let server = Box::new(XdsServer {
             address: "a:1".to_owned(),
             tls: tls_settings,
             services_alone: true,
-        };
+        });
         assert_eq!(SourceAddress::of(&source), Ok(SourceAddress::Xds(server)));
     }
 }

@@ -137,7 +137,7 @@ impl Starter<'_> {
             let name = source.name();
             let events = match source {
                 Planned::Files(root) => self.start_files(root, &mut reloads),
-                Planned::Xds(server) => self.start_xds(server, plan.client.clone()),
+                Planned::Xds(server) => self.start_xds(*server, plan.client.clone()),
                 Planned::Kubernetes(kinds) => {
                     let Some(client) = plan.client.clone() else {
                         bail!("no Kubernetes client")

@@ -33,7 +33,7 @@ pub(super) enum Planned {
     Files(PathBuf),
     Kubernetes(ReadKinds),
     /// Another control plane.
-    Xds(XdsServer),
+    Xds(Box<XdsServer>),
 }
 
 impl Plan {
