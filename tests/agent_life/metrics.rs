@@ -21,6 +21,10 @@ use crate::web;
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// The address of the server's pod.
 pub(crate) const POD: &str = "127.0.32.1";
+/// Hosts of the application without a sidecar: one outside the mesh, and one whose cluster says that
+/// its servers are behind a tunnel.
+const OUTSIDE: &str = "outside.example";
+const TUNNELLED: &str = "tunnelled.example";
 /// The identity of both pods, on either side.
 const SOURCE: &str = "source_principal=\"spiffe://cluster.local/ns/shop/sa/web\"";
 const DESTINATION: &str = "destination_principal=\"spiffe://cluster.local/ns/shop/sa/web\"";
@@ -84,6 +88,8 @@ fn mesh(
     let tcp = ports.tcp;
     let of_tcp = inbound.tcp;
     let web = web::strict(POD, http, inbound.http, application);
+    let address = application.ip();
+    let port = application.port();
 
     format!(
         r"{web}  - port: {{number: {of_tcp}, protocol: TCP, name: tcp}}
@@ -101,6 +107,25 @@ spec:
   ports: [{{number: {tcp}, name: tcp, protocol: TCP}}]
   resolution: STATIC
   endpoints: [{{address: {POD}, ports: {{tcp: {of_tcp}}}, labels: {{app: web, security.istio.io/tlsMode: istio}}}}]
+---
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {{name: others, namespace: shop}}
+spec:
+  hosts: [{OUTSIDE}, {TUNNELLED}]
+  location: MESH_EXTERNAL
+  ports: [{{number: {http}, name: http, protocol: HTTP}}]
+  resolution: STATIC
+  endpoints: [{{address: {address}, ports: {{http: {port}}}}}]
+---
+apiVersion: networking.istio.io/v1alpha3
+kind: EnvoyFilter
+metadata: {{name: tunnelled, namespace: shop}}
+spec:
+  configPatches:
+  - applyTo: CLUSTER
+    match: {{context: SIDECAR_OUTBOUND, cluster: {{service: {TUNNELLED}}}}}
+    patch: {{operation: MERGE, value: {{metadata: {{filter_metadata: {{istio: {{disable_mx: true}}}}}}}}}}
 ---
 apiVersion: networking.istio.io/v1
 kind: Sidecar
@@ -136,7 +161,8 @@ spec: {{metrics: [{{providers: [{{name: prometheus}}], reportingInterval: 1s, ov
     )
 }
 
-/// An application that responds with the status in the path.
+/// An application that responds with the status in the path, and the names of the headers that it
+/// received.
 async fn application() -> Result<(SocketAddr, JoinSet<()>)> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
@@ -146,7 +172,9 @@ async fn application() -> Result<(SocketAddr, JoinSet<()>)> {
             .path()
             .strip_prefix("/status/")
             .and_then(|status| status.parse().ok());
-        axum::http::StatusCode::from_u16(wanted.unwrap_or(200)).unwrap()
+        let status = axum::http::StatusCode::from_u16(wanted.unwrap_or(200)).unwrap();
+        let names: Vec<&str> = request.headers().keys().map(|name| name.as_str()).collect();
+        (status, names.join("\n"))
     });
     let mut tasks = JoinSet::new();
     tasks.spawn(async move { drop(axum::serve(listener, app).await) });
@@ -251,7 +279,12 @@ impl Mesh {
 
     /// Requests a path of the service.
     pub(crate) async fn get(&self, path: &str) -> Result<Reply> {
-        let host = format!("web.shop.svc.cluster.local:{}", self.front.port());
+        self.get_from("web.shop.svc.cluster.local", path).await
+    }
+
+    /// Requests a path of a host.
+    async fn get_from(&self, host: &str, path: &str) -> Result<Reply> {
+        let host = format!("{host}:{}", self.front.port());
         client::get(self.front, &host, path, &[]).await
     }
 
@@ -306,6 +339,32 @@ impl Mesh {
             );
         }
 
+        Ok(())
+    }
+
+    /// As with Istio's proxies, a server outside the mesh gets the client's metadata, and one behind a
+    /// tunnel does not.
+    async fn sends_metadata_only_to_servers_without_a_tunnel(&self) -> Result<()> {
+        for (host, expected) in [
+            (
+                OUTSIDE,
+                vec!["x-envoy-peer-metadata", "x-envoy-peer-metadata-id"],
+            ),
+            (TUNNELLED, Vec::new()),
+        ] {
+            let reply = self.get_from(host, "/").await?;
+            let received: Vec<&str> = reply
+                .body
+                .lines()
+                .filter(|name| name.contains("peer-metadata"))
+                .collect();
+            ensure!(
+                reply.status == 200 && received == expected,
+                "{host}: {} {}",
+                reply.status,
+                reply.body
+            );
+        }
         Ok(())
     }
 
@@ -468,6 +527,8 @@ impl Fixture {
 async fn a_stock_envoys_requests_and_connections_are_counted_on_both_sides() -> Result<()> {
     let world = Fixture::new().await?;
     let (server, mesh) = world.start("").await?;
+    mesh.sends_metadata_only_to_servers_without_a_tunnel()
+        .await?;
     mesh.counts_requests().await?;
     mesh.counts_connections(world.to.tcp).await?;
     mesh.fills_dashboards().await?;

@@ -8,6 +8,7 @@ use prost_types::{ListValue, Struct, Value};
 
 use crate::config_info;
 use crate::filters::alpn::{self, UpstreamVersion};
+use crate::filters::peer_headers::{EXTERNAL, NO_EXCHANGE};
 use navarch_api::istio::ClientTlsMode;
 use navarch_api::object::{Kind as ObjectKind, NamespacedName};
 use navarch_registry::model::Service;
@@ -92,9 +93,9 @@ impl ClusterMetadata {
         }
 
         if self.is_tunnelled {
-            fields.insert("disable_mx".to_owned(), value(Kind::BoolValue(true)));
+            fields.insert(NO_EXCHANGE.to_owned(), value(Kind::BoolValue(true)));
         } else if self.external {
-            fields.insert("external".to_owned(), value(Kind::BoolValue(true)));
+            fields.insert(EXTERNAL.to_owned(), value(Kind::BoolValue(true)));
         }
 
         if let Some(rule) = self.rule {

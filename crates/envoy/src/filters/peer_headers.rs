@@ -1,7 +1,9 @@
 //! Peer metadata exchange for proxies without Istio's filter, by the same headers.
 //!
 //! The client's proxy sets them, from its own environment; the server's moves them to where access
-//! logs read them, so that the application does not get them.
+//! logs read them, so that the application does not get them. They are only for servers with a
+//! sidecar: an application behind a tunnel, or outside the mesh where Telemetry or the mesh config
+//! says so, would get them. As in Istio's filter, the metadata of the cluster decides.
 
 use navarch_proto::envoy::config::common::mutation_rules::v3::{
     HeaderMutation as Mutation, header_mutation,
@@ -26,15 +28,42 @@ use navarch_api::metrics_log::{
 };
 use navarch_push::view::View;
 
-/// The headers, each with the environment variable of its value and its metadata key.
-const HEADERS: [(&str, &str, &str); 2] = [
-    (PEER_HEADER, PEER_VARIABLE, PEER_KEY),
-    (PEER_ID_HEADER, PEER_ID_VARIABLE, PEER_ID_KEY),
+/// A header of the exchange.
+struct PeerHeader {
+    name: &'static str,
+    /// The environment variable of Envoy with its value.
+    variable: &'static str,
+    /// Where the server's access logs read it, in [`PEER_NAMESPACE`].
+    key: &'static str,
+    /// Has the value in the client's proxy until it is known whether the server may get it.
+    unchecked: &'static str,
+}
+
+const HEADERS: [PeerHeader; 2] = [
+    PeerHeader {
+        name: PEER_HEADER,
+        variable: PEER_VARIABLE,
+        key: PEER_KEY,
+        unchecked: "x-envoy-peer-metadata-unchecked",
+    },
+    PeerHeader {
+        name: PEER_ID_HEADER,
+        variable: PEER_ID_VARIABLE,
+        key: PEER_ID_KEY,
+        unchecked: "x-envoy-peer-metadata-id-unchecked",
+    },
 ];
 
+/// The member of a cluster's metadata `istio` that says that its servers get no headers.
+pub(crate) const NO_EXCHANGE: &str = "disable_mx";
+/// The member of a cluster's metadata `istio` that says that its servers are outside the mesh.
+pub(crate) const EXTERNAL: &str = "external";
+
+/// What Envoy reads the cluster of a request with.
+const FORMATTER: &str = "envoy.built_in_formatters.cel";
+
 /// The filter for listeners of a class; `None` if Istio's exchange is disabled, or the result is
-/// not used. If headers may not leave the mesh none are set, since the destination of a request is
-/// not known yet.
+/// not used. With `skip_external`, servers outside the mesh do not get the headers either.
 pub(super) fn filter_of(
     view: &View<'_>,
     class: ListenerClass,
@@ -56,24 +85,24 @@ pub(super) fn filter_of(
     }
 
     if !is_client {
-        let request_rules = HEADERS.map(|(header, _, key)| kept(header, key)).into();
         return Some(filter(
             name,
             &HeaderToMetadata {
-                request_rules,
+                request_rules: HEADERS.iter().map(kept).collect(),
                 ..HeaderToMetadata::default()
             },
         ));
     }
 
-    let request = |(header, variable, _): (&str, &str, &str)| match skip_external {
-        true => removed(header),
-        false => written(header, variable),
+    let can_choose = view.proxy().supports(FORMATTER);
+    let request = |header: &PeerHeader| match can_choose {
+        true => written(header, skip_external),
+        false => vec![removed(header.name)],
     };
     let mutations = Mutations {
-        request_mutations: HEADERS.map(request).into(),
+        request_mutations: HEADERS.iter().flat_map(request).collect(),
         // A server with Istio's proxy responds with its own headers.
-        response_mutations: HEADERS.map(|(header, _, _)| removed(header)).into(),
+        response_mutations: HEADERS.iter().map(|header| removed(header.name)).collect(),
         ..Mutations::default()
     };
 
@@ -87,25 +116,63 @@ pub(super) fn filter_of(
 }
 
 /// Moves a header of the request to metadata.
-fn kept(header: &str, key: &str) -> Rule {
+fn kept(header: &PeerHeader) -> Rule {
     let place = KeyValuePair {
         metadata_namespace: PEER_NAMESPACE.to_owned(),
-        key: key.to_owned(),
+        key: header.key.to_owned(),
         ..KeyValuePair::default()
     };
     Rule {
-        header: header.to_owned(),
+        header: header.name.to_owned(),
         on_header_present: Some(place),
         remove: true,
         ..Rule::default()
     }
 }
 
+/// Sets a header in place of an existing one, if the cluster of the request may get it. An
+/// expression can read neither the environment nor a value that is not there, so a header with
+/// another name has the value until the cluster is known.
+fn written(header: &PeerHeader, skip_external: bool) -> Vec<Mutation> {
+    let expression = format!(
+        "{} ? '' : request.headers['{}']",
+        is_skipped(skip_external),
+        header.unchecked
+    );
+    vec![
+        // From the application, if Envoy has no such variable.
+        removed(header.unchecked),
+        set(
+            header.unchecked,
+            format!("%ENVIRONMENT({})%", header.variable),
+        ),
+        removed(header.name),
+        // An empty value is not added.
+        set(header.name, format!("%CEL({expression})%")),
+        removed(header.unchecked),
+    ]
+}
+
+/// The CEL expression that tells whether the cluster of a request does not get the headers.
+fn is_skipped(skip_external: bool) -> String {
+    let metadata = "xds.cluster_metadata.filter_metadata";
+    let has = |member: &str| format!("'{member}' in {metadata}['istio']");
+    if skip_external {
+        format!(
+            "xds.cluster_name == 'PassthroughCluster' || 'istio' in {metadata} && ({} || {})",
+            has(NO_EXCHANGE),
+            has(EXTERNAL)
+        )
+    } else {
+        format!("'istio' in {metadata} && {}", has(NO_EXCHANGE))
+    }
+}
+
 /// Sets a header, overwriting an existing one.
-fn written(header: &str, variable: &str) -> Mutation {
+fn set(header: &str, value: String) -> Mutation {
     let value = HeaderValue {
         key: header.to_owned(),
-        value: format!("%ENVIRONMENT({variable})%"),
+        value,
         ..HeaderValue::default()
     };
     let option = HeaderValueOption {
@@ -121,5 +188,50 @@ fn written(header: &str, variable: &str) -> Mutation {
 fn removed(header: &str) -> Mutation {
     Mutation {
         action: Some(header_mutation::Action::Remove(header.to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_behind_tunnels_get_no_headers_and_external_ones_by_choice() {
+        assert_eq!(
+            is_skipped(false),
+            "'istio' in xds.cluster_metadata.filter_metadata && \
+             'disable_mx' in xds.cluster_metadata.filter_metadata['istio']"
+        );
+        assert_eq!(
+            is_skipped(true),
+            "xds.cluster_name == 'PassthroughCluster' || \
+             'istio' in xds.cluster_metadata.filter_metadata && \
+             ('disable_mx' in xds.cluster_metadata.filter_metadata['istio'] || \
+             'external' in xds.cluster_metadata.filter_metadata['istio'])"
+        );
+    }
+
+    #[test]
+    fn a_header_of_the_application_never_becomes_metadata() {
+        let names: Vec<String> = written(&HEADERS[0], false)
+            .into_iter()
+            .map(|mutation| match mutation.action {
+                Some(header_mutation::Action::Remove(name)) => format!("-{name}"),
+                Some(header_mutation::Action::Append(option)) => {
+                    format!("+{}", option.header.unwrap_or_default().key)
+                }
+                _ => String::new(),
+            })
+            .collect();
+        assert_eq!(
+            names,
+            [
+                "-x-envoy-peer-metadata-unchecked",
+                "+x-envoy-peer-metadata-unchecked",
+                "-x-envoy-peer-metadata",
+                "+x-envoy-peer-metadata",
+                "-x-envoy-peer-metadata-unchecked",
+            ]
+        );
     }
 }
