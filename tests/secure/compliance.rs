@@ -29,9 +29,9 @@ const GROUPS: [&dyn SupportedKxGroup; 4] = [
 
 /// A handshake that a port accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Accepted {
-    suite: CipherSuite,
-    group: NamedGroup,
+pub(crate) struct Accepted {
+    pub(crate) suite: CipherSuite,
+    pub(crate) group: NamedGroup,
 }
 
 impl Accepted {
@@ -76,7 +76,7 @@ async fn accepts(
 }
 
 /// All handshakes that a port accepts.
-async fn scan(port: SocketAddr) -> Result<Vec<Accepted>> {
+pub(crate) async fn scan(port: SocketAddr) -> Result<Vec<Accepted>> {
     let mut accepted = Vec::new();
 
     for suite in aws_lc_rs::ALL_CIPHER_SUITES {

@@ -1,5 +1,6 @@
 //! A real istiod on either side of configuration over xDS, if `scripts/istiod` has built it.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -18,8 +19,9 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::client::Proof;
+use crate::compliance::{self, Accepted};
 use crate::config_source::{hosts, service};
-use crate::server::{node, subscribe};
+use crate::server::{MESH, Server, node, subscribe};
 
 const NAVARCH: &str = env!("CARGO_BIN_EXE_navarch");
 const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
@@ -45,13 +47,13 @@ struct Istiod {
 }
 
 impl Istiod {
-    /// Starts with its only configuration source, and its CA in `folder`.
+    /// Starts with its only configuration source, its CA in `folder`, and environment variables.
     async fn start(
         program: &Path,
         cluster: &Cluster,
         folder: &Path,
         source: &Value,
-        open: (&str, &str),
+        variables: &[(&str, &str)],
     ) -> Result<Self> {
         let mesh = folder.join("mesh.yaml");
         std::fs::write(&mesh, json!({ "configSources": [source] }).to_string())?;
@@ -59,14 +61,14 @@ impl Istiod {
         let secure = free()?;
         let http = free()?;
         let variable = |(name, value): (&str, &str)| format!("{name}={value}");
-        let mut args = vec![
-            variable(open),
+        let mut args: Vec<String> = variables.iter().copied().map(variable).collect();
+        args.extend([
             variable(("ROOT_CA_DIR", &folder.join("ca").display().to_string())),
             variable(("POD_NAMESPACE", "istio-system")),
             variable(("POD_NAME", "istiod-1")),
             variable(("PILOT_CERT_PROVIDER", "istiod")),
             program.display().to_string(),
-        ];
+        ]);
 
         args.extend(["discovery", "--httpsAddr=", "--domain=cluster.local"].map(str::to_owned));
         args.extend([
@@ -170,6 +172,55 @@ async fn istiod_reads_navarch_and_navarch_reads_istiod() -> Result<()> {
     Ok(())
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn istiod_accepts_the_same_handshakes_under_each_policy() -> Result<()> {
+    let Some(program) = program() else {
+        skip_test("istiod is missing: run scripts/istiod");
+        return Ok(());
+    };
+    let cluster = Cluster::start().await?;
+    let folder = TempDir::new()?;
+    make_ca(folder.path())?;
+    let files = folder.path().join("files");
+    std::fs::create_dir(&files)?;
+    let source = json!({ "address": format!("fs://{}", files.display()) });
+
+    for policy in ["", "fips-140-2", "fips-140-3", "pqc"] {
+        // Without it, Go's TLS 1.3 has ChaCha20 under the policy fips-140-3 as well.
+        let fips = if policy == "fips-140-3" {
+            "only"
+        } else {
+            "off"
+        };
+        let variables = [
+            ("COMPLIANCE_POLICY", policy),
+            ("GODEBUG", &format!("fips140={fips}")),
+        ];
+        let istiod = Istiod::start(&program, &cluster, folder.path(), &source, &variables).await?;
+        let navarch = Server::with_variables(MESH, &format!("COMPLIANCE_POLICY={policy}")).await?;
+
+        let expected = rows(&compliance::scan(istiod.secure).await?);
+        let found = rows(&compliance::scan(navarch.secure).await?);
+
+        ensure!(!expected.is_empty(), "{policy}: istiod accepts nothing");
+        ensure!(
+            found == expected,
+            "{policy}: {found:#?} and not {expected:#?}"
+        );
+    }
+
+    Ok(())
+}
+
+/// Handshakes by suite and group, whichever kind of key the server has.
+fn rows(accepted: &[Accepted]) -> BTreeSet<String> {
+    let without_key = |text: String| text.replace("_ECDSA_", "_").replace("_RSA_", "_");
+    accepted
+        .iter()
+        .map(|one| without_key(format!("{:?} {:?}", one.suite, one.group)))
+        .collect()
+}
+
 async fn istiod_reads_configuration_and_changes_from_navarch(
     program: &Path,
     cluster: &Cluster,
@@ -187,7 +238,7 @@ async fn istiod_reads_configuration_and_changes_from_navarch(
     let start = || Navarch::start_at(Path::new(NAVARCH), &mesh, &[], &[OPEN], at);
     let navarch = start().await?;
     let source = json!({ "address": format!("xds://{}", at.xds) });
-    let mut istiod = Istiod::start(program, cluster, folder.path(), &source, OPEN).await?;
+    let mut istiod = Istiod::start(program, cluster, folder.path(), &source, &[OPEN]).await?;
     istiod
         .has(&["a.example.com:80", "b.example.com:81"])
         .await?;
@@ -255,7 +306,7 @@ async fn navarch_reads_configuration_from_istiod(
     write(&[service("a", 80), service("b", 81)].concat())?;
     let open = if is_open { OPEN } else { (OPEN.0, "true") };
     let source = json!({ "address": format!("fs://{}", files.display()) });
-    let istiod = Istiod::start(program, cluster, folder.path(), &source, open).await?;
+    let istiod = Istiod::start(program, cluster, folder.path(), &source, &[open]).await?;
 
     let root = folder.path().join("ca/root-cert.pem");
     let address = if is_open { istiod.plain } else { istiod.secure };
