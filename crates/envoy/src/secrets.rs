@@ -232,6 +232,10 @@ fn validation(roots: Roots, name: &ResourceName, view: &View<'_>) -> secret::Typ
     if let Err(fault) = pem::check_certificates(&roots.certificates, "the CA certificates") {
         view.remark(format!("secret {name} is served but is invalid: {fault}"));
     }
+    if let Some(Err(fault)) = roots.revocations.as_deref().map(pem::check_revocations) {
+        view.remark(format!("secret {name} is served but is invalid: {fault}"));
+    }
+
     secret::Type::ValidationContext(CertificateValidationContext {
         trusted_ca: Some(inline(roots.certificates)),
         crl: roots.revocations.map(inline),

@@ -4,8 +4,11 @@ use std::fmt::Display;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use rustls::InconsistentKeys;
+use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
 
 /// Characters in one line of PEM.
 const LINE: usize = 64;
@@ -25,6 +28,36 @@ pub enum PemError {
     /// A block or its certificate is invalid.
     #[error("unreadable PEM block in {0}")]
     Unreadable(String),
+}
+
+/// Why a key is not that of a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MatchError {
+    /// No TLS library here signs with such a key.
+    #[error("unsupported private key type")]
+    Unsupported,
+    /// The certificate is for another key.
+    #[error("the private key does not match the certificate")]
+    Mismatch,
+}
+
+/// Checks that a key is that of the first certificate of a chain, as Envoy and Go's
+/// `tls.X509KeyPair` do.
+///
+/// # Errors
+/// If it is not, or cannot be read.
+pub fn check_match(
+    chain: Vec<CertificateDer<'static>>,
+    key: &PrivateKeyDer<'_>,
+) -> Result<(), MatchError> {
+    let key = aws_lc_rs::sign::any_supported_type(key).map_err(|_| MatchError::Unsupported)?;
+    match CertifiedKey::new(chain, key).keys_match() {
+        Err(rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => {
+            Err(MatchError::Mismatch)
+        }
+        // Keys of some kinds cannot be compared.
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 /// All certificates of a text; `what` names it in errors.

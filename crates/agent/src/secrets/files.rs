@@ -107,9 +107,7 @@ impl FileResource {
                 let key_pem = read(key).await?;
                 pem::check_pair(&chain_pem, &key_pem).map_err(|error| match error {
                     PairError::Certificate(_) => FileError::Pem(chain.clone(), error),
-                    PairError::NoKey(_) | PairError::Key | PairError::Mismatch => {
-                        FileError::Pem(key.clone(), error)
-                    }
+                    PairError::NoKey(_) | PairError::Key(_) => FileError::Pem(key.clone(), error),
                 })?;
                 Ok(Secret::Certificate {
                     chain: chain_pem,

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use rustls::sign::CertifiedKey;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use navarch_pki::pem;
@@ -25,12 +24,9 @@ pub(super) enum PairError {
     /// The key is missing.
     #[error(transparent)]
     NoKey(pem::PemError),
-    /// The key type is not supported.
-    #[error("unsupported private key type")]
-    Key,
-    /// The key does not match the certificate.
-    #[error("the private key does not match the certificate")]
-    Mismatch,
+    /// The key is not that of the certificate.
+    #[error(transparent)]
+    Key(#[from] pem::MatchError),
 }
 
 /// The elements of a chain as one text, each with a trailing newline.
@@ -61,14 +57,7 @@ pub(super) fn not_after(chain: &[u8]) -> Result<SystemTime, PairError> {
 pub(super) fn check_pair(chain: &[u8], key: &[u8]) -> Result<(), PairError> {
     let chain = pem::certificates(chain, CHAIN).map_err(PairError::Certificate)?;
     let key = pem::private_key(key, KEY).map_err(PairError::NoKey)?;
-    let key =
-        rustls::crypto::aws_lc_rs::sign::any_supported_type(&key).map_err(|_| PairError::Key)?;
-    match CertifiedKey::new(chain, key).keys_match() {
-        Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::KeyMismatch)) => {
-            Err(PairError::Mismatch)
-        }
-        Ok(()) | Err(_) => Ok(()),
-    }
+    Ok(pem::check_match(chain, &key)?)
 }
 
 /// All distinct certificates of these texts, sorted, so that equal sets are equal bytes. Invalid
@@ -106,7 +95,7 @@ mod tests {
         assert_eq!(check_pair(one.as_bytes(), one_key.as_bytes()), Ok(()));
         assert_eq!(
             check_pair(one.as_bytes(), other_key.as_bytes()),
-            Err(PairError::Mismatch)
+            Err(PairError::Key(pem::MatchError::Mismatch))
         );
         assert!(matches!(
             check_pair(b"", one_key.as_bytes()),

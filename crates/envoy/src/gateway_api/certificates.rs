@@ -6,7 +6,7 @@ use crate::sds::CA_SUFFIX;
 use crate::secrets::{Material, Roots};
 use navarch_api::kubernetes::{ConfigMap, Secret};
 use navarch_api::object::NamespacedName;
-use navarch_pki::pem::{private_key, readable_certificates};
+use navarch_pki::pem::{MatchError, check_match, private_key, readable_certificates};
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
@@ -103,11 +103,8 @@ pub fn check_pair(certificates: &[u8], key: &[u8]) -> Result<(), &'static str> {
     let first = chain.first().ok_or(missing)?;
     X509Certificate::from_der(first).map_err(|_| "the certificate cannot be read")?;
     let key = private_key(key, "").map_err(|_| "its key is not one in PEM")?;
-    let key = rustls::crypto::aws_lc_rs::sign::any_supported_type(&key)
-        .map_err(|_| "its key cannot be read")?;
-    match rustls::sign::CertifiedKey::new(chain, key).keys_match() {
-        // Keys of some kinds cannot be compared.
-        Ok(()) | Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => Ok(()),
-        Err(_) => Err("the certificate is for another key"),
-    }
+    check_match(chain, &key).map_err(|error| match error {
+        MatchError::Unsupported => "its key cannot be read",
+        MatchError::Mismatch => "the certificate is for another key",
+    })
 }
