@@ -35,7 +35,6 @@ mod publishing;
 mod pump;
 mod quarantine;
 mod recording;
-mod reflection;
 mod refusals;
 mod registration;
 mod remotes;

@@ -14,10 +14,11 @@ use super::http::{HttpPort, OpenHttpPort, PlainConnections};
 use super::ports::OpenPort;
 use super::secure::{AuthPolicy, Authentication};
 use super::tls_ports::TlsPorts;
-use super::{Config, StreamRules, reflection};
+use super::{Config, StreamRules};
 use crate::admin::{self, AdminState};
 use navarch_net::stream::PortStream;
 use navarch_security::authenticate::Authenticator;
+use navarch_xds::reflection::reflection;
 use navarch_xds::{Ads, plain_connections};
 
 /// Capacity of the channel of gRPC connections from the HTTP port.
@@ -103,7 +104,7 @@ fn serve_xds(
     let stop = boot.stop.clone();
 
     boot.spawn("xds", async move {
-        let (now, before) = reflection::reflection([Ads::NAME]);
+        let (now, before) = reflection([Ads::NAME]);
         let server = match authenticator {
             None => ads.plain_server("grpc"),
             Some(authenticator) => Authentication {

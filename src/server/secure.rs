@@ -26,7 +26,6 @@ use tonic::transport::server::TcpConnectInfo;
 use tower_service::Service;
 
 use super::grpc_metrics::{Counted, GrpcMetrics};
-use super::reflection::reflection;
 use super::security::StreamRules;
 use navarch_api::identity::{Caller, CredentialExpiry};
 use navarch_net::handshake::handshake;
@@ -37,6 +36,7 @@ use navarch_security::authenticate::{Authenticator, Credentials, certificate_exp
 use navarch_security::ca::Metrics;
 use navarch_security::ca::service::CertificateService;
 use navarch_security::serving::ServingTls;
+use navarch_xds::reflection::reflection;
 use navarch_xds::{Ads, ConnectionInfo, Server};
 
 type Certificates = IstioCertificateServiceServer<CertificateService>;

@@ -1,8 +1,13 @@
 //! gRPC server reflection (`grpc.reflection.v1` and `v1alpha`): the services of a port, and the
 //! files that describe them.
 //!
-//! Tools such as grpcurl use it. Descriptors are part of the program as one encoded set; a request
-//! scans it and stores nothing, so that clients cannot use memory.
+//! Tools such as grpcurl use it, and istiod serves it. Descriptors are part of the program as one
+//! encoded set of 740 KB; a request scans it and stores nothing, so that clients cannot use memory.
+//!
+//! The crate `tonic-reflection` (0.14.9) was read and not taken. For each port and version of the
+//! service it holds a copy of every file, and a map from every symbol, down to fields and values of
+//! enums, to its file; here requests are rare, and memory counts. If a symbol is not found, it ends
+//! the stream; gRPC for Go, which istiod uses, responds with an error and reads the next request.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -28,7 +33,7 @@ const MAX_REQUEST: usize = 16 << 10;
 
 /// A request for one of these.
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct ReflectionRequest {
+struct ReflectionRequest {
     #[prost(string, tag = "1")]
     host: String,
     #[prost(oneof = "MessageRequest", tags = "3, 4, 5, 6, 7")]
@@ -63,7 +68,7 @@ struct Extension {
 
 /// The response to one request.
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct Answer {
+struct Answer {
     #[prost(string, tag = "1")]
     valid_host: String,
     #[prost(message, optional, tag = "2")]
@@ -124,16 +129,17 @@ struct Lookup {
     turns: Arc<Semaphore>,
 }
 
-/// Reflection in its first version.
+/// The service `grpc.reflection.v1.ServerReflection`.
 #[derive(Clone, Debug)]
-pub(super) struct ReflectionV1(Lookup);
+pub struct ReflectionV1(Lookup);
 
-/// The same under its earlier name.
+/// The same service under its earlier name, `grpc.reflection.v1alpha.ServerReflection`.
 #[derive(Clone, Debug)]
-pub(super) struct ReflectionV1Alpha(Lookup);
+pub struct ReflectionV1Alpha(Lookup);
 
-/// Both, for a port with these services.
-pub(super) fn reflection(
+/// Both versions, for a port with the services of these full names; they list themselves, too.
+/// Requests of all their streams are answered one after another.
+pub fn reflection(
     services: impl IntoIterator<Item = &'static str>,
 ) -> (ReflectionV1, ReflectionV1Alpha) {
     let own = [ReflectionV1::NAME, ReflectionV1Alpha::NAME];
