@@ -4,6 +4,8 @@
 //! Agrees with `pilot/pkg/credentials/kube`: positive results are cached for five minutes, negative
 //! ones for one.
 
+mod reviews;
+
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
@@ -16,10 +18,12 @@ use kube::api::PostParams;
 use super::api_server::ApiServer;
 use navarch_api::object::NamespacedName;
 
+pub use reviews::{AccessRequest, AccountKey, Reviewers, run};
+
 /// How long a positive result is cached.
-pub const KEPT_YES: Duration = Duration::from_secs(300);
+const KEPT_YES: Duration = Duration::from_secs(300);
 /// How long a negative result or a failed review is cached.
-pub const KEPT_NO: Duration = Duration::from_secs(60);
+const KEPT_NO: Duration = Duration::from_secs(60);
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A pending result; an error means that the review failed.

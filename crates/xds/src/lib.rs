@@ -43,7 +43,6 @@ mod workloads;
 pub use debug::{DebugPages, DebugRequest, DebugResponse, DebugResponseFuture};
 pub use limits::Limits;
 pub use node::Served;
-pub use secret_access::AccessRequest;
 pub use server::{Ads, AdsParts, Refusal};
 pub use session::{Protocol, Rejection, check_first_request};
 pub use transport::{CallContext, ConnectionInfo, Server, plain_connections, read_pieces};

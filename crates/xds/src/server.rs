@@ -24,7 +24,6 @@ use crate::debug::DebugPages;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::node::Served;
-use crate::secret_access::AccessRequest;
 use crate::session::discovery_request::Wire;
 use crate::session::encoding_cache::{EncodingCache, RELEASE_INTERVAL};
 use crate::session::initial_resource_versions::DeltaDiscoveryRequest;
@@ -41,6 +40,7 @@ use navarch_push::engine::ProxyId;
 use navarch_push::observer::PushObserver;
 use navarch_push::resource::ResourceType;
 use navarch_push::worker::PushHandle;
+use navarch_security::secret_access::AccessRequest;
 
 /// Configuration of the aggregated discovery service.
 #[derive(Debug)]
