@@ -6,8 +6,8 @@ use navarch_push::worker::ChangedObject;
 use navarch_xds::change_progress::{Answer, ChangeResponse};
 use tokio::time::Instant;
 
+use super::DescribeInput;
 use super::open::{OpenTrace, ReachedProxy};
-use crate::admin::input_in_words;
 
 /// Maximum length of a client's error message in a span.
 const MAX_WORDS: usize = 512;
@@ -25,6 +25,7 @@ struct Trace<'a> {
     clock: &'a Clock,
     ids: &'a Ids,
     open: &'a OpenTrace,
+    describe_input: DescribeInput,
     /// The first is the root.
     spans: Vec<Span>,
 }
@@ -48,12 +49,19 @@ impl Clock {
 }
 
 /// The spans of a trace: the change, and below it the watch event of each object, the snapshot, the
-/// translation, and the responses and answers of each proxy.
-pub(super) fn of(open: &OpenTrace, clock: &Clock, ids: &Ids) -> Vec<Span> {
+/// translation, and the responses and answers of each proxy. `describe_input` names inputs if no
+/// object changed.
+pub(super) fn of(
+    open: &OpenTrace,
+    clock: &Clock,
+    ids: &Ids,
+    describe_input: DescribeInput,
+) -> Vec<Span> {
     let mut trace = Trace {
         clock,
         ids,
         open,
+        describe_input,
         spans: Vec::new(),
     };
 
@@ -200,7 +208,8 @@ impl Trace<'_> {
                 .collect();
             root.attributes.push(attribute("navarch.objects", names));
         } else {
-            let inputs: Vec<String> = change.inputs.iter().filter_map(input_in_words).collect();
+            let inputs = change.inputs.iter().filter_map(self.describe_input);
+            let inputs: Vec<String> = inputs.collect();
             root.attributes.push(attribute("navarch.inputs", inputs));
         }
 
