@@ -61,7 +61,6 @@ pub use api_rate::ApiRate;
 pub use config::Config;
 pub use connection_limits::ConnectionLimits;
 pub use controllers::WritingConfig;
-pub use injector::InjectionSettings;
 pub(crate) use kubernetes::api_client;
 pub use publishing::PublishedObjects;
 pub use recording::RecordConfig;

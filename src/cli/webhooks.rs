@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::environment::flag;
-use crate::server::{InjectionSettings, WebhookConfig};
+use crate::server::WebhookConfig;
 use navarch_webhook::inject::NativeSidecars;
+use navarch_webhook::injector_source::InjectionSettings;
 
 /// Reads the settings. `variable` returns the value of a variable. If the name of a webhook
 /// configuration is empty, it is not written.

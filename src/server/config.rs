@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    ConnectionLimits, InjectionSettings, ListenAddress, QueryNamespaces, RecordConfig,
-    RemotesConfig, SecurityConfig, SourcesConfig, WebhookConfig, WritingConfig,
+    ConnectionLimits, ListenAddress, QueryNamespaces, RecordConfig, RemotesConfig, SecurityConfig,
+    SourcesConfig, WebhookConfig, WritingConfig,
 };
 use crate::admin::{Build, DebugSwitches, LogScopes};
 use navarch_api::settings::Settings;
 use navarch_push::worker::Debounce;
 use navarch_source::KeyConfig;
+use navarch_webhook::injector_source::InjectionSettings;
 use navarch_xds::Limits;
 
 /// The configuration from flags and environment.

@@ -1,57 +1,23 @@
-//! Keeps the injector up to date with its inputs: the chart's ConfigMap or files, the mesh config,
-//! ProxyConfigs, and the versions of nodes.
+//! Starts the injector: chooses where its templates and values are read from, and lets readiness
+//! wait for them.
 
-mod follower;
-mod texts;
-
-use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use tokio::sync::watch;
-
-use self::follower::Follower;
-use self::texts::TextsState;
 use super::boot::Boot;
+use crate::admin::Readiness;
+use navarch_api::mesh::MeshConfig;
+use navarch_api::names::ClusterId;
 use navarch_api::regular_file;
-use navarch_push::worker::PushHandle;
-use navarch_webhook::inject::NativeSidecars;
+use navarch_push::context::PushContext;
+use navarch_push::worker::{Ended, PushHandle};
+use navarch_store::Objects;
+use navarch_webhook::injector_source::{
+    Follower, InjectionSettings, MeshSnapshot, Parts, TextsSource,
+};
 use navarch_webhook::{CurrentInjector, InjectorState, Metrics};
 
 /// The name of the state in readiness reasons.
 const INJECTION_PART: &str = "injection";
-
-/// From flags and environment. The templates and values are read from the directory or ConfigMap
-/// later.
-#[derive(Clone, Debug)]
-pub struct InjectionSettings {
-    /// `INJECT_ENABLED`: whether pods are injected. Default true.
-    pub enabled: bool,
-    /// The directory with the files `config` and `values`, which take precedence over the
-    /// ConfigMap. Default `./var/lib/istio/inject`.
-    pub folder: PathBuf,
-    /// `ENABLE_NATIVE_SIDECARS`.
-    pub native_sidecars: NativeSidecars,
-    /// `COMPLIANCE_POLICY`.
-    pub compliance_policy: String,
-    /// Variables that templates may read.
-    pub environment: BTreeMap<String, String>,
-    /// `PLATFORM` is `openshift`.
-    pub openshift: bool,
-}
-
-impl Default for InjectionSettings {
-    fn default() -> Self {
-        Self {
-            enabled: true,
-            folder: PathBuf::from("./var/lib/istio/inject"),
-            native_sidecars: NativeSidecars::Auto,
-            compliance_policy: String::new(),
-            environment: BTreeMap::new(),
-            openshift: false,
-        }
-    }
-}
 
 /// The task that follows the inputs.
 pub(super) struct InjectorSource<'a> {
@@ -72,39 +38,41 @@ pub(super) struct InjectorSource<'a> {
 impl InjectorSource<'_> {
     /// Starts to follow. Readiness waits until the first configuration was tried.
     pub(super) fn start(&self, boot: &mut Boot) -> CurrentInjector {
-        let config = self.settings.folder.join("config");
-        let folder = regular_file::may_exist(&config).then(|| self.settings.folder.clone());
-        let found = match (self.settings.enabled, &folder, self.client) {
+        let folder = &self.settings.folder;
+        let has_files = regular_file::may_exist(&folder.join("config"));
+        let texts = match (self.settings.enabled, has_files, self.client) {
             (false, _, _) => return self.disabled("INJECT_ENABLED is false"),
-            (true, None, None) => {
+            (true, false, None) => {
                 return self.disabled("there are no configuration files and no cluster");
             }
-            (true, Some(_), _) => watch::channel(TextsState::Unknown(Arc::from(""))).1,
-            (true, None, Some(client)) => {
-                texts::follow_map(client, self.namespace, self.revision, boot)
+            (true, true, _) => TextsSource::folder(folder.clone()),
+            (true, false, Some(client)) => {
+                let stop = boot.stop.clone();
+                let (texts, watch) =
+                    TextsSource::config_map(client, self.namespace, self.revision, stop);
+                boot.spawn("injector config", watch);
+                texts
             }
         };
 
-        let pending: Arc<str> = Arc::from("the configuration of the mesh has not been read yet");
-        let state = InjectorState::Pending(pending.clone());
-        self.metrics.injector(&state);
-        boot.readiness.hold(INJECTION_PART, &*pending);
-        let current = CurrentInjector::new(state);
-        let mut follower = Follower {
+        let readiness = boot.readiness.clone();
+        let follower = Follower::new(Parts {
             settings: self.settings.clone(),
             revision: self.revision.to_owned(),
-            folder,
-            found,
-            push: self.push.clone(),
-            current: current.clone(),
-            readiness: boot.readiness.clone(),
+            texts,
+            snapshot: snapshots(self.push),
             metrics: self.metrics.clone(),
-            injector: None,
-            last: None,
-            refused: None,
-        };
+            report: Box::new(move |state: &InjectorState| report(&readiness, state)),
+        });
+        let current = follower.current();
 
-        boot.spawn_until_stop("injector", async move { follower.run().await });
+        let push = self.push.clone();
+        boot.spawn_until_stop("injector", async move {
+            // Mesh config, nodes and ProxyConfigs are inputs, too.
+            push.wait_synced().await?;
+            follower.run().await;
+            Ok::<(), Ended>(())
+        });
 
         current
     }
@@ -114,6 +82,51 @@ impl InjectorSource<'_> {
         let state = InjectorState::Off(reason);
         self.metrics.injector(&state);
         CurrentInjector::new(state)
+    }
+}
+
+/// Reports the state to readiness, which waits until a configuration was tried.
+fn report(readiness: &Readiness, state: &InjectorState) {
+    let reason = state.problem().unwrap_or_default();
+    match state {
+        InjectorState::Off(_) | InjectorState::Ready { refused: None, .. } => {
+            readiness.release(INJECTION_PART);
+        }
+        InjectorState::Pending(_) => readiness.hold(INJECTION_PART, reason),
+        InjectorState::Failed(_) => readiness.add_optional(
+            INJECTION_PART,
+            format!("not configured, pods are rejected: {reason}"),
+        ),
+        InjectorState::Ready {
+            refused: Some(_), ..
+        } => readiness.add_optional(
+            INJECTION_PART,
+            format!("the last valid configuration is in use: {reason}"),
+        ),
+    }
+}
+
+/// A snapshot of the push thread.
+struct Snapshot(Arc<PushContext>);
+
+/// Returns the snapshot in force at each call.
+fn snapshots(push: &PushHandle) -> impl Fn() -> Snapshot + Send + use<> {
+    let push = push.clone();
+    move || Snapshot(push.context())
+}
+
+impl MeshSnapshot for Snapshot {
+    fn mesh(&self) -> &MeshConfig {
+        &self.0.mesh.config
+    }
+
+    fn objects(&self) -> &Objects {
+        &self.0.objects
+    }
+
+    fn clusters(&self) -> impl Iterator<Item = (&ClusterId, &Objects)> {
+        let own = std::iter::once((&self.0.mesh.settings.cluster_id, &self.0.objects));
+        own.chain(&self.0.remotes)
     }
 }
 

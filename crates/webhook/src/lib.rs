@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! API server ─▶ routes (limits, content type) ─▶ review (v1, v1beta1) ─┬▶ validation ─▶ verdict, neighbours
-//!                                                                      ├▶ injection ──▶ inject
+//!                                                                      ├▶ injection ──▶ inject ◀── injector_source
 //!                                                                      └▶ advice ─────▶ the planner of changes
 //! registration ─▶ the API server's webhook configurations, with the roots of the webhooks' certificate
 //! ```
@@ -23,6 +23,7 @@ mod advice;
 mod caller_shares;
 pub mod inject;
 mod injection;
+pub mod injector_source;
 mod injector_state;
 mod limits;
 mod metrics;

@@ -9,9 +9,7 @@ use http_body_util::BodyExt as _;
 use prometheus_client::registry::Registry;
 use tower_service::Service as _;
 
-use super::texts::Texts;
 use super::*;
-use crate::admin::Readiness;
 use navarch_api::settings::Settings;
 use navarch_envoy::EnvoyTranslator;
 use navarch_push::worker::{self, Debounce};
@@ -161,55 +159,6 @@ async fn no_pod_is_admitted_without_an_injector() {
     started.becomes("stale").await;
     assert!(started.readiness.is_ready() && started.readiness.missing_parts().contains("values"));
     assert!(started.response().await.1.contains("JSONPatch"));
-}
-
-#[tokio::test]
-async fn readiness_waits_until_the_map_was_looked_for() {
-    let started = Started::new([]);
-    let (sender, found) = watch::channel(TextsState::Unknown(Arc::from(
-        "ConfigMap n/m has not been read yet",
-    )));
-    started.push.full_sync().await.unwrap();
-    let mut follower = Follower {
-        settings: InjectionSettings::default(),
-        revision: String::new(),
-        folder: None,
-        found,
-        push: started.push.clone(),
-        current: started.current.clone(),
-        readiness: started.readiness.clone(),
-        metrics: Metrics::default(),
-        injector: None,
-        last: None,
-        refused: None,
-    };
-
-    follower.look();
-    assert!(
-        !started.readiness.is_ready()
-            && started.readiness.missing_parts().contains("ConfigMap n/m")
-    );
-    assert_eq!(started.response().await.0, StatusCode::SERVICE_UNAVAILABLE);
-    sender.send_replace(TextsState::Missing(Arc::from(
-        "ConfigMap n/m does not exist",
-    )));
-
-    follower.look();
-    assert!(
-        started.readiness.is_ready()
-            && started.readiness.missing_parts().contains("does not exist")
-    );
-    assert_eq!(started.response().await.0, StatusCode::SERVICE_UNAVAILABLE);
-    sender.send_replace(TextsState::Texts(Texts::default()));
-    follower.look();
-
-    assert_eq!(
-        (
-            started.response().await.0,
-            started.readiness.missing_parts().as_str()
-        ),
-        (StatusCode::OK, "")
-    );
 }
 
 #[tokio::test]
