@@ -45,7 +45,6 @@ use axum::middleware::from_fn_with_state;
 use axum::routing::get;
 
 pub use access::{DebugAccess, is_of_this_machine};
-pub use applied::{Compared, changed_at, last_change};
 pub use ca::COMMAND as CA_COMMAND;
 pub use clusterz::{ManagedClusters, SyncStatus};
 pub use ctrlz::control_routes;

@@ -15,10 +15,9 @@ use super::state::AdminState;
 use navarch_answers::applied::{Applied, NAMED, PendingProxy, RefusedProxy};
 use navarch_answers::proposal::object_ref;
 use navarch_api::any_object::AnyObject;
-use navarch_api::object::ObjectRef;
 use navarch_push::context::facts_of;
 use navarch_push::engine::ProxyId;
-use navarch_push::fact::FactKey;
+use navarch_push::progress::{Compared, changed_at};
 use navarch_push::resource::{Collection, ResourceType};
 use navarch_push::worker::{Ended, Inspect, PushHandle};
 use navarch_xds::connections::{ConnectionInfo, Connections};
@@ -33,24 +32,6 @@ pub(super) struct Distribution {
     pub(super) reached: usize,
     /// The proxies that have not acknowledged its last change, with the types.
     pub(super) unacknowledged: BTreeMap<ProxyId, Vec<ResourceType>>,
-}
-
-/// Compared collections, by address. A proxy that gets another version of an object may have an
-/// equal collection, which is not sent again. The caller must hold the collections while this is
-/// used, so that no address is reused.
-#[derive(Debug, Default)]
-pub struct Compared(BTreeMap<(*const Collection, *const Collection), bool>);
-
-impl Compared {
-    /// Whether two are equal. Similar proxies share collections, so each pair is compared once.
-    pub fn are_equal(&mut self, one: &Arc<Collection>, other: &Arc<Collection>) -> bool {
-        let compare = || **one == **other;
-        Arc::ptr_eq(one, other)
-            || *self
-                .0
-                .entry((Arc::as_ptr(one), Arc::as_ptr(other)))
-                .or_insert_with(compare)
-    }
 }
 
 /// The acknowledged collections of proxies, with their snapshots.
@@ -132,29 +113,6 @@ fn of_one(inspect: &Inspect<'_>, object: &AnyObject, taken: &Acknowledged) -> Di
         reached: reached.values().filter(|kinds| is_client(kinds)).count(),
         unacknowledged: behind,
     }
-}
-
-/// The snapshot of an object's last change; if it was long ago, the oldest remembered snapshot.
-/// Never too old.
-pub fn changed_at(inspect: &Inspect<'_>, object: &ObjectRef) -> u64 {
-    last_change(inspect, &FactKey::Object(object.clone()))
-}
-
-/// The snapshot of a fact's last change, as [`changed_at`].
-pub fn last_change(inspect: &Inspect<'_>, fact: &FactKey) -> u64 {
-    // If not all facts are remembered, the object's may be among them.
-    let may_hold = inspect
-        .pushes
-        .iter()
-        .rev()
-        .find(|push| push.facts > push.changed.len() || push.changed.contains(fact));
-    let oldest = || {
-        inspect
-            .pushes
-            .front()
-            .map_or_else(|| inspect.engine.revision(), |push| push.revision)
-    };
-    may_hold.map_or_else(oldest, |push| push.revision)
 }
 
 /// The progress of the object of `object=KIND/NAMESPACE/NAME`.

@@ -37,6 +37,7 @@ mod node_list;
 pub mod notice;
 pub mod observer;
 mod pod_of_proxy;
+pub mod progress;
 pub mod proxy;
 pub mod proxy_view;
 pub mod quarantine;

@@ -7,14 +7,13 @@ use navarch_api::any_object::AnyObject;
 use navarch_api::object::{NamespacedName, ObjectRef};
 use navarch_push::context::{PushContext, facts_of};
 use navarch_push::engine::ProxyId;
+use navarch_push::progress::{Compared, changed_at};
 use navarch_push::quarantine::judgement::Judgement;
 use navarch_push::quarantine::voter;
 use navarch_push::quarantine::votes::{Answer, VoteCounter, Voter, Votes};
 use navarch_push::resource::{Collection, ResourceType};
 use navarch_push::worker::{Ended, Inspect, PushHandle};
 use navarch_xds::connections::{ConnectionInfo, TypeInfo};
-
-use crate::admin::{Compared, changed_at};
 
 /// A stream, and the type of its response.
 pub(super) type Subscription = (ProxyId, ResourceType);

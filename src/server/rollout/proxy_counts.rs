@@ -9,6 +9,7 @@ use navarch_api::names::Namespace;
 use navarch_push::context::{PushContext, facts_of};
 use navarch_push::engine::ProxyId;
 use navarch_push::fact::FactKey;
+use navarch_push::progress::{Compared, last_change};
 use navarch_push::proxy::Proxy;
 use navarch_push::quarantine::judgement::{Ballot, Judgement, MAX_WAIT, Subject, Verdict};
 use navarch_push::quarantine::votes::{Answer, VoteCounter, Voter};
@@ -18,7 +19,6 @@ use navarch_push::rollout::Rollout;
 use navarch_push::worker::Inspect;
 use navarch_xds::connections::ConnectionInfo;
 
-use crate::admin::{Compared, last_change};
 use navarch_answers::rollout::NAMED;
 
 /// The metadata key with the workload of a proxy.
