@@ -66,7 +66,6 @@ pub use publishing::PublishedObjects;
 pub use recording::RecordConfig;
 pub use remotes::RemotesConfig;
 pub(crate) use remotes::kubeconfig as remote_kubeconfig;
-pub use rollout::QueryNamespaces;
 pub use security::{SecurityConfig, StreamRules};
 pub use source_address::{SourceAddress, SourceAddressError, XdsServer};
 pub use sources::SourcesConfig;

@@ -15,8 +15,8 @@ use super::pilot_flags::WithoutEffect;
 use super::{connections, files};
 use crate::admin::{Build, DebugSwitches, LogScopes};
 use crate::server::{
-    self, ApiRate, Config, ListenAddress, QueryNamespaces, RecordConfig, RemotesConfig,
-    SecurityConfig, SourceAddress, SourcesConfig, WritingConfig,
+    self, ApiRate, Config, ListenAddress, RecordConfig, RemotesConfig, SecurityConfig,
+    SourceAddress, SourcesConfig, WritingConfig,
 };
 use navarch_api::cluster_settings::McsMode;
 use navarch_api::names::ClusterId;
@@ -25,6 +25,7 @@ use navarch_api::settings::{CompliancePolicy, Environment, Settings};
 use navarch_net::cryptography;
 use navarch_net::destination::AddressPolicy;
 use navarch_push::worker::Debounce;
+use navarch_rollout::QueryNamespaces;
 use navarch_security::serving::ConfiguredFiles;
 use navarch_security::tls_rules::TlsRules;
 use navarch_source::{KeyConfig, KubernetesScope, ReadKinds};

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    ConnectionLimits, ListenAddress, QueryNamespaces, RecordConfig, RemotesConfig, SecurityConfig,
-    SourcesConfig, WebhookConfig, WritingConfig,
+    ConnectionLimits, ListenAddress, RecordConfig, RemotesConfig, SecurityConfig, SourcesConfig,
+    WebhookConfig, WritingConfig,
 };
 use crate::admin::{Build, DebugSwitches, LogScopes};
 use navarch_api::settings::Settings;
 use navarch_push::worker::Debounce;
+use navarch_rollout::QueryNamespaces;
 use navarch_source::KeyConfig;
 use navarch_webhook::injector_source::InjectionSettings;
 use navarch_xds::Limits;

@@ -7,64 +7,79 @@ use std::time::Duration;
 use navarch_push::mesh_state::Change;
 use navarch_push::rollout::{RolloutOrder, RolloutProgress};
 use navarch_push::worker::{Ended, PushHandle};
-use navarch_status::{Cluster, KeptRollout, RolloutStore, SharedState};
+use navarch_status::{KeptRollout, RolloutStore, SharedState};
 use navarch_xds::connections::Connections;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
-use super::Work;
 use super::prometheus::Prometheus;
 use super::shared::Shared;
-use crate::admin::RolloutControl;
-use crate::server::Config;
-use crate::server::boot::Boot;
+use super::{QueryNamespaces, RolloutControl, Work};
 
 /// Timeout of listing the stored rollouts.
 const LIST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Capacity of the channel of operators' commands.
 const MAX_PENDING_COMMANDS: usize = 16;
 
-/// Restores rollouts from their stored state, and starts the rollout controller. Must be called
-/// before objects are read: otherwise all proxies would get new versions before the stages are
-/// known. If objects come from the Kubernetes API, the state is stored there.
-pub(in crate::server) async fn start(
-    client: Option<&kube::Client>,
-    config: &Config,
-    push: &PushHandle,
-    connections: Arc<Connections>,
-    boot: &mut Boot,
-) -> anyhow::Result<RolloutControl> {
-    let (orders, received) = mpsc::channel(MAX_PENDING_COMMANDS);
-    let (status_sender, status) = watch::channel(Arc::default());
-    let shared = match client.filter(|_| config.settings.discover_configuration) {
-        Some(client) => {
-            let namespace = config.settings.system_namespace.as_str();
-            let store = RolloutStore::new(&Cluster(client.clone()), namespace);
-            restore(&store, push).await?;
-            Some(Shared::new(store, &config.writing.identity))
+/// What the rollout controller works with.
+#[derive(Debug)]
+pub struct Parts {
+    /// The push thread, which is ordered which proxies see which version.
+    pub push: PushHandle,
+    /// The streams of proxies, with their ACKs and NACKs.
+    pub connections: Arc<Connections>,
+    /// Where replicas share their decisions; `None` for a single replica without an API server.
+    pub store: Option<RolloutStore>,
+    /// The identity of this replica, unique among those that share the store.
+    pub replica: String,
+    /// The URL of Prometheus (`NAVARCH_PROMETHEUS_URL`), if it is configured.
+    pub prometheus: Option<String>,
+    /// The namespaces whose objects may contain queries.
+    pub query_namespaces: QueryNamespaces,
+}
+
+/// Restores rollouts from their stored state. Must be called before objects are read: otherwise all
+/// proxies would get new versions before the stages are known. Returns the channels for operators,
+/// and the future of the controller, which ends once `stop` is cancelled.
+///
+/// # Errors
+/// If the push thread has stopped.
+pub async fn start(
+    parts: Parts,
+    stop: CancellationToken,
+) -> Result<(RolloutControl, impl Future<Output = ()> + Send), Ended> {
+    let Parts {
+        push,
+        connections,
+        store,
+        replica,
+        prometheus,
+        query_namespaces,
+    } = parts;
+
+    let shared = match store {
+        Some(store) => {
+            restore(&store, &push).await?;
+            Some(Shared::new(store, &replica))
         }
         None => None,
     };
 
-    let prometheus = Arc::new(Prometheus::new(
-        config.prometheus.as_deref(),
-        config.query_namespaces.clone(),
-    ));
-    let known = BTreeMap::new();
-    let queries = JoinSet::new();
+    let (orders, received) = mpsc::channel(MAX_PENDING_COMMANDS);
+    let (status_sender, status) = watch::channel(Arc::default());
     let work = Work {
-        push: push.clone(),
+        push,
         connections,
-        known,
+        known: BTreeMap::new(),
         status_sender,
-        prometheus,
+        prometheus: Arc::new(Prometheus::new(prometheus.as_deref(), query_namespaces)),
         shared,
-        queries,
+        queries: JoinSet::new(),
     };
 
-    boot.spawn("rollouts", work.run(received, boot.stop.clone()));
-
-    Ok(RolloutControl { orders, status })
+    let control = RolloutControl { orders, status };
+    Ok((control, work.run(received, stop)))
 }
 
 /// Restores stored rollouts once their objects are read.

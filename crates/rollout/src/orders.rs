@@ -5,8 +5,7 @@ use navarch_api::object::ObjectRef;
 use navarch_push::rollout::RolloutProgress;
 use navarch_status::SharedState;
 
-use super::Work;
-use crate::admin::{OperatorCommand, RolloutRefusal};
+use super::{OperatorCommand, RolloutRefusal, Work};
 
 /// The reason of a rollout that an operator aborted.
 const ABORT_REASON: &str = "aborted by an operator";
