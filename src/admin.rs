@@ -56,7 +56,6 @@ pub use log_scopes::{LogScope, LogScopes, ScopeError};
 pub use over_xds::DebugOverXds;
 pub(crate) use plan::MirrorSource as PlanAsker;
 pub use plan::Plans;
-pub use quarantine::{QuarantineControl, QuarantineRelease, ReleaseRefusal};
 pub use scratch::PlanLimit;
 pub use state::{AdminState, Build, Problems, Readiness};
 pub(crate) use why::other_input as input_in_words;

@@ -10,7 +10,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use super::reply::{self, Parameters};
 use super::state::AdminState;
@@ -19,36 +19,10 @@ use navarch_answers::quarantine::{QuarantinedObject, QuarantinedObjects};
 use navarch_api::object::ObjectRef;
 use navarch_push::context::PushContext;
 use navarch_push::quarantine::Quarantined;
+use navarch_quarantine::{QuarantineRelease, ReleaseRefusal};
 
 /// Maximum size of a command in bytes.
 pub(super) const MAX_BYTES: usize = 4 << 10;
-
-/// A command to end a quarantine, and the channel for its result.
-#[derive(Debug)]
-pub struct QuarantineRelease {
-    /// The quarantined object.
-    pub object: ObjectRef,
-    /// Where the result is sent.
-    pub answer: oneshot::Sender<Result<(), ReleaseRefusal>>,
-}
-
-/// Why a command failed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ReleaseRefusal {
-    /// The object is not quarantined.
-    #[error("{0} is not quarantined; navarch quarantine list shows the objects that are")]
-    Unknown(ObjectRef),
-    /// The command could not be stored for other replicas.
-    #[error("failed to store the command for other replicas: {0}")]
-    NotKept(String),
-}
-
-/// The part of the control plane that quarantines objects.
-#[derive(Clone, Debug)]
-pub struct QuarantineControl {
-    /// The channel for commands; closed if nothing is quarantined (`NAVARCH_QUARANTINE=false`).
-    pub releases: mpsc::Sender<QuarantineRelease>,
-}
 
 /// The quarantined objects.
 pub(super) async fn list(State(state): State<AdminState>, parameters: Parameters) -> Response {

@@ -7,8 +7,8 @@ use tokio::sync::mpsc;
 use super::boot::Boot;
 use super::engine::Engine;
 use super::{Config, quarantine, rollout, secret_access, security, traces, workloads};
-use crate::admin::QuarantineControl;
 use navarch_net::budget::Budget;
+use navarch_quarantine::QuarantineControl;
 use navarch_rollout::RolloutControl;
 use navarch_security::authenticate::Authenticator;
 use navarch_security::remote_servers::RemoteServers;
@@ -36,7 +36,7 @@ impl Xds {
         boot: &mut Boot,
     ) -> anyhow::Result<Self> {
         let push = &engine.push;
-        let (rejections, rejected) = mpsc::channel(quarantine::QUEUE);
+        let (rejections, rejected) = mpsc::channel(navarch_quarantine::QUEUE);
         let ads = ads(config, client, servers, engine, rejections, boot);
 
         let rollouts = rollout::start(client, config, push, ads.connections(), boot).await?;

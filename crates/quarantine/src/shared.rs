@@ -28,13 +28,13 @@ const APP_LABEL: (&str, &str) = ("app", "istiod");
 
 /// Where replicas are found.
 #[derive(Clone, Debug)]
-pub(super) struct Replicas {
+pub struct Replicas {
     /// The name of this one: that of its pod.
-    pub(super) own: String,
+    pub own: String,
     /// The namespace of the control plane.
-    pub(super) namespace: Namespace,
+    pub namespace: Namespace,
     /// Whether there is only this one.
-    pub(super) is_single: bool,
+    pub is_single: bool,
 }
 
 /// The answers of the proxies of all replicas.

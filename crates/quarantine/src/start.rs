@@ -7,71 +7,67 @@ use std::time::Duration;
 use navarch_push::mesh_state::Change;
 use navarch_push::quarantine::RestoredQuarantine;
 use navarch_push::worker::{Ended, PushHandle};
-use navarch_status::{Cluster, KeptQuarantine, QuarantineOutcome, QuarantineStore};
+use navarch_status::{KeptQuarantine, QuarantineOutcome, QuarantineStore};
 use navarch_xds::Refusal;
 use navarch_xds::connections::Connections;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
-use super::QuarantineWork;
-use super::shared::{Replicas, Shared};
-use crate::admin::QuarantineControl;
-use crate::server::Config;
-use crate::server::boot::Boot;
+use super::shared::Shared;
+use super::{QuarantineRelease, QuarantineWork, Replicas};
 
 /// Timeout of listing the stored quarantines.
 const LIST_TIMEOUT: Duration = Duration::from_secs(10);
-/// Capacity of the channel of operators' commands.
-const MAX_PENDING_COMMANDS: usize = 16;
 
 /// What the quarantine works with.
-pub(in crate::server) struct Parts<'a> {
-    pub(in crate::server) client: Option<&'a kube::Client>,
-    pub(in crate::server) config: &'a Config,
-    pub(in crate::server) push: &'a PushHandle,
-    pub(in crate::server) connections: Arc<Connections>,
+#[derive(Debug)]
+pub struct Parts {
+    /// The push thread, which serves previous versions of quarantined objects.
+    pub push: PushHandle,
+    /// The streams of proxies, with their ACKs and NACKs.
+    pub connections: Arc<Connections>,
     /// The rejections of clients.
-    pub(in crate::server) refused: mpsc::Receiver<Refusal>,
+    pub refused: mpsc::Receiver<Refusal>,
+    /// The commands of operators.
+    pub releases: mpsc::Receiver<QuarantineRelease>,
+    /// Where replicas share answers and decisions; `None` for a single replica without an API
+    /// server.
+    pub store: Option<QuarantineStore>,
+    /// Where the replicas that share the store are found.
+    pub replicas: Replicas,
 }
 
-/// Restores stored quarantines, and starts to judge rejections, unless that is disabled. Must be
-/// called before objects are read: otherwise proxies would get the rejected versions first. If
-/// objects come from the Kubernetes API, the state is stored there.
-pub(in crate::server) async fn start(
-    parts: Parts<'_>,
-    boot: &mut Boot,
-) -> Result<QuarantineControl, Ended> {
-    let (releases, received) = mpsc::channel(MAX_PENDING_COMMANDS);
-    let control = QuarantineControl { releases };
+/// Restores quarantines from their stored state. Must be called before objects are read: otherwise
+/// proxies would get the rejected versions first. Returns the future that judges rejections, which
+/// ends once `stop` is cancelled.
+///
+/// # Errors
+/// If the push thread has stopped.
+pub async fn start(
+    parts: Parts,
+    stop: CancellationToken,
+) -> Result<impl Future<Output = ()> + Send, Ended> {
     let Parts {
-        client,
-        config,
         push,
         connections,
         refused,
+        releases,
+        store,
+        replicas,
     } = parts;
-    if !config.quarantines {
-        return Ok(control);
-    }
 
-    let shared = match client.filter(|_| config.settings.discover_configuration) {
-        Some(client) => {
-            let namespace = config.settings.system_namespace.clone();
-            let store = QuarantineStore::new(&Cluster(client.clone()), namespace.as_str());
-            restore(&store, push).await?;
-            let replicas = Replicas {
-                own: config.writing.identity.clone(),
-                namespace,
-                is_single: !config.writing.elects,
-            };
+    let shared = match store {
+        Some(store) => {
+            restore(&store, &push).await?;
             Some(Shared::new(store, replicas))
         }
         None => None,
     };
 
     let work = QuarantineWork {
-        push: push.clone(),
+        push,
         connections,
         cases: BTreeMap::new(),
         looked_into: BTreeMap::new(),
@@ -83,9 +79,7 @@ pub(in crate::server) async fn start(
         polls_at: Instant::now(),
         started: Instant::now(),
     };
-
-    boot.spawn("quarantine", work.run(refused, received, boot.stop.clone()));
-    Ok(control)
+    Ok(work.run(refused, releases, stop))
 }
 
 /// Restores stored quarantines once their objects are read.

@@ -16,8 +16,7 @@ use navarch_status::{KeptQuarantine, QuarantineOutcome, StoreError};
 
 use super::case::{Case, votes, written};
 use super::shared::{SharedVotes, is_of};
-use super::{QuarantineWork, Streams};
-use crate::admin::{QuarantineRelease, ReleaseRefusal};
+use super::{QuarantineRelease, QuarantineWork, ReleaseRefusal, Streams};
 
 /// How long a change may take until it is in force.
 const APPLY_TIMEOUT: Duration = Duration::from_secs(5);

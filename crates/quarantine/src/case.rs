@@ -73,7 +73,7 @@ pub(super) fn voter_of(context: &PushContext, info: &ConnectionInfo) -> Option<V
     voter(context, &info.proxy, info.peer.map(|peer| peer.ip()))
 }
 
-/// What is known of a process's streams.
+/// The state of a process's streams.
 #[derive(Debug)]
 pub(super) struct Streams {
     pub(super) streams: Vec<ConnectionInfo>,

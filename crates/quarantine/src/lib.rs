@@ -1,0 +1,597 @@
+//! Quarantines objects whose configuration proxies reject, so that one invalid object does not
+//! block others.
+//!
+//! ```text
+//! a proxy rejects a response ─▶ what of it changed ─▶ the objects behind that ─▶ which of them is it? ─▶ Judgement ─▶ quarantine
+//!                                                                      tried on that proxy ─┘              └── the answers of all proxies
+//! ```
+//!
+//! A rejection counts only with an identity ([`navarch_push::quarantine::voter`]); what it takes
+//! for a quarantine is in [`navarch_push::quarantine::judgement`]. This crate collects the answers
+//! and applies the judgement. Replicas share both in ConfigMaps
+//! ([`navarch_status::QuarantineStore`]), so that all judge alike.
+
+mod candidates;
+mod case;
+mod control;
+mod decisions;
+mod shared;
+mod start;
+mod trial;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+pub use control::{QuarantineControl, QuarantineRelease, ReleaseRefusal};
+pub use shared::Replicas;
+pub use start::{Parts, start};
+
+use candidates::{accepted_at, candidates};
+use case::{Case, Rejecter, Streams, Subscription, voter_of};
+use navarch_api::names::Namespace;
+use navarch_api::object::ObjectRef;
+use navarch_push::context::facts_of;
+use navarch_push::fact::FactKey;
+use navarch_push::quarantine::excerpt;
+use navarch_push::quarantine::judgement::Judgement;
+use navarch_push::quarantine::votes::Voter;
+use navarch_push::resource::{Collection, ResourceType};
+use navarch_push::worker::{Ended, PushHandle};
+use navarch_xds::Refusal;
+use navarch_xds::connections::{ConnectionInfo, Connections};
+use shared::Shared;
+use trial::Trial;
+
+/// Capacity of the queue of rejections that [`Parts`] receives; further ones are dropped by the
+/// streams.
+pub const QUEUE: usize = 256;
+/// Maximum number of rejected objects that are remembered, and of those of one namespace.
+const MAX_CASES: usize = 256;
+const MAX_CASES_OF_NAMESPACE: usize = 64;
+/// Maximum number of rejections that are remembered as looked into.
+const MAX_LOOKED_INTO: usize = 8_192;
+/// Maximum number of trials at once, each for another namespace, and of rejections of a namespace
+/// that wait for one.
+const MAX_TRIALS: usize = 4;
+const MAX_DEFERRED: usize = 64;
+/// Pause of a namespace after a trial, as a multiple of its duration, so that rejecting clients
+/// cost a small share of a core: after one that found the object, and after one that did not.
+const PAUSE_FACTOR: u32 = 3;
+const FAILED_PAUSE_FACTOR: u32 = 9;
+/// Minimum interval between looks at the answers, and the interval as a multiple of the duration of
+/// the last look.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+const POLL_FACTOR: u32 = 9;
+/// Interval of looks at whom quarantined objects reach.
+const WATCH_INTERVAL: Duration = Duration::from_secs(1);
+/// The interval without an expected event.
+const IDLE: Duration = Duration::from_secs(3_600);
+
+/// Attributes rejections to objects, and judges them.
+struct QuarantineWork {
+    push: PushHandle,
+    connections: Arc<Connections>,
+    /// Rejected objects.
+    cases: BTreeMap<ObjectRef, Case>,
+    /// Rejected responses that were looked into: they are not looked into again.
+    looked_into: BTreeMap<Subscription, Arc<Collection>>,
+    /// Trials in progress, and the streams that they run on, by namespace.
+    trials: JoinSet<Finished>,
+    tried: BTreeMap<Namespace, Subscription>,
+    /// When the next trial of a namespace may start.
+    paused_until: BTreeMap<Namespace, Instant>,
+    /// Rejections that wait for that.
+    deferred: BTreeMap<Namespace, BTreeSet<Refusal>>,
+    /// The state that replicas share; `None` without an API server.
+    shared: Option<Shared>,
+    /// When answers are looked at next.
+    polls_at: Instant,
+    /// The start: the zero of the judgements' time.
+    started: Instant,
+}
+
+/// A trial that has ended.
+struct Finished {
+    rejection: Rejection,
+    found: Option<ObjectRef>,
+    took: Duration,
+}
+
+/// A rejected response of a client with a voice.
+struct Rejection {
+    info: ConnectionInfo,
+    kind: ResourceType,
+    voter: Voter,
+    /// The rejected resources.
+    shown: Arc<Collection>,
+    message: Arc<str>,
+    /// The snapshot that the client had last accepted.
+    accepted: u64,
+}
+
+/// What the task waits for.
+enum Event {
+    Refused(Refusal),
+    Tried(Box<Finished>),
+    Ordered(QuarantineRelease),
+    Due,
+}
+
+impl QuarantineWork {
+    /// Runs until `stop` is cancelled.
+    async fn run(
+        mut self,
+        mut refusals: mpsc::Receiver<Refusal>,
+        mut orders: mpsc::Receiver<QuarantineRelease>,
+        stop: CancellationToken,
+    ) {
+        loop {
+            let due = self.due();
+            let next = async {
+                tokio::select! {
+                    refusal = refusals.recv() => refusal.map(Event::Refused),
+                    Some(finished) = self.trials.join_next() => {
+                        // Tasks are not aborted, and a trial that panics returns `None`.
+                        Some(finished.map_or(Event::Due, |one| Event::Tried(Box::new(one))))
+                    }
+                    Some(order) = orders.recv() => Some(Event::Ordered(order)),
+                    () = tokio::time::sleep_until(due) => Some(Event::Due),
+                }
+            };
+
+            let Some(Some(event)) = stop.run_until_cancelled(next).await else {
+                return;
+            };
+
+            let done = match event {
+                Event::Refused(refusal) => self.look(refusal).await,
+                Event::Tried(finished) => self.finish(*finished).await,
+                Event::Ordered(order) => self.release(order).await,
+                Event::Due => self.tick().await,
+            };
+
+            if done.is_err() {
+                // The process is shutting down.
+                stop.cancelled().await;
+                return;
+            }
+        }
+    }
+
+    /// When something is to be done without an event.
+    fn due(&self) -> Instant {
+        let mut due = Instant::now() + IDLE;
+        if self.is_judging()
+            || self
+                .cases
+                .values()
+                .any(|case| case.judgement.is_by_others())
+        {
+            due = due.min(self.polls_at);
+        }
+
+        if self.trials.len() < MAX_TRIALS {
+            for namespace in self.deferred.keys() {
+                if !self.tried.contains_key(namespace) {
+                    due = due.min(self.next_trial_at(namespace));
+                }
+            }
+        }
+
+        if let Some(shared) = &self.shared {
+            due = due.min(shared.next_read(self.is_judging()));
+        }
+        due
+    }
+
+    /// Whether a judgement waits for answers.
+    fn is_judging(&self) -> bool {
+        self.cases.values().any(|case| case.judgement.is_open())
+    }
+
+    /// When the next trial of a namespace may start.
+    fn next_trial_at(&self, namespace: &Namespace) -> Instant {
+        let paused_until = self.paused_until.get(namespace).copied();
+        paused_until.unwrap_or_else(Instant::now)
+    }
+
+    /// Whether the next trial of a namespace may not start yet.
+    fn is_paused(&self, namespace: &Namespace) -> bool {
+        let paused_until = self.paused_until.get(namespace);
+        paused_until.is_some_and(|until| Instant::now() < *until)
+    }
+
+    /// Does what is due.
+    async fn tick(&mut self) -> Result<(), Ended> {
+        self.look_at_deferred().await?;
+
+        let is_time = |at: Instant| at <= Instant::now();
+        if self
+            .shared
+            .as_ref()
+            .is_some_and(|shared| is_time(shared.next_read(self.is_judging())))
+        {
+            self.follow_others().await?;
+        }
+
+        if is_time(self.polls_at) {
+            let begun = Instant::now();
+            self.judge_all().await?;
+            let interval = if self.is_judging() {
+                POLL_INTERVAL
+            } else {
+                WATCH_INTERVAL
+            };
+            self.polls_at = Instant::now() + interval.max(POLL_FACTOR * begun.elapsed());
+        }
+
+        Ok(())
+    }
+
+    /// Looks at one deferred rejection of each namespace that may have another trial.
+    async fn look_at_deferred(&mut self) -> Result<(), Ended> {
+        let now = Instant::now();
+        self.paused_until.retain(|_, until| *until > now);
+
+        let ready: Vec<Namespace> = self
+            .deferred
+            .keys()
+            .filter(|name| {
+                !self.paused_until.contains_key(*name) && !self.tried.contains_key(*name)
+            })
+            .cloned()
+            .collect();
+
+        for namespace in ready {
+            let refusal = self
+                .deferred
+                .get_mut(&namespace)
+                .and_then(BTreeSet::pop_first);
+            if self
+                .deferred
+                .get(&namespace)
+                .is_some_and(BTreeSet::is_empty)
+            {
+                self.deferred.remove(&namespace);
+            }
+            if let Some(refusal) = refusal {
+                self.look(refusal).await?;
+            }
+        }
+
+        Ok(())
+    }
+
+    /// Handles one rejection.
+    async fn look(&mut self, refusal: Refusal) -> Result<(), Ended> {
+        let Some(rejection) = self.rejection(refusal).await? else {
+            return Ok(());
+        };
+
+        let Rejection { info, kind, .. } = &rejection;
+        let watch = info.types.iter().find(|watch| watch.kind == *kind).cloned();
+        let accepted = watch.as_ref().and_then(accepted_at);
+        let (Some(watch), Some(accepted)) = (watch, accepted) else {
+            // It may reject everything, and could blame any object.
+            self.mark_looked_into(&rejection);
+            not_attributed(&rejection, "it has accepted no response of this type yet");
+            return Ok(());
+        };
+
+        let rejection = Rejection {
+            accepted,
+            ..rejection
+        };
+        let candidates = candidates(&self.push, &rejection.info, &watch, accepted).await;
+        let known = self.charged_by_account(&candidates, &rejection.voter);
+        match (candidates.as_slice(), known) {
+            ([], _) => {
+                self.mark_looked_into(&rejection);
+                not_attributed(&rejection, "no object behind it has changed");
+                Ok(())
+            }
+            ([only], _) => self.charge(only.clone(), &rejection, false).await,
+            // Workloads of one account are alike.
+            (_, Some(known)) => self.charge(known, &rejection, false).await,
+            _ => {
+                self.start_trial(refusal, rejection, candidates);
+                Ok(())
+            }
+        }
+    }
+
+    /// The rejection, if it counts and was not looked into yet.
+    async fn rejection(&self, refusal: Refusal) -> Result<Option<Rejection>, Ended> {
+        let id = refusal.proxy;
+        let kind = refusal.kind;
+        let Some(info) = self.connections.of_id(id) else {
+            return Ok(None);
+        };
+        let Some(watch) = info.types.iter().find(|watch| watch.kind == kind) else {
+            return Ok(None);
+        };
+
+        // The proxy may have accepted something newer since.
+        let Some(message) = watch
+            .rejected
+            .as_ref()
+            .map(|rejected| rejected.message.clone())
+        else {
+            return Ok(None);
+        };
+        let Some(voter) = voter_of(&self.push.context(), &info) else {
+            tracing::debug!(
+                proxy = &*info.id,
+                "a rejection does not count: its client has no identity of a workload at its address"
+            );
+            return Ok(None);
+        };
+
+        // It may be about an older response, or about a trial.
+        let shown = self
+            .push
+            .inspect(move |inspect| inspect.engine.shown(id, kind))
+            .await?;
+        let Some(shown) = shown.filter(|shown| {
+            let refused = watch.refused.as_ref();
+            refused.is_some_and(|refused| Arc::ptr_eq(refused, shown))
+        }) else {
+            return Ok(None);
+        };
+
+        // The proxy rejects it again whenever it is sent again.
+        let is_known = self
+            .looked_into
+            .get(&(id, kind))
+            .is_some_and(|known| Arc::ptr_eq(known, &shown));
+        let is_tried = self.tried.values().any(|tried| *tried == (id, kind));
+        if is_known || is_tried || self.is_of_rollout(&info, kind).await? {
+            return Ok(None);
+        }
+
+        Ok(Some(Rejection {
+            info,
+            kind,
+            voter,
+            shown,
+            message,
+            accepted: 0,
+        }))
+    }
+
+    /// Whether the rejected response contains the new version of an object in a rollout. That
+    /// rollout is stopped, and the proxy gets another response.
+    async fn is_of_rollout(
+        &self,
+        info: &ConnectionInfo,
+        kind: ResourceType,
+    ) -> Result<bool, Ended> {
+        let context = self.push.context();
+        let seen = context
+            .rollouts
+            .iter()
+            .filter(|(_, rollout)| rollout.is_seen_by(&info.proxy.name));
+        let facts: Vec<FactKey> = seen
+            .filter_map(|(name, _)| context.new_versions.any(name))
+            .flat_map(|object| facts_of(&object))
+            .collect();
+        if facts.is_empty() {
+            return Ok(false);
+        }
+
+        let id = info.proxy_id;
+        let reached = self
+            .push
+            .inspect(move |inspect| inspect.engine.affected_proxies(&facts))
+            .await?;
+        Ok(reached.get(&id).is_some_and(|kinds| kinds.contains(&kind)))
+    }
+
+    /// Remembers that a rejection was looked into.
+    fn mark_looked_into(&mut self, rejection: &Rejection) {
+        if self.looked_into.len() >= MAX_LOOKED_INTO {
+            let connections = &self.connections;
+            self.looked_into
+                .retain(|(proxy, _), _| connections.of_id(*proxy).is_some());
+        }
+        if self.looked_into.len() < MAX_LOOKED_INTO {
+            let subscription = (rejection.info.proxy_id, rejection.kind);
+            self.looked_into
+                .insert(subscription, rejection.shown.clone());
+        }
+    }
+
+    /// The candidate that another workload of the same account rejects, if there is one.
+    fn charged_by_account(&self, candidates: &[ObjectRef], voter: &Voter) -> Option<ObjectRef> {
+        // A rejection of an earlier version is no evidence against this one.
+        let context = self.push.context();
+        let is_charged = |name: &&ObjectRef| {
+            let case = self.cases.get(*name);
+            case.filter(|case| case.is_current(&context))
+                .is_some_and(|case| {
+                    let mut all = case.rejecters.values();
+                    all.any(|one| one.account == voter.account)
+                })
+        };
+        candidates.iter().find(is_charged).cloned()
+    }
+
+    /// Starts a trial on the rejecting proxy, or defers it.
+    fn start_trial(&mut self, refusal: Refusal, rejection: Rejection, candidates: Vec<ObjectRef>) {
+        let namespace = rejection.voter.account.namespace.clone();
+        let must_wait = self.trials.len() >= MAX_TRIALS
+            || self.tried.contains_key(&namespace)
+            || self.is_paused(&namespace);
+        if must_wait {
+            let deferred = self.deferred.entry(namespace).or_default();
+            if deferred.len() < MAX_DEFERRED {
+                deferred.insert(refusal);
+            }
+            return;
+        }
+
+        let context = self.push.context();
+        let is_charged = |name: &&ObjectRef| {
+            let case = self.cases.get(*name);
+            case.is_some_and(|case| case.is_current(&context) && !case.rejecters.is_empty())
+        };
+        let suspect = candidates.iter().find(is_charged).cloned();
+        let trial = Trial {
+            push: self.push.clone(),
+            connections: self.connections.clone(),
+            info: rejection.info.clone(),
+            kind: rejection.kind,
+            candidates,
+            suspect,
+        };
+
+        self.tried
+            .insert(namespace, (rejection.info.proxy_id, rejection.kind));
+        self.trials.spawn(async move {
+            let begun = Instant::now();
+            let found = trial.run().await;
+            Finished {
+                rejection,
+                found,
+                took: begun.elapsed(),
+            }
+        });
+    }
+
+    /// Handles the end of a trial.
+    async fn finish(&mut self, finished: Finished) -> Result<(), Ended> {
+        let Finished {
+            rejection,
+            found,
+            took,
+        } = finished;
+        let namespace = rejection.voter.account.namespace.clone();
+        let factor = if found.is_some() {
+            PAUSE_FACTOR
+        } else {
+            FAILED_PAUSE_FACTOR
+        };
+        self.paused_until
+            .insert(namespace.clone(), Instant::now() + factor * took);
+        self.tried.remove(&namespace);
+
+        match found {
+            Some(name) => self.charge(name, &rejection, true).await,
+            None => {
+                self.mark_looked_into(&rejection);
+                not_attributed(&rejection, "no single object is the cause");
+                self.end_trial(rejection.info.proxy_id, rejection.shown.clone())
+                    .await
+            }
+        }
+    }
+
+    /// Sends the current resources to a proxy again after a trial.
+    async fn end_trial(
+        &self,
+        proxy: navarch_push::engine::ProxyId,
+        shown: Arc<Collection>,
+    ) -> Result<(), Ended> {
+        let revision = self
+            .push
+            .inspect(|inspect| inspect.engine.revision())
+            .await?;
+        self.connections.offer(proxy, shown, revision);
+        Ok(())
+    }
+
+    /// Attributes a rejection to an object; `is_trial`: the proxy has a trial now.
+    async fn charge(
+        &mut self,
+        name: ObjectRef,
+        rejection: &Rejection,
+        is_trial: bool,
+    ) -> Result<(), Ended> {
+        self.mark_looked_into(rejection);
+        let context = self.push.context();
+        let object = context
+            .objects
+            .any(&name)
+            .filter(|_| !context.quarantined.contains_key(&name));
+        let is_known = self
+            .cases
+            .get(&name)
+            .is_some_and(|case| case.is_current(&context));
+        let (Some(object), true) = (
+            object.filter(|_| !context.rollouts.contains_key(&name)),
+            is_known || self.has_room(&name.name.namespace),
+        ) else {
+            return match is_trial {
+                true => {
+                    self.end_trial(rejection.info.proxy_id, rejection.shown.clone())
+                        .await
+                }
+                false => Ok(()),
+            };
+        };
+
+        if !is_known {
+            self.cases
+                .insert(name.clone(), Case::new(object, Judgement::kept()));
+        }
+
+        let now = self.started.elapsed();
+        let Some(case) = self.cases.get_mut(&name) else {
+            return Ok(());
+        };
+        let rejecter = Rejecter {
+            account: rejection.voter.account.clone(),
+            accepted: rejection.accepted,
+        };
+        let is_own = rejecter.account.namespace == name.name.namespace;
+        if case.rejecters.is_empty() || is_own {
+            case.error = rejection.message.clone();
+        }
+        case.rejecters.insert(rejection.info.proxy_id, rejecter);
+        if is_trial {
+            let subscription = (rejection.info.proxy_id, rejection.kind);
+            case.trials.insert(subscription, rejection.shown.clone());
+        }
+
+        case.judgement.reject(now);
+        self.polls_at = Instant::now();
+        Ok(())
+    }
+
+    /// Makes room for another rejected object of a namespace; false if there is none.
+    fn has_room(&mut self, namespace: &Namespace) -> bool {
+        let context = self.push.context();
+        self.cases.retain(|_, case| case.is_current(&context));
+        let of_namespace = self
+            .cases
+            .keys()
+            .filter(|name| name.name.namespace == *namespace);
+        of_namespace.count() < MAX_CASES_OF_NAMESPACE && self.cases.len() < MAX_CASES
+    }
+
+    /// The state of this process's streams.
+    fn streams(&self) -> Streams {
+        Streams {
+            streams: self.connections.list(),
+            tried: self.tried.values().copied().collect(),
+            looked_into: self.looked_into.clone(),
+        }
+    }
+}
+
+/// Logs that the cause of a rejection is not known.
+fn not_attributed(rejection: &Rejection, why: &'static str) {
+    tracing::warn!(
+        proxy = &*rejection.info.id,
+        kind = rejection.kind.short_name(),
+        error = excerpt(&rejection.message),
+        why,
+        "failed to attribute a rejected response to one object"
+    );
+}
