@@ -91,8 +91,7 @@ enum Command {
     Man(manual::Man),
     /// Print the CustomResourceDefinitions of Istio's kinds as YAML
     Crds,
-    /// Print version and commit
-    Version,
+    Version(version::VersionCommand),
 }
 
 /// Runs the program with the arguments and environment of the process.
@@ -132,7 +131,7 @@ pub fn run() -> anyhow::Result<std::process::ExitCode> {
         Command::Completions(completions) => completions.run(),
         Command::Man(man) => man.run()?,
         Command::Crds => crds::print(),
-        Command::Version => version::print(),
+        Command::Version(version) => version.run()?,
     }
 
     Ok(std::process::ExitCode::SUCCESS)

@@ -340,6 +340,56 @@ async fn request_queries_the_local_control_plane() {
     );
 }
 
+#[tokio::test]
+async fn version_has_the_flags_and_fields_of_istioctl() {
+    let navarch = start(&[], &[]).await;
+    let address = format!("--address={}", navarch.monitoring);
+    let ask = async |flags: &[&str]| {
+        let words: Vec<String> = flags.iter().map(ToString::to_string).collect();
+        let output = tokio::task::spawn_blocking(move || {
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            run(Path::new(PROGRAM), &[&["version"], &words[..]].concat())
+        });
+        let output = output.await.unwrap();
+        assert!(output.status.success(), "{flags:?}: {output:?}");
+        [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap())
+    };
+
+    let [alone, errors] = ask(&["-o", "json", "--remote=false"]).await;
+    assert_eq!(errors, "");
+    let alone: serde_json::Value = serde_json::from_str(&alone).unwrap();
+    let version = alone["clientVersion"]["version"].as_str().unwrap();
+    assert!(alone.get("meshVersion").is_none(), "{alone}");
+
+    let [text, errors] = ask(&["--short", &address]).await;
+    assert_eq!(
+        text,
+        format!(
+            "client version: {version}\ncontrol plane version: {version}\ndata plane version: none\n"
+        )
+    );
+    assert_eq!(errors, "");
+
+    let [all, _] = ask(&["-o", "json", "--remote", &address]).await;
+    let all: serde_json::Value = serde_json::from_str(&all).unwrap();
+    assert_eq!(all["meshVersion"][0]["Info"]["version"], version);
+    assert_eq!(all["meshVersion"][0]["Component"], "pilot");
+    assert_eq!(all["dataPlaneVersion"], serde_json::json!([]));
+
+    let [yaml, _] = ask(&["--output", "yaml", &address]).await;
+    assert!(
+        yaml.contains("clientVersion:") && yaml.contains("Component: pilot"),
+        "{yaml}"
+    );
+
+    let [text, errors] = ask(&["-s=false", "--address=127.0.0.1:1"]).await;
+    assert!(
+        text.starts_with("client version: version.BuildInfo{Version:") && text.lines().count() == 1,
+        "{text}"
+    );
+    assert!(errors.contains("127.0.0.1:1 does not respond"), "{errors}");
+}
+
 #[test]
 fn without_a_ca_the_certificate_must_come_from_elsewhere() {
     let folder = tempfile::tempdir().unwrap();

@@ -80,6 +80,8 @@ pub(super) struct ReadyPod {
     namespace: String,
     name: String,
     port: u16,
+    /// The label `istio.io/rev`.
+    pub(super) revision: Option<String>,
 }
 
 impl fmt::Display for ReadyPod {
@@ -295,6 +297,7 @@ impl Cluster {
             namespace: self.namespace.clone(),
             name: pod.name_any(),
             port,
+            revision: pod.labels().get(REVISION_LABEL).cloned(),
         }
     }
 }

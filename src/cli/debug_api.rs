@@ -85,11 +85,23 @@ impl fmt::Display for ControlPlane {
     }
 }
 
+impl ControlPlane {
+    /// The label `istio.io/rev` of its pod.
+    fn revision(&self) -> Option<String> {
+        match self {
+            Self::Address { .. } => None,
+            Self::Pod(pod) => pod.revision.clone(),
+        }
+    }
+}
+
 /// The response of one control plane.
 #[derive(Debug)]
 pub(super) struct ReplicaResponse {
     /// Its address, or the name of its pod.
     pub(super) place: String,
+    /// The label `istio.io/rev` of its pod; `None` for addresses and pods without the label.
+    pub(super) revision: Option<String>,
     /// The response, or its error.
     pub(super) answer: anyhow::Result<LocalResponse>,
     /// The times of the request and the response.
@@ -180,6 +192,7 @@ impl DebugApi {
                 let answer = servers.query_at(place, request).await;
                 ReplicaResponse {
                     place: place.to_string(),
+                    revision: place.revision(),
                     answer,
                     window: [begin, Timestamp::now()],
                 }

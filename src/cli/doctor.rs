@@ -114,6 +114,7 @@ impl Doctor {
             place,
             answer,
             window,
+            ..
         } in self.api.query_all(&request, Among::Running)?
         {
             match answer.and_then(|answer| read(&answer)) {

@@ -34,6 +34,14 @@ pub(super) fn print(
         }
         Output::Json => format!("{}\n", serde_json::to_string_pretty(json)?),
     };
+    write(&text)
+}
+
+/// Writes to the standard output. A closed pipe is not an error.
+///
+/// # Errors
+/// If the output cannot be written.
+pub(super) fn write(text: &str) -> anyhow::Result<()> {
     match std::io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error.into()),
         Err(_) | Ok(()) => Ok(()),
