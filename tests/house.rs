@@ -1,6 +1,6 @@
 //! Rules for the source code that the compiler cannot check: every file belongs to a module, files
-//! have a maximum length, hashers have a key, files are read in one way; and which files a new
-//! clone compiles.
+//! have a maximum length, hashers have a key, files are read in one way, the version is stated in one
+//! place; and which files a new clone compiles.
 
 #![allow(
     clippy::unwrap_used,
@@ -267,6 +267,78 @@ fn files_are_only_read_through_regular_file() {
     ] {
         assert_eq!(plain_reads(text), [text]);
     }
+}
+
+/// The version in `[workspace.package]`, which every crate inherits.
+fn workspace_version() -> String {
+    let manifest = fs::read_to_string(folder("Cargo.toml")).unwrap();
+    let (_, package) = manifest.split_once("[workspace.package]\n").unwrap();
+    let package = package.split("\n[").next().unwrap();
+    let version = Regex::new(r#"(?m)^version = "([^"]+)"$"#).unwrap();
+    version.captures(package).unwrap()[1].to_owned()
+}
+
+#[test]
+fn every_version_is_that_of_the_workspace() {
+    // What a file calls the version of this release, as the first group of a pattern.
+    let places = [
+        (
+            "Cargo.lock",
+            r#"name = "navarch[\w-]*"\nversion = "([^"]+)""#,
+        ),
+        ("deploy/charts/base/Chart.yaml", r"(?m)^version: (.+)$"),
+        ("deploy/charts/base/Chart.yaml", r"(?m)^appVersion: (.+)$"),
+        ("deploy/charts/gateway/Chart.yaml", r"(?m)^version: (.+)$"),
+        (
+            "deploy/charts/gateway/Chart.yaml",
+            r"(?m)^appVersion: (.+)$",
+        ),
+        ("deploy/charts/navarch/Chart.yaml", r"(?m)^version: (.+)$"),
+        (
+            "deploy/charts/navarch/Chart.yaml",
+            r"(?m)^appVersion: (.+)$",
+        ),
+        ("deploy/charts/navarch/values.yaml", r"(?m)^    tag: (.+)$"),
+        (
+            "deploy/navarch.yaml",
+            r#"app\.kubernetes\.io/version: "([^"]+)""#,
+        ),
+        (
+            "deploy/navarch.yaml",
+            r#"image: "ghcr\.io/navarch/navarch:([^"]+)""#,
+        ),
+        ("deploy/navarch.yaml", r#""tag": "([^"]+)""#),
+        ("docs/doctor.md", r"Navarch (\d[\w.-]*):"),
+        ("docs/record.md", r"of navarch (\d[\w.-]*) begins"),
+    ];
+    let version = workspace_version();
+    let mut wrong = Vec::new();
+
+    for (file, pattern) in places {
+        let text = fs::read_to_string(folder(file)).unwrap();
+        let pattern = Regex::new(pattern).unwrap();
+        let stated: Vec<_> = pattern
+            .captures_iter(&text)
+            .map(|found| found[1].to_owned())
+            .collect();
+        if stated.is_empty() || stated.iter().any(|other| *other != version) {
+            wrong.push(format!("{file}: {pattern}: {stated:?}"));
+        }
+    }
+
+    for root in crate_sources() {
+        let manifest = root.with_file_name("Cargo.toml");
+        let text = fs::read_to_string(&manifest).unwrap();
+        if !text.lines().any(|line| line == "version.workspace = true") {
+            wrong.push(format!("{}: a version of its own", manifest.display()));
+        }
+    }
+
+    assert_eq!(wrong, Vec::<String>::new(), "the version is {version}");
+
+    // A tag of this name is the version of its build, and Istio's tools read `MAJOR.MINOR` of it.
+    let form = Regex::new(r"^\d+\.\d+\.\d+(-[0-9a-z.]+)?$").unwrap();
+    assert!(form.is_match(&version), "{version}");
 }
 
 #[test]

@@ -458,7 +458,8 @@ fn proxies_of_istios_hub_are_istios_and_the_control_plane_is_ours() {
     let rendered = Rendered::of(&helm, &chart("navarch"), &settings).unwrap();
     let image = &rendered.objects["Deployment istiod"]["spec"]["template"]["spec"]["containers"][0]
         ["image"];
-    assert_eq!(*image, "ghcr.io/navarch/navarch:0.1.0");
+    let own = concat!("ghcr.io/navarch/navarch:", env!("CARGO_PKG_VERSION"));
+    assert_eq!(*image, own);
     let injector = rendered.objects["ConfigMap istio-sidecar-injector"]["data"]["values"]
         .as_str()
         .unwrap();
@@ -472,9 +473,11 @@ fn proxies_of_istios_hub_are_istios_and_the_control_plane_is_ours() {
             .contains("imageType: distroless")
     );
 
-    let warned = "global.hub is Istio's: proxies run docker.io/istio/proxyv2:1.30.0, the control plane ghcr.io/navarch/navarch:0.1.0";
+    let warned = format!(
+        "global.hub is Istio's: proxies run docker.io/istio/proxyv2:1.30.0, the control plane {own}"
+    );
     assert!(
-        rendered.warnings.contains(warned),
+        rendered.warnings.contains(&warned),
         "{:?}",
         rendered.warnings
     );
