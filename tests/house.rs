@@ -1,8 +1,9 @@
 //! Rules for the source code that the compiler cannot check: every file belongs to a module, files
 //! have a maximum length, hashers have a key, files are read in one way, the version is stated in one
-//! place; and which files a new clone compiles.
+//! place, the chart warns of values without effect; and which files a new clone compiles.
 
 #![allow(
+    clippy::indexing_slicing,
     clippy::unwrap_used,
     reason = "a test that cannot read the sources must fail"
 )]
@@ -13,6 +14,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, UNIX_EPOCH};
 
 use regex::Regex;
+
+#[path = "house/chart_values.rs"]
+mod chart_values;
 
 /// Maximum length of a file without its tests.
 const MAX_LINES: usize = 700;
