@@ -1,7 +1,6 @@
 //! The connection limits, from their environment variables.
 
-use anyhow::Context as _;
-
+use super::environment::{VariableError, parsed};
 use crate::server::ConnectionLimits;
 
 /// `NAVARCH_MAX_XDS_CONNECTIONS`, `NAVARCH_MAX_WEBHOOK_CONNECTIONS`, `NAVARCH_MAX_HTTP_CONNECTIONS`
@@ -10,15 +9,11 @@ use crate::server::ConnectionLimits;
 pub(super) fn limits(
     variable: impl Fn(&str) -> Option<String>,
     files: usize,
-) -> anyhow::Result<ConnectionLimits> {
+) -> Result<ConnectionLimits, VariableError> {
     let number = |name: &str| {
-        let Some(text) = variable(name).filter(|text| !text.is_empty()) else {
-            return Ok(None);
-        };
-        let number: Option<usize> = text.parse().ok().filter(|number| *number > 0);
-        number
-            .map(Some)
-            .with_context(|| format!("{name}={text:?} is not a positive integer"))
+        parsed(&variable, name, "positive integer", |text| {
+            text.parse().ok().filter(|number: &usize| *number > 0)
+        })
     };
     let defaults = ConnectionLimits::of_files(files);
     Ok(ConnectionLimits {
@@ -45,7 +40,11 @@ mod tests {
             }
         );
         for wrong in ["0", "-1", "many"] {
-            let set = |name: &str| (name == "NAVARCH_MAX_TLS_HANDSHAKES").then(|| wrong.to_owned());
+            let set = |name: &str| match name {
+                "NAVARCH_MAX_TLS_HANDSHAKES" => Some(wrong.to_owned()),
+                "NAVARCH_STRICT_ENVIRONMENT" => Some("true".to_owned()),
+                _ => None,
+            };
             let error = super::limits(set, 20_000).unwrap_err().to_string();
             assert!(
                 error.contains("NAVARCH_MAX_TLS_HANDSHAKES") && error.contains(wrong),

@@ -2,13 +2,14 @@
 //! Istio's own spelling.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use clap::Args;
 
-use super::environment::{self, Variables};
+use super::environment::{self, VariableError, Variables};
 use super::limits::{self, KeepaliveFlags};
 use super::log::LogFlags;
 use super::pilot_flags::WithoutEffect;
@@ -44,7 +45,7 @@ const IN_CLUSTER: &str = "KUBERNETES_SERVICE_HOST";
 pub(super) struct Discovery {
     /// Directory of YAML and JSON files with the configuration, watched for changes, instead of the
     /// Kubernetes API
-    #[arg(long, alias = "configDir", value_name = "DIR")]
+    #[arg(long, alias = "configDir", value_name = "DIR", value_parser = path)]
     config_dir: Option<PathBuf>,
     /// Source of configuration, instead of configSources of the mesh config: fs:///path,
     /// xds://host:port (in plain text), k8s://; can be repeated; for objects with the same name the
@@ -57,7 +58,7 @@ pub(super) struct Discovery {
     registries: Option<Vec<bool>>,
     /// Kubeconfig of the cluster to read; if unset, KUBECONFIG if the file exists, else the cluster
     /// that Navarch runs in
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = path)]
     kubeconfig: Option<PathBuf>,
     /// Idle timeout of connections to the Kubernetes API; an idle watch receives a bookmark about
     /// every minute
@@ -69,11 +70,11 @@ pub(super) struct Discovery {
     revision: Option<String>,
     /// File with the mesh config; ./etc/istio/config/mesh where that exists, else the ConfigMap
     /// istio of the cluster
-    #[arg(long, alias = "meshConfig", value_name = "FILE")]
+    #[arg(long, alias = "meshConfig", value_name = "FILE", value_parser = path)]
     mesh_config: Option<PathBuf>,
     /// File with the mesh networks; ./etc/istio/config/meshNetworks where that exists, else the
     /// same ConfigMap
-    #[arg(long, alias = "networksConfig", value_name = "FILE")]
+    #[arg(long, alias = "networksConfig", value_name = "FILE", value_parser = path)]
     networks_config: Option<PathBuf>,
     /// Plaintext xDS; if empty, it is on the port of --http-addr
     #[arg(
@@ -123,24 +124,14 @@ pub(super) struct Discovery {
     state_dir: Option<PathBuf>,
     /// File with Navarch's own certificate and its chain; ./var/run/secrets/istiod/tls/tls.crt if
     /// that exists, else the CA issues one
-    #[arg(
-        long,
-        alias = "tlsCertFile",
-        value_name = "FILE",
-        requires = "tls_key_file"
-    )]
+    #[arg(long, alias = "tlsCertFile", value_name = "FILE", value_parser = path)]
     tls_cert_file: Option<PathBuf>,
     /// File with the key of that certificate; ./var/run/secrets/istiod/tls/tls.key
-    #[arg(
-        long,
-        alias = "tlsKeyFile",
-        value_name = "FILE",
-        requires = "tls_cert_file"
-    )]
+    #[arg(long, alias = "tlsKeyFile", value_name = "FILE", value_parser = path)]
     tls_key_file: Option<PathBuf>,
     /// File with the roots of that certificate; ./var/run/secrets/istiod/ca/root-cert.pem, or
     /// ca.crt beside the certificate
-    #[arg(long, alias = "caCertFile", value_name = "FILE")]
+    #[arg(long, alias = "caCertFile", value_name = "FILE", value_parser = path)]
     ca_cert_file: Option<PathBuf>,
     /// Directory for a recording of all inputs and of all responses to proxies, for navarch replay;
     /// without keys and passwords of Secrets. Each replica needs its own
@@ -245,10 +236,11 @@ impl Discovery {
 
     /// Builds the server's settings from flags and environment.
     pub(super) fn config(
-        self,
+        mut self,
         variables: &Variables,
         log_scopes: LogScopes,
     ) -> anyhow::Result<Config> {
+        self.unset_empty_paths();
         let variable = |name: &str| variables.get(name);
         let mut settings = settings(variables)?;
         self.place(&mut settings);
@@ -265,7 +257,7 @@ impl Discovery {
         warn_ignored("--tls-cipher-suites: ignored insecure suites", &never);
         warn_compliance(&variable("COMPLIANCE_POLICY").unwrap_or_default(), &tls);
         let security = super::security::config(variable)?;
-        let given = given(self.tls_cert_file, self.tls_key_file, self.ca_cert_file);
+        let given = given(self.tls_cert_file, self.tls_key_file, self.ca_cert_file)?;
         let fetched = keys.addresses.clone();
         let security = SecurityConfig {
             state: self.state_dir,
@@ -348,6 +340,26 @@ impl Discovery {
         })
     }
 
+    /// Unsets pilot-discovery's paths that are set to nothing, which are unset for it as well.
+    fn unset_empty_paths(&mut self) {
+        for path in [
+            &mut self.config_dir,
+            &mut self.kubeconfig,
+            &mut self.mesh_config,
+            &mut self.networks_config,
+            &mut self.tls_cert_file,
+            &mut self.tls_key_file,
+            &mut self.ca_cert_file,
+        ] {
+            if path
+                .as_ref()
+                .is_some_and(|path| path.as_os_str().is_empty())
+            {
+                *path = None;
+            }
+        }
+    }
+
     /// The settings of remote clusters from flags.
     fn remotes(&self) -> RemotesConfig {
         RemotesConfig {
@@ -397,7 +409,7 @@ fn traces(variables: &Variables) -> Option<navarch_otlp::Config> {
 }
 
 /// The enabled debug pages.
-fn debug(variables: &Variables, profiles: bool) -> anyhow::Result<DebugSwitches> {
+fn debug(variables: &Variables, profiles: bool) -> Result<DebugSwitches, VariableError> {
     let flag = |name: &str, default: bool| {
         environment::flag(|name: &str| variables.get(name), name, default)
     };
@@ -454,16 +466,10 @@ fn per_second(text: &str) -> anyhow::Result<f64> {
 /// machine.
 fn keys(variables: &Variables) -> anyhow::Result<KeyConfig> {
     let set = |name: &str| text(variables, name);
-    let refresh = match set("PILOT_JWT_PUB_KEY_REFRESH_INTERVAL") {
-        None => Duration::from_mins(20),
-        Some(text) => navarch_api::duration::Duration::parse(&text)
-            .ok()
-            .and_then(navarch_api::duration::Duration::as_std)
-            .filter(|interval| !interval.is_zero())
-            .with_context(|| {
-                format!("PILOT_JWT_PUB_KEY_REFRESH_INTERVAL={text:?} is not a duration")
-            })?,
-    };
+    let name = "PILOT_JWT_PUB_KEY_REFRESH_INTERVAL";
+    let refresh = environment::parsed(set, name, "duration above zero", |text| {
+        duration(text).ok().filter(|interval| !interval.is_zero())
+    })?;
 
     let ranges = set("BLOCKED_CIDRS_IN_JWKS_URIS").unwrap_or_default();
     let blocked = navarch_api::cidr::Cidr::parse_list(&ranges).map_err(|part| {
@@ -472,7 +478,7 @@ fn keys(variables: &Variables) -> anyhow::Result<KeyConfig> {
     let allow_loopback = super::environment::flag(set, "NAVARCH_JWKS_ALLOW_LOOPBACK", false)?;
 
     Ok(KeyConfig {
-        refresh,
+        refresh: refresh.unwrap_or(Duration::from_mins(20)),
         addresses: AddressPolicy {
             allow_loopback,
             blocked,
@@ -482,33 +488,36 @@ fn keys(variables: &Variables) -> anyhow::Result<KeyConfig> {
 
 /// The files of Navarch's own certificate: from the flags, or else at istiod's paths, if they
 /// exist.
+///
+/// # Errors
+/// If only one of certificate and key is set.
 fn given(
     chain: Option<PathBuf>,
     key: Option<PathBuf>,
     roots: Option<PathBuf>,
-) -> Option<ConfiguredFiles> {
+) -> anyhow::Result<Option<ConfiguredFiles>> {
+    ensure!(
+        chain.is_some() == key.is_some(),
+        "--tls-cert-file and --tls-key-file require each other"
+    );
+
     // As in istiod, files that cannot be looked at count as missing here.
     let there = |name: &str| {
         Some(PathBuf::from(format!("./var/run/secrets/istiod/{name}"))).filter(|path| path.exists())
     };
 
-    let (chain, key) = chain
+    let pair = chain
         .zip(key)
-        .or_else(|| there("tls/tls.crt").zip(there("tls/tls.key")))?;
+        .or_else(|| there("tls/tls.crt").zip(there("tls/tls.key")));
     let roots = roots
         .or_else(|| there("ca/root-cert.pem"))
         .or_else(|| there("tls/ca.crt"));
-    Some(ConfiguredFiles { chain, key, roots })
+    Ok(pair.map(|(chain, key)| ConfiguredFiles { chain, key, roots }))
 }
 
 /// `PILOT_DEBOUNCE_AFTER` and `PILOT_DEBOUNCE_MAX`; if unset, changes are pushed at once.
-fn debounce(variables: &Variables) -> anyhow::Result<Debounce> {
-    let read = |name: &str| match text(variables, name) {
-        None => Ok(None),
-        Some(value) => duration(&value)
-            .map(Some)
-            .with_context(|| format!("{name}={value:?}")),
-    };
+fn debounce(variables: &Variables) -> Result<Debounce, VariableError> {
+    let read = |name: &str| environment::duration(|name: &str| variables.get(name), name);
     let after = read("PILOT_DEBOUNCE_AFTER")?.unwrap_or_default();
     let max = read("PILOT_DEBOUNCE_MAX")?.unwrap_or(Duration::from_secs(10));
     Ok(Debounce { after, max })
@@ -598,6 +607,11 @@ fn settings(variables: &Variables) -> anyhow::Result<Settings> {
         &settings.gateway_api.mcs_version,
     );
     Ok(settings)
+}
+
+/// A path, which may be empty: clap's own parser refuses that.
+fn path(text: &str) -> Result<PathBuf, Infallible> {
+    Ok(PathBuf::from(text))
 }
 
 /// Parses a name of `--registries`: whether it is Kubernetes.

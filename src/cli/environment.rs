@@ -1,17 +1,16 @@
-//! Converts Istio's environment variables to settings, once at start.
+//! Converts Istio's environment variables to settings, once at start. As in istiod, a variable with
+//! an invalid value has its default, with a warning; `NAVARCH_STRICT_ENVIRONMENT` makes it an error.
 
 mod ambient;
 mod listeners;
 mod reader;
 mod variables;
 
-use anyhow::Context;
-
 use self::reader::Reader;
 pub use self::reader::VariableError;
+pub(super) use self::reader::{duration, parsed};
 pub(super) use self::variables::Variables;
 use navarch_api::cluster_settings::ClusterSettings;
-use navarch_api::go_text::parse_bool;
 use navarch_api::names::{ClusterId, Namespace};
 use navarch_api::rollout::{RolloutSettings, Stages, parse_pause};
 use navarch_api::settings::{CompliancePolicy, Settings};
@@ -21,7 +20,7 @@ use navarch_status::GatewayControllerSettings;
 /// the default.
 ///
 /// # Errors
-/// At the first variable with an invalid value.
+/// With `NAVARCH_STRICT_ENVIRONMENT`, at the first variable with an invalid value.
 pub fn settings(variable: impl Fn(&str) -> Option<String>) -> Result<Settings, VariableError> {
     let read = Reader(&variable);
     let mut settings = Settings::default();
@@ -39,7 +38,7 @@ pub fn settings(variable: impl Fn(&str) -> Option<String>) -> Result<Settings, V
 /// settings and the revision.
 ///
 /// # Errors
-/// At the first variable with an invalid value.
+/// With `NAVARCH_STRICT_ENVIRONMENT`, at the first variable with an invalid value.
 pub fn gateway_controllers(
     variable: impl Fn(&str) -> Option<String>,
     settings: &Settings,
@@ -85,16 +84,14 @@ pub fn variable(name: &str) -> Option<String> {
 /// A boolean variable. Unset and empty variables have the default.
 ///
 /// # Errors
-/// If the value is not a boolean.
+/// If the value is not a boolean, with `NAVARCH_STRICT_ENVIRONMENT`.
 pub fn flag(
     variable: impl Fn(&str) -> Option<String>,
     name: &str,
     default: bool,
-) -> anyhow::Result<bool> {
-    let Some(value) = variable(name).filter(|value| !value.is_empty()) else {
-        return Ok(default);
-    };
-    parse_bool(&value).with_context(|| format!("{name}={value:?} is neither true nor false"))
+) -> Result<bool, VariableError> {
+    let value = reader::boolean(variable, name)?;
+    Ok(value.unwrap_or(default))
 }
 
 /// Settings of services, endpoints and their addresses.
@@ -382,9 +379,31 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_cannot_be_is_named() {
-        let error =
-            settings(|name| (name == "ISTIO_DUAL_STACK").then(|| "yes".to_owned())).unwrap_err();
+    fn an_invalid_value_is_the_default_unless_that_is_forbidden() {
+        let invalid = [
+            ("ISTIO_DUAL_STACK", "yes"),
+            ("PILOT_DNS_CARES_UDP_MAX_QUERIES", "many"),
+            ("PILOT_DNS_JITTER_DURATION", "soon"),
+            ("NAVARCH_ROLLOUT", "all"),
+        ];
+        let read = |pairs: &[(&str, &str)]| {
+            settings(|name| {
+                let pair = pairs.iter().find(|(set, _)| *set == name);
+                pair.map(|(_, value)| (*value).to_owned())
+            })
+        };
+        assert_eq!(read(&invalid), Ok(Settings::default()));
+
+        for pair in invalid {
+            for strict in ["true", "1", "yes"] {
+                let error = read(&[pair, ("NAVARCH_STRICT_ENVIRONMENT", strict)]).unwrap_err();
+                assert_eq!((error.name.as_str(), error.value.as_str()), pair);
+            }
+            let lenient = ("NAVARCH_STRICT_ENVIRONMENT", "false");
+            assert_eq!(read(&[pair, lenient]), Ok(Settings::default()));
+        }
+
+        let error = read(&[invalid[0], ("NAVARCH_STRICT_ENVIRONMENT", "true")]).unwrap_err();
         assert_eq!(
             error.to_string(),
             "ISTIO_DUAL_STACK=\"yes\" is not a valid boolean (true or false)"

@@ -3,10 +3,11 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use clap::Args;
 
 use super::discovery::duration;
+use super::environment;
 use navarch_api::go_text::parse_bool;
 use navarch_api::regular_file;
 use navarch_xds::Limits;
@@ -51,23 +52,21 @@ const LEAST_MEMORY: usize = 256 << 20;
 /// a variable.
 ///
 /// # Errors
-/// At the first variable with an invalid value.
+/// If `NAVARCH_PUSH_HISTORY` is too large; with `NAVARCH_STRICT_ENVIRONMENT`, at the first variable
+/// with an invalid value.
 pub(super) fn limits(
     variable: impl Fn(&str) -> Option<String>,
     flags: &KeepaliveFlags,
 ) -> anyhow::Result<Limits> {
     let text = |name: &str| variable(name).filter(|value| !value.is_empty());
-    let span = |name: &str, flag: Option<Duration>, default: Duration| match (flag, text(name)) {
-        (Some(given), _) => Ok(given),
-        (None, Some(value)) => duration(&value).with_context(|| format!("{name}={value:?}")),
-        (None, None) => Ok(default),
+    let span = |name: &str, flag: Option<Duration>, default: Duration| {
+        let set = environment::duration(&variable, name);
+        set.map(|set| flag.or(set).unwrap_or(default))
     };
 
-    let number = |name: &str, default: usize| match text(name) {
-        None => Ok(default),
-        Some(value) => value
-            .parse()
-            .with_context(|| format!("{name}={value:?} is not an integer")),
+    let number = |name: &str, default: usize| {
+        let set = environment::parsed(&variable, name, "integer", |text| text.parse().ok());
+        set.map(|set| set.unwrap_or(default))
     };
 
     if let Some(value) = text("PILOT_PUSH_THROTTLE") {
@@ -104,21 +103,23 @@ pub(super) fn limits(
     let age = flags.keepalive_max_server_connection_age;
     limits.max_age = (!age.is_zero() && age < UNLIMITED_AGE).then_some(age);
 
-    if let Some(value) = text("PILOT_MAX_REQUESTS_PER_SECOND") {
-        let per_second: Option<f64> = value
-            .parse()
+    let rate = |text: &str| {
+        text.parse()
             .ok()
-            .filter(|rate: &f64| rate.is_finite() && *rate >= 0.0);
-        limits.streams_per_second = per_second
-            .with_context(|| format!("PILOT_MAX_REQUESTS_PER_SECOND={value:?} is not a rate"))?;
+            .filter(|rate: &f64| rate.is_finite() && *rate >= 0.0)
+    };
+    let per_second = environment::parsed(&variable, "PILOT_MAX_REQUESTS_PER_SECOND", "rate", rate)?;
+    if let Some(per_second) = per_second {
+        limits.streams_per_second = per_second;
     }
 
-    let streams = number("ISTIO_GPRC_MAXSTREAMS", 100_000)?;
-    limits.streams_per_connection = match u32::try_from(streams) {
+    let streams = environment::parsed(&variable, "ISTIO_GPRC_MAXSTREAMS", "integer", |text| {
+        text.parse().ok()
+    })?;
+    limits.streams_per_connection = match streams {
         // As in grpc-go.
-        Ok(0) => u32::MAX,
-        streams_or_error => streams_or_error
-            .with_context(|| format!("ISTIO_GPRC_MAXSTREAMS={streams} is too large"))?,
+        Some(0) => u32::MAX,
+        streams => streams.unwrap_or(100_000),
     };
 
     let ambient = text("PILOT_ENABLE_AMBIENT")
@@ -147,14 +148,15 @@ pub(super) fn limits(
 /// quarter of the process's memory.
 ///
 /// # Errors
-/// If the value is invalid.
-pub(super) fn client_memory(variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<usize> {
-    match variable("NAVARCH_CLIENT_MEMORY").filter(|value| !value.is_empty()) {
-        Some(value) => bytes(&value).filter(|bytes| *bytes > 0).with_context(|| {
-            format!("NAVARCH_CLIENT_MEMORY={value:?} is not a number of bytes such as 1Gi")
-        }),
-        None => Ok(share_of(memory_limit(Path::new("/")))),
-    }
+/// If the value is invalid, with `NAVARCH_STRICT_ENVIRONMENT`.
+pub(super) fn client_memory(
+    variable: impl Fn(&str) -> Option<String>,
+) -> Result<usize, environment::VariableError> {
+    let expected = "number of bytes such as 1Gi";
+    let set = environment::parsed(variable, "NAVARCH_CLIENT_MEMORY", expected, |text| {
+        bytes(text).filter(|bytes| *bytes > 0)
+    })?;
+    Ok(set.unwrap_or_else(|| share_of(memory_limit(Path::new("/")))))
 }
 
 /// The default memory of clients, given the available memory.
@@ -247,6 +249,14 @@ mod tests {
         move |requested| (requested == name).then(|| value.to_owned())
     }
 
+    /// One variable in an environment in which invalid values are errors.
+    fn strict<'a>(name: &'a str, value: &'a str) -> impl Fn(&str) -> Option<String> + 'a {
+        move |requested| match requested {
+            "NAVARCH_STRICT_ENVIRONMENT" => Some("true".to_owned()),
+            _ => one(name, value)(requested),
+        }
+    }
+
     #[test]
     fn unset_limits_have_defaults() {
         for unset in [None, Some(String::new())] {
@@ -294,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn every_variable_has_its_effect_and_a_bad_value_is_named() {
+    fn every_variable_has_its_effect_and_a_bad_value_is_named_or_the_default() {
         let set = |name, value| limits(one(name, value), &flags(&[]));
         assert_eq!(
             set("PILOT_MAX_REQUESTS_PER_SECOND", "2.5")
@@ -354,8 +364,9 @@ mod tests {
             "NAVARCH_MAX_UNAUTHENTICATED_NAMES",
             "NAVARCH_PUSH_HISTORY",
         ] {
-            let error = set(name, "many").unwrap_err();
+            let error = limits(strict(name, "many"), &flags(&[])).unwrap_err();
             assert!(error.to_string().contains(name), "{error}");
+            assert_eq!(set(name, "many").unwrap(), Limits::default());
         }
     }
 
@@ -371,7 +382,10 @@ mod tests {
             (3 << 30, 500_000_000, 1024)
         );
 
-        assert!(memory("lots").is_err() && memory("0").is_err());
+        for wrong in ["lots", "0"] {
+            assert!(client_memory(strict("NAVARCH_CLIENT_MEMORY", wrong)).is_err());
+            assert_eq!(memory(wrong), client_memory(|_| None));
+        }
         let root = tempfile::tempdir().unwrap();
         assert_eq!(share_of(memory_limit(root.path())), UNKNOWN_MEMORY);
         let write = |file: &str, text: &str| {

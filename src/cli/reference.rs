@@ -30,9 +30,9 @@ This page is made from the code (`REWRITE=1 cargo test -p navarch --lib referenc
 A flag takes precedence over a variable. `--name value` and `--name=value` are the same, durations are Go's (`1m30s`), switches take `true`
 and `false`, and every command has `--help`. A default in the form of `code` can be set as it stands.
 
-The control plane takes a variable that is set to nothing for unset, unless its line says otherwise, and does not start where it
-cannot read one; its log names what it was given and does not obey. The agent takes a number, duration or switch that it cannot read for
-unset, with a warning.
+A variable that is set to nothing is unset, unless its line says otherwise. So is, with a warning in the log, a number, duration or
+switch that cannot be read; `NAVARCH_STRICT_ENVIRONMENT=true` keeps the control plane from starting with one. Lists, names of kinds and
+rules that cannot be read always do. The control plane's log names what it was given and does not obey.
 
 ";
 

@@ -1,8 +1,6 @@
 //! Istio's environment variables for remote clusters.
 
-use anyhow::Context;
-
-use super::environment;
+use super::environment::{self, VariableError};
 use crate::server::RemotesConfig;
 use navarch_api::settings::Settings;
 use navarch_source::{KubernetesScope, ReadKinds, RemoteKinds};
@@ -18,16 +16,11 @@ pub(super) fn config(
     settings: &Settings,
     scope: &KubernetesScope,
     given: RemotesConfig,
-) -> anyhow::Result<RemotesConfig> {
+) -> Result<RemotesConfig, VariableError> {
     let text = |name: &str| variable(name).filter(|value| !value.is_empty());
-    let timeout = match text("PILOT_REMOTE_CLUSTER_TIMEOUT") {
+    let timeout = match environment::duration(variable, "PILOT_REMOTE_CLUSTER_TIMEOUT")? {
         None => given.timeout,
-        Some(value) => {
-            let timeout = super::discovery::duration(&value);
-            let timeout =
-                timeout.with_context(|| format!("PILOT_REMOTE_CLUSTER_TIMEOUT={value:?}"))?;
-            Some(timeout).filter(|timeout| !timeout.is_zero())
-        }
+        timeout => timeout.filter(|timeout| !timeout.is_zero()),
     };
 
     let insecure = text("PILOT_INSECURE_MULTICLUSTER_KUBECONFIG_OPTIONS").unwrap_or_default();
@@ -106,6 +99,8 @@ mod tests {
             ["exec", "tokenFile"]
         );
 
-        assert!(read(&[("PILOT_REMOTE_CLUSTER_TIMEOUT", "soon")]).is_err());
+        let soon = ("PILOT_REMOTE_CLUSTER_TIMEOUT", "soon");
+        assert_eq!(read(&[soon]).unwrap().timeout, unset.timeout);
+        assert!(read(&[soon, ("NAVARCH_STRICT_ENVIRONMENT", "true")]).is_err());
     }
 }

@@ -20,11 +20,9 @@ use navarch_security::ca::RegistrationConfig;
 /// At the first variable with an invalid value.
 pub(super) fn config(variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<SecurityConfig> {
     let text = |name: &str| variable(name).filter(|value| !value.is_empty());
-    let duration = |name: &str, default: Duration| match text(name) {
-        None => Ok(default),
-        Some(value) => {
-            super::discovery::duration(&value).with_context(|| format!("{name}={value:?}"))
-        }
+    let duration = |name: &str, default: Duration| {
+        let set = environment::duration(text, name);
+        set.map(|set| set.unwrap_or(default))
     };
 
     let mut config = SecurityConfig::default();
@@ -46,14 +44,15 @@ pub(super) fn config(variable: impl Fn(&str) -> Option<String>) -> anyhow::Resul
     )?;
     config.overlap = duration("NAVARCH_ROOT_OVERLAP", config.overlap)?;
 
-    if let Some(percent) = text("CITADEL_SELF_SIGNED_ROOT_CERT_GRACE_PERIOD_PERCENTILE") {
-        let parsed = percent
+    let percentile = "CITADEL_SELF_SIGNED_ROOT_CERT_GRACE_PERIOD_PERCENTILE";
+    let percent = environment::parsed(text, percentile, "percentage", |percent| {
+        percent
             .parse()
             .ok()
-            .filter(|percent| (1..100).contains(percent));
-        config.root_grace = parsed.with_context(|| {
-            format!("CITADEL_SELF_SIGNED_ROOT_CERT_GRACE_PERIOD_PERCENTILE={percent:?} is not a percentage")
-        })?;
+            .filter(|percent: &u32| (1..100).contains(percent))
+    })?;
+    if let Some(percent) = percent {
+        config.root_grace = percent;
     }
 
     config.lifetimes.default = duration("DEFAULT_WORKLOAD_CERT_TTL", config.lifetimes.default)?;

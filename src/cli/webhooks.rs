@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::environment::flag;
+use super::environment::{VariableError, duration, flag};
 use crate::server::WebhookConfig;
 use navarch_webhook::inject::NativeSidecars;
 use navarch_webhook::injector_source::InjectionSettings;
@@ -15,7 +15,7 @@ use navarch_webhook::injector_source::InjectionSettings;
 pub(super) fn config(
     variable: impl Fn(&str) -> Option<String>,
     revision: Option<&str>,
-) -> anyhow::Result<WebhookConfig> {
+) -> Result<WebhookConfig, VariableError> {
     let mut config = WebhookConfig::default();
     let names = [
         ("INJECTION_WEBHOOK_CONFIG_NAME", &mut config.injection),
@@ -32,9 +32,8 @@ pub(super) fn config(
         config.revision = revision;
     }
 
-    if let Some(text) = variable("NAVARCH_WEBHOOK_ROOT_GRACE").filter(|text| !text.is_empty()) {
-        config.grace = super::discovery::duration(&text)
-            .map_err(|error| error.context(format!("NAVARCH_WEBHOOK_ROOT_GRACE={text:?}")))?;
+    if let Some(grace) = duration(&variable, "NAVARCH_WEBHOOK_ROOT_GRACE")? {
+        config.grace = grace;
     }
 
     config.plan_warnings = flag(&variable, "NAVARCH_PLAN_WARNINGS", config.plan_warnings)?;
@@ -48,7 +47,7 @@ pub(super) fn config(
 pub(super) fn injection(
     variable: impl Fn(&str) -> Option<String>,
     environment: BTreeMap<String, String>,
-) -> anyhow::Result<InjectionSettings> {
+) -> Result<InjectionSettings, VariableError> {
     let text = |name: &str| variable(name).unwrap_or_default();
     Ok(InjectionSettings {
         enabled: flag(&variable, "INJECT_ENABLED", true)?,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use super::environment::flag;
+use super::environment::{duration, flag};
 use crate::server::WritingConfig;
 use navarch_api::settings::Settings;
 use navarch_status::{Range, RegistrationConfig};
@@ -51,13 +51,9 @@ pub(super) fn config(
         }
     }
 
-    let interval = |name: &str, usual: Duration| match text(name) {
-        Some(value) => {
-            let interval =
-                super::discovery::duration(&value).with_context(|| format!("{name}={value:?}"))?;
-            anyhow::Ok(interval.max(Duration::from_millis(1)))
-        }
-        None => Ok(usual),
+    let interval = |name: &str, usual: Duration| {
+        let set = duration(&variable, name);
+        set.map(|set| set.map_or(usual, |interval| interval.max(Duration::from_millis(1))))
     };
 
     let status = interval("PILOT_STATUS_UPDATE_INTERVAL", Duration::from_millis(500))?;
@@ -111,10 +107,13 @@ mod tests {
                 .is_some()
         );
         assert!(!read(&[("AMBIENT_ENABLE_STATUS", "f")]).unwrap().ambient);
-        let error = read(&[("PILOT_ENABLE_STATUS", "maybe")]).unwrap_err();
+
+        let maybe = ("PILOT_ENABLE_STATUS", "maybe");
+        assert_eq!(read(&[maybe]).unwrap().distribution, None);
+        let error = read(&[maybe, ("NAVARCH_STRICT_ENVIRONMENT", "true")]).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "PILOT_ENABLE_STATUS=\"maybe\" is neither true nor false"
+            "PILOT_ENABLE_STATUS=\"maybe\" is not a valid boolean (true or false)"
         );
     }
 

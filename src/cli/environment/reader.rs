@@ -1,18 +1,86 @@
 //! Reads variables by type.
 
+use std::time;
+
 use navarch_api::duration::Duration;
 use navarch_api::go_text::parse_bool;
+
+/// Makes variables with invalid values fatal.
+const STRICT: &str = "NAVARCH_STRICT_ENVIRONMENT";
+const BOOLEAN: &str = "boolean (true or false)";
+const DURATION: &str = "duration such as 15s";
 
 /// A variable with an invalid value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name}={value:?} is not a valid {expected}")]
 pub struct VariableError {
     /// The environment variable, such as `PILOT_ENABLE_AMBIENT`.
-    pub name: &'static str,
+    pub name: String,
     /// The invalid value.
     pub value: String,
     /// The expected type.
     pub expected: &'static str,
+}
+
+/// The value of a variable, parsed. `None` if it is unset or empty, and if its value is invalid:
+/// then a warning is logged, and the default applies, as in istiod.
+///
+/// # Errors
+/// If the value is invalid and `NAVARCH_STRICT_ENVIRONMENT` is set to anything but `false`.
+pub(in crate::cli) fn parsed<T>(
+    variable: impl Fn(&str) -> Option<String>,
+    name: &str,
+    expected: &'static str,
+    parse: impl FnOnce(&str) -> Option<T>,
+) -> Result<Option<T>, VariableError> {
+    let text = |name: &str| variable(name).filter(|value| !value.is_empty());
+    // Who mistypes `true` wants strictness as well.
+    let is_strict = text(STRICT).is_some_and(|value| parse_bool(&value) != Some(false));
+    let Some(value) = text(name) else {
+        return Ok(None);
+    };
+
+    match parse(&value) {
+        Some(parsed) => Ok(Some(parsed)),
+        None if is_strict => Err(VariableError {
+            name: name.to_owned(),
+            value,
+            expected,
+        }),
+        None => {
+            tracing::warn!(
+                variable = name,
+                value,
+                expected,
+                "environment variable with an invalid value: its default applies"
+            );
+            Ok(None)
+        }
+    }
+}
+
+/// A boolean variable, as by [`parsed`].
+///
+/// # Errors
+/// As of [`parsed`].
+pub(in crate::cli) fn boolean(
+    variable: impl Fn(&str) -> Option<String>,
+    name: &str,
+) -> Result<Option<bool>, VariableError> {
+    parsed(variable, name, BOOLEAN, parse_bool)
+}
+
+/// A duration that is not negative, as by [`parsed`].
+///
+/// # Errors
+/// As of [`parsed`].
+pub(in crate::cli) fn duration(
+    variable: impl Fn(&str) -> Option<String>,
+    name: &str,
+) -> Result<Option<time::Duration>, VariableError> {
+    parsed(variable, name, DURATION, |text| {
+        Duration::parse(text).ok().and_then(Duration::as_std)
+    })
 }
 
 /// Reads variables by type.
@@ -24,43 +92,33 @@ impl Reader<'_> {
         (self.0)(name).filter(|value| !value.is_empty())
     }
 
-    /// Sets the field, if the variable is set.
+    /// Sets the field, if the variable is set to a valid value.
     pub(super) fn set<T>(
         &self,
-        name: &'static str,
+        name: &str,
         field: &mut T,
         expected: &'static str,
-        parse: impl Fn(&str) -> Option<T>,
+        parse: impl FnOnce(&str) -> Option<T>,
     ) -> Result<(), VariableError> {
-        if let Some(value) = self.text(name) {
-            *field = parse(&value).ok_or(VariableError {
-                name,
-                value,
-                expected,
-            })?;
+        if let Some(value) = parsed(self.0, name, expected, parse)? {
+            *field = value;
         }
         Ok(())
     }
 
     /// Reads a boolean.
-    pub(super) fn flag(&self, name: &'static str, field: &mut bool) -> Result<(), VariableError> {
-        self.set(name, field, "boolean (true or false)", parse_bool)
+    pub(super) fn flag(&self, name: &str, field: &mut bool) -> Result<(), VariableError> {
+        self.set(name, field, BOOLEAN, parse_bool)
     }
 
     /// Reads a non-negative number.
-    pub(super) fn number(&self, name: &'static str, field: &mut u32) -> Result<(), VariableError> {
+    pub(super) fn number(&self, name: &str, field: &mut u32) -> Result<(), VariableError> {
         self.set(name, field, "whole number", |text| text.parse().ok())
     }
 
     /// Reads a duration.
-    pub(super) fn duration(
-        &self,
-        name: &'static str,
-        field: &mut Duration,
-    ) -> Result<(), VariableError> {
-        self.set(name, field, "duration such as 15s", |text| {
-            Duration::parse(text).ok()
-        })
+    pub(super) fn duration(&self, name: &str, field: &mut Duration) -> Result<(), VariableError> {
+        self.set(name, field, DURATION, |text| Duration::parse(text).ok())
     }
 
     /// Reads a text.

@@ -60,6 +60,7 @@ KUBECONFIG | - | Kubeconfigs, separated by colons, of which the first that exist
 KUBERNETES_SERVICE_HOST | - | Set by Kubernetes in every container: where it is set there is a cluster to read, also with `--config-dir`
 LOCAL_CLUSTER_SECRET_WATCHER | `false` | With `EXTERNAL_ISTIOD`, kubeconfigs of other clusters are read from the cluster that the control plane runs in, not from that which configures the mesh
 MUTEX_PROFILE_FRACTION | `1000` | Sampling of Go's profile of locks | there are no Go profiles
+NAVARCH_STRICT_ENVIRONMENT | - | The control plane does not start if it cannot read a number, duration or switch: if this is set to anything but `false`. If unset, such a variable has its default, with a warning, as in istiod
 PILOT_IGNORE_RESOURCES | - | Kinds that are not read: `plural.group`, or `*.group` for all of a group, comma-separated
 PILOT_INCLUDE_RESOURCES | - | Kinds that are read though `PILOT_IGNORE_RESOURCES` names them, in the same form
 PILOT_INSECURE_MULTICLUSTER_KUBECONFIG_OPTIONS | - | Ways to log in that kubeconfigs of other clusters may use though they run or read what is on this machine | other clusters are not read

@@ -296,6 +296,65 @@ fn a_default_of_the_control_plane_is_the_value_that_changes_nothing() {
 }
 
 #[test]
+fn a_variable_that_cannot_be_read_stops_the_start_only_if_strict() {
+    // Any other text is a valid value of these, or has no effect.
+    const TEXTS: [&str; 2] = ["PILOT_JWT_ENABLE_REMOTE_JWKS", "PILOT_PUSH_THROTTLE"];
+    let read = read_by_control_plane();
+    let wrong = "no such value";
+    let usual = format!("{:?}", configured(&[], &[]).unwrap().0);
+    let is_typed = |value: &str| {
+        let is_duration = navarch_api::duration::Duration::parse(value).is_ok();
+        is_duration || value.parse::<f64>().is_ok() || ["true", "false"].contains(&value)
+    };
+    let mut tried = 0;
+
+    for Variable { name, default, .. } in
+        all(control_plane::SECTIONS).filter(|variable| read.contains(variable.name))
+    {
+        let is_other = TEXTS.contains(&name) || name.starts_with("OTEL_");
+        if is_other || !matches!(default, Value::Value(value) if is_typed(value)) {
+            continue;
+        }
+
+        let (config, _) = configured(&[], &[(name, wrong)])
+            .unwrap_or_else(|error| panic!("{name}={wrong}: {error:#}"));
+        assert_eq!(format!("{config:?}"), usual, "{name} is not the default");
+
+        let strict = [(name, wrong), ("NAVARCH_STRICT_ENVIRONMENT", "true")];
+        let error = configured(&[], &strict).err();
+        let error = error.unwrap_or_else(|| panic!("{name}={wrong} is no error"));
+        assert!(format!("{error:#}").contains(name), "{name}: {error:#}");
+        tried += 1;
+    }
+
+    assert!(tried > 60, "{tried}");
+}
+
+#[test]
+fn paths_set_to_nothing_are_unset() {
+    let config = |flags: &[&str]| format!("{:?}", configured(flags, &[]).unwrap().0);
+    let usual = config(&[]);
+    for flags in [
+        &["--kubeconfig="][..],
+        &["--kubeconfig", ""],
+        &["--configDir="],
+        &["--meshConfig="],
+        &["--networksConfig="],
+        &["--caCertFile="],
+        &["--tlsCertFile="],
+        &["--tlsKeyFile="],
+        &["--tlsCertFile=", "--tlsKeyFile="],
+    ] {
+        assert_eq!(config(flags), usual, "{flags:?}");
+    }
+
+    assert_ne!(config(&["--meshConfig=mesh"]), usual);
+    for alone in ["--tlsCertFile=tls.crt", "--tlsKeyFile=tls.key"] {
+        assert!(configured(&[alone], &[]).is_err(), "{alone}");
+    }
+}
+
+#[test]
 fn every_variable_of_the_agent_has_a_line_and_no_other_has() {
     let sources = sources_of_agent();
     let lines: BTreeSet<_> = all(agent::SECTIONS).map(|variable| variable.name).collect();
