@@ -27,6 +27,7 @@ use navarch::agent::dns::{
 use navarch::agent::metrics::AgentMetrics;
 use navarch::agent::socket;
 use navarch::agent::upstream::{Transport, Upstream, UpstreamConfig};
+use navarch_net::grpc_target::Keepalive;
 use navarch_proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use navarch_proto::envoy::service::discovery::v3::aggregated_discovery_service_server::{
     AggregatedDiscoveryService, AggregatedDiscoveryServiceServer,
@@ -264,6 +265,7 @@ fn pass_through(c: &mut Criterion) {
             token: None,
             cluster: String::new(),
             headers: BTreeMap::new(),
+            keepalive: Keepalive::default(),
         };
 
         let upstream = Upstream::new(upstream);

@@ -12,6 +12,7 @@ use navarch::agent::secrets::{
     SecretsConfig,
 };
 use navarch::agent::upstream::{KeyFiles, Roots, Transport, Upstream, UpstreamConfig};
+use navarch_net::grpc_target::Keepalive;
 use navarch_testkit::wait::{until, until_some, wanted};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
@@ -58,6 +59,7 @@ async fn the_agent_renews_its_certificate_by_token_and_by_certificate() -> Resul
         token: Some(path("token")),
         cluster: "Kubernetes".to_owned(),
         headers: BTreeMap::new(),
+        keepalive: Keepalive::default(),
     };
 
     let config = SecretsConfig {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use navarch::agent::upstream::{Roots, Transport, Upstream, UpstreamConfig};
+use navarch_net::grpc_target::Keepalive;
 use navarch_proto::envoy::config::core::v3::{Locality, Node};
 use navarch_proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use navarch_proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
@@ -108,6 +109,7 @@ impl Credentials {
             token: Some(self.folder.join(self.account)),
             cluster: "Kubernetes".to_owned(),
             headers: BTreeMap::new(),
+            keepalive: Keepalive::default(),
         })
     }
 }

@@ -17,7 +17,7 @@ use tonic::transport::Channel;
 
 use navarch_api::regular_file::{self, MAX_SETTINGS_BYTES};
 use navarch_net::cryptography;
-use navarch_net::grpc_target::{GrpcTarget, Io};
+use navarch_net::grpc_target::{GrpcTarget, Io, Keepalive};
 use navarch_pki::pem::{self, PemError};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -73,6 +73,8 @@ pub struct UpstreamConfig {
     pub cluster: String,
     /// Further headers (`CA_HEADER_*`, `XDS_HEADER_*`), by lower-case name.
     pub headers: BTreeMap<String, String>,
+    /// When the server is pinged.
+    pub keepalive: Keepalive,
 }
 
 /// A connector to the control plane. Clones share their state.
@@ -133,6 +135,7 @@ impl Upstream {
         let address = &self.0.address;
         let wrong = || UpstreamError::Address(address.clone());
         let target = GrpcTarget::parse(address).ok_or_else(wrong)?;
+        let target = target.with_keepalive(self.0.keepalive);
         let tls = match &self.0.transport {
             Transport::Plain => None,
             Transport::Tls {

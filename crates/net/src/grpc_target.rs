@@ -13,8 +13,6 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tonic::transport::{Channel, Endpoint, Error, Uri};
 
-/// Keepalive interval and timeout, as in Istio.
-const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(10));
 /// Flow-control window of streams and connections, as in Istio: large pushes should not wait for
 /// round trips.
 const WINDOW: u32 = 1 << 20;
@@ -23,6 +21,25 @@ const WINDOW: u32 = 1 << 20;
 pub trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
+
+/// When the server is pinged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keepalive {
+    /// Time without data after which it is pinged.
+    pub interval: Duration,
+    /// Time to acknowledge a ping, after which the connection is closed.
+    pub timeout: Duration,
+}
+
+impl Default for Keepalive {
+    /// As in Istio.
+    fn default() -> Self {
+        Self {
+            interval: Duration::from_secs(30),
+            timeout: Duration::from_secs(10),
+        }
+    }
+}
 
 /// The target of a channel.
 #[derive(Clone, Debug)]
@@ -56,16 +73,25 @@ impl GrpcTarget {
         let port = port.parse().ok()?;
         let endpoint = Endpoint::from_shared(format!("http://{address}")).ok()?;
         let endpoint = endpoint
-            .http2_keep_alive_interval(KEEPALIVE.0)
-            .keep_alive_timeout(KEEPALIVE.1)
             .initial_stream_window_size(WINDOW)
             .initial_connection_window_size(WINDOW);
 
-        Some(Self {
+        let target = Self {
             host: Arc::from(bare),
             port,
             endpoint,
-        })
+        };
+        Some(target.with_keepalive(Keepalive::default()))
+    }
+
+    /// The same target with other pings than the default ones.
+    #[must_use]
+    pub fn with_keepalive(self, keepalive: Keepalive) -> Self {
+        let endpoint = self
+            .endpoint
+            .http2_keep_alive_interval(keepalive.interval)
+            .keep_alive_timeout(keepalive.timeout);
+        Self { endpoint, ..self }
     }
 
     /// The host, without brackets.

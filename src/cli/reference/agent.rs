@@ -77,7 +77,7 @@ MINIMUM_DRAIN_DURATION | `5s` | How long Envoy drains before its connections are
 const SECRETS: &str = "
 CA_ADDR | the proxy config's `discoveryAddress` | Address of the CA
 CA_HEADER_* | - | Headers of requests to the CA: the name behind the prefix is the header's
-CA_PROVIDER | - | `GkeWorkloadCertificate`: key and certificates are files that GKE puts there
+CA_PROVIDER | - | `Citadel`, or nothing: the CA at `CA_ADDR`; `GkeWorkloadCertificate`: key and certificates are files that GKE puts there. The agent does not start with any other
 CA_ROOT_CA | `./var/run/secrets/istio/root-cert.pem` | File with the roots that verify the CA; `SYSTEM` is those of the system
 CREDENTIAL_FETCHER_TYPE | `JWT` | Where the token comes from
 CREDENTIAL_IDENTITY_PROVIDER | - | Who issues the token | the token is the file's
@@ -85,6 +85,8 @@ ECC_CURVE | `P256` | Curve of the key: `P256` or `P384`
 ECC_SIGNATURE_ALGORITHM | - | `ECDSA` has the key of a curve though `WORKLOAD_RSA_KEY_SIZE` is set
 FILE_DEBOUNCE_DURATION | `100ms` | How long a file must be unchanged before it is read again
 FILE_MOUNTED_CERTS | `false` | Key and certificates are files that proxy metadata names
+GRPC_KEEPALIVE_INTERVAL | `30s` | Time without data after which the control plane and its CA are pinged; at least `10s`
+GRPC_KEEPALIVE_TIMEOUT | `10s` | Timeout for the acknowledgement of a ping, after which the connection is closed
 ISTIOD_SAN | the host of the address | Name that the certificates of the control plane and its CA must have
 ISTIO_META_CERT_SIGNER | - | The Kubernetes signer of the certificate
 ISTIO_META_CLUSTER_ID | - | Name of the cluster in which the token is verified

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use navarch_net::grpc_target::Keepalive;
 use navarch_proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use navarch_proto::envoy::service::discovery::v3::aggregated_discovery_service_server::{
     AggregatedDiscoveryService, AggregatedDiscoveryServiceServer,
@@ -132,6 +133,7 @@ async fn world_with(mesh_metrics: Option<MeshMetrics>) -> World {
         token: Some(folder.path().join("token")),
         cluster: "here".to_owned(),
         headers: BTreeMap::from([("x-more".to_owned(), "1".to_owned())]),
+        keepalive: Keepalive::default(),
     };
 
     let metrics = AgentMetrics::default();
@@ -470,6 +472,7 @@ async fn envoys_stream_fails_while_the_control_plane_is_unreachable() {
         token: None,
         cluster: String::new(),
         headers: BTreeMap::new(),
+        keepalive: Keepalive::default(),
     };
 
     let config = AdsConfig {

@@ -22,6 +22,7 @@ use navarch_api::mesh::AuthenticationPolicy;
 use navarch_api::regular_file::{self, MAX_SETTINGS_BYTES};
 use navarch_api::resolv_conf::ResolvConf;
 use navarch_net::destination::AddressPolicy;
+use navarch_net::grpc_target::Keepalive;
 
 /// The directory of mounted workload certificates.
 const MOUNTED: &str = "./var/run/secrets/workload-spiffe-credentials";
@@ -40,6 +41,13 @@ const SYSTEM: &str = "SYSTEM";
 
 /// The `CA_PROVIDER` of certificates that GKE mounts.
 const GKE: &str = "GkeWorkloadCertificate";
+/// The `CA_PROVIDER` of certificates that the control plane, or the CA at `CA_ADDR`, signs.
+const CITADEL: &str = "Citadel";
+
+/// grpc-go's minimum of `GRPC_KEEPALIVE_INTERVAL`.
+const MIN_PING_INTERVAL: Duration = Duration::from_secs(10);
+/// grpc-go's value for a `GRPC_KEEPALIVE_TIMEOUT` of zero.
+const DEFAULT_PING_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Errors of the settings.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +55,9 @@ pub enum ServicesPlanError {
     /// Two sources of certificates are configured.
     #[error("PROV_CERT cannot be combined with FILE_MOUNTED_CERTS or CA_PROVIDER={GKE}")]
     TwoKinds,
+    /// There is no such CA.
+    #[error("CA_PROVIDER={0:?} is unknown: set it to {CITADEL} or {GKE}, or unset it")]
+    Provider(String),
     /// The certificates of GKE are missing.
     #[error("CA_PROVIDER={GKE} requires {0}")]
     NotMounted(PathBuf),
@@ -73,7 +84,8 @@ pub(super) fn plan(
     metrics: AgentMetrics,
 ) -> Result<ServicesConfig, ServicesPlanError> {
     let provisioned = variables.text("PROV_CERT");
-    let by_gke = variables.text("CA_PROVIDER") == GKE;
+    let provider = variables.text("CA_PROVIDER");
+    let by_gke = provider == GKE;
     let is_mounted = by_gke || variables.flag("FILE_MOUNTED_CERTS", false);
     if is_mounted && !provisioned.is_empty() {
         return Err(ServicesPlanError::TwoKinds);
@@ -81,6 +93,10 @@ pub(super) fn plan(
 
     let mounted = mounted_files(by_gke, MOUNTED)?;
     let files_alone = mounted.is_some() || is_mounted || prepared.serves_only_files;
+    // As by pilot-agent, a provider is not looked at if no certificate is requested.
+    if !files_alone {
+        check_provider(provider)?;
+    }
     let existing = mounted.unwrap_or_else(legacy_files);
     Ok(ServicesConfig {
         secrets: secrets(prepared, variables, existing),
@@ -103,6 +119,14 @@ pub(super) fn plan(
         without_envoy: prepared.settings.disable_envoy,
         metrics,
     })
+}
+
+/// Whether certificates can be requested from a `CA_PROVIDER`, which may be unset.
+fn check_provider(provider: &str) -> Result<(), ServicesPlanError> {
+    match provider {
+        "" | CITADEL => Ok(()),
+        other => Err(ServicesPlanError::Provider(other.to_owned())),
+    }
 }
 
 /// The mounted files of a directory, if all exist; those of GKE, which have other names, must
@@ -312,6 +336,21 @@ fn upstream(
         token: Some(TOKEN.into()),
         cluster: variables.text("ISTIO_META_CLUSTER_ID").to_owned(),
         headers: headers.collect::<BTreeMap<_, _>>(),
+        keepalive: keepalive(variables),
+    }
+}
+
+/// When servers are pinged, within grpc-go's limits.
+fn keepalive(variables: &Variables) -> Keepalive {
+    let interval = variables.duration("GRPC_KEEPALIVE_INTERVAL", Duration::from_secs(30));
+    let timeout = variables.duration("GRPC_KEEPALIVE_TIMEOUT", Duration::from_secs(10));
+    Keepalive {
+        interval: interval.max(MIN_PING_INTERVAL),
+        timeout: if timeout.is_zero() {
+            DEFAULT_PING_TIMEOUT
+        } else {
+            timeout
+        },
     }
 }
 
@@ -429,6 +468,37 @@ mod tests {
         std::fs::write(&path, b"# caf\xe9\nnameserver 10.0.0.1\n").unwrap();
         let read = resolv_conf(&path).unwrap();
         assert_eq!(read.resolvers, [SocketAddr::from(([10, 0, 0, 1], 53))]);
+    }
+
+    #[test]
+    fn a_provider_with_a_typo_is_refused() {
+        for known in ["", "Citadel"] {
+            assert!(check_provider(known).is_ok(), "{known:?}");
+        }
+        // pilot-agent registers neither of the last two.
+        for unknown in ["citadel", "Citadell", "GoogleCA", "GoogleCAS"] {
+            let error = check_provider(unknown).unwrap_err().to_string();
+            let named = format!("CA_PROVIDER={unknown:?} is unknown");
+            assert!(error.starts_with(&named), "{error}");
+        }
+    }
+
+    #[test]
+    fn servers_are_pinged_as_variables_say_within_the_limits_of_grpc_go() {
+        let read = |pairs: &[(&str, &str)]| keepalive(&pairs.iter().copied().collect());
+        let of_seconds = |interval, timeout| Keepalive {
+            interval: Duration::from_secs(interval),
+            timeout: Duration::from_secs(timeout),
+        };
+
+        assert_eq!(read(&[]), Keepalive::default());
+        let set = [
+            ("GRPC_KEEPALIVE_INTERVAL", "1m"),
+            ("GRPC_KEEPALIVE_TIMEOUT", "3s"),
+        ];
+        assert_eq!(read(&set), of_seconds(60, 3));
+        let zero = set.map(|(name, _)| (name, "0s"));
+        assert_eq!(read(&zero), of_seconds(10, 20));
     }
 
     #[test]
