@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use navarch_api::object::{Kind, NamespacedName, ObjectRef};
-use navarch_otlp::Span;
+use navarch_otlp::{Span, attribute};
 use navarch_push::engine::Settled;
 use navarch_push::proxy::{Locality, Proxy};
 use navarch_push::resource::ResourceType;
