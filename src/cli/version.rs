@@ -23,9 +23,10 @@ const UNTAGGED: &str = "-navarch.";
 
 /// Show the versions of this program, the control planes and the proxies
 ///
-/// Flags and output are those of `istioctl version`. A control plane that does not respond is
-/// reported on the standard error and left out; as with istioctl, the exit code is 0 nevertheless.
-/// If one of several does not list its proxies, no proxies are shown.
+/// Flags and output are those of `istioctl version`, without `golang_version`, and without `tag` for
+/// builds without one. A control plane that does not respond is reported on the standard error and
+/// left out; as with istioctl, the exit code is 0 nevertheless. If one of several does not list its
+/// proxies, no proxies are shown.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   navarch version                                        with the control planes of the kubeconfig's cluster
