@@ -4,6 +4,7 @@
 
 #![allow(
     clippy::indexing_slicing,
+    clippy::panic,
     clippy::unwrap_used,
     reason = "a test that cannot read the sources must fail"
 )]
@@ -17,6 +18,8 @@ use regex::Regex;
 
 #[path = "house/chart_values.rs"]
 mod chart_values;
+#[path = "house/support.rs"]
+mod support;
 
 /// Maximum length of a file without its tests.
 const MAX_LINES: usize = 700;
