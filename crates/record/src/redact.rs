@@ -16,6 +16,9 @@ use navarch_envoy::gateway_api::check_pair;
 pub(crate) const KEY_OF: &str = "redacted key of ";
 /// Prefix of any other redacted value.
 const REDACTED: &str = "redacted ";
+/// What the names of the labels begin with that are read of Secrets: `istio/multiCluster`, and the
+/// revision in `istio.io/rev`.
+const ISTIO_LABELS: &str = "istio";
 /// The PEM labels that are not secret.
 const PUBLIC: [&str; 3] = ["CERTIFICATE", "X509 CRL", "TRUSTED CERTIFICATE"];
 
@@ -55,6 +58,13 @@ impl Redactor {
         // Tools keep whole manifests in annotations: as JSON, compressed, in parts. Navarch reads
         // none of a Secret's.
         redacted.meta.annotations = Default::default();
+        redacted.meta.labels = secret
+            .meta
+            .labels
+            .iter()
+            .filter(|(name, _)| name.starts_with(ISTIO_LABELS))
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect();
         redacted
     }
 
@@ -134,6 +144,11 @@ mod tests {
             .map(|(key, value)| (Arc::from(*key), SecretBytes::new(value.as_bytes().to_vec())));
         secret.spec.data = values.collect();
         secret.meta.annotations = [(Arc::from("note"), Arc::from(annotation))].into();
+        secret.meta.labels = [
+            (Arc::from("istio/multiCluster"), Arc::from("true")),
+            (Arc::from("pin"), Arc::from("hunter2")),
+        ]
+        .into();
         secret
     }
 
@@ -146,6 +161,7 @@ mod tests {
             .map(|value| String::from_utf8_lossy(value.expose()).into_owned());
         values
             .chain(redacted.meta.annotations.values().map(ToString::to_string))
+            .chain(redacted.meta.labels.values().map(ToString::to_string))
             .collect::<Vec<_>>()
             .join("\n")
     }
@@ -166,7 +182,9 @@ mod tests {
 
         let text = written(&all);
         assert!(
-            text.contains(&chain) && text.contains("redacted key of tls.crt "),
+            text.contains(&chain)
+                && text.contains("redacted key of tls.crt ")
+                && text.ends_with("true"),
             "{text}"
         );
         for hidden in ["PRIVATE KEY", "hunter2"] {
