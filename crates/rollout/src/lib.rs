@@ -51,8 +51,11 @@ use stage::{Next, Query, StageView, next};
 
 /// Poll interval of the proxies' state.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
-/// Pause between polls, as a multiple of the duration of the last one.
+/// Pause between polls, as a multiple of the duration of the last one: they take a twentieth of a
+/// core at most.
 const PAUSE_FACTOR: u32 = 19;
+/// The longest pause between polls: for so long a change waits that may begin.
+const MAX_PAUSE: Duration = Duration::from_secs(5);
 /// How long a rollout whose stage is not acknowledged holds a slot: a client that never answers
 /// does not stop others.
 const MAX_MOVING_TIME: Duration = Duration::from_secs(60);
@@ -107,6 +110,8 @@ struct Work {
     shared: Option<Shared>,
     /// Queries to Prometheus: at most one per rollout.
     queries: JoinSet<QueryResult>,
+    /// How long the current poll has waited for pushes, which is no work of its own.
+    waited: Duration,
 }
 
 impl Work {
@@ -152,7 +157,8 @@ impl Work {
                 answer.send(outcome).ok();
             }
 
-            due = Instant::now() + POLL_INTERVAL.max(begun.elapsed() * PAUSE_FACTOR);
+            let waited = std::mem::take(&mut self.waited);
+            due = Instant::now() + pause_after(begun.elapsed().saturating_sub(waited));
         }
     }
 
@@ -547,13 +553,18 @@ impl Work {
             (RolloutOrder::Restore { .. }, Some(_)) => true,
         };
 
-        self.push
-            .contexts()
-            .wait_for(is_done)
-            .await
-            .map(drop)
-            .map_err(|_| Ended)
+        let sent = Instant::now();
+        let outcome = self.push.contexts().wait_for(is_done).await.map(drop);
+        self.waited += sent.elapsed();
+        outcome.map_err(|_| Ended)
     }
+}
+
+/// The pause after a poll that has worked for this long.
+fn pause_after(worked: Duration) -> Duration {
+    worked
+        .saturating_mul(PAUSE_FACTOR)
+        .clamp(POLL_INTERVAL, MAX_PAUSE)
 }
 
 /// How long a rollout may last: the pauses of its stages, and time to acknowledge them.
@@ -577,5 +588,21 @@ fn query<'a>(rollout: &Rollout, known: &'a TrackedRollout) -> Query<'a> {
             Query::Unasked
         }
         (Some(_), Some((Answer::Unknown(why), _))) => Query::Unknown(why),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_is_followed_by_a_pause_that_holds_no_change_for_long() {
+        assert_eq!(pause_after(Duration::ZERO), POLL_INTERVAL);
+        assert_eq!(
+            pause_after(Duration::from_millis(100)),
+            Duration::from_millis(1900)
+        );
+        assert_eq!(pause_after(Duration::from_secs(3)), MAX_PAUSE);
+        assert_eq!(pause_after(Duration::MAX), MAX_PAUSE);
     }
 }

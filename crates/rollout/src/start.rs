@@ -76,6 +76,7 @@ pub async fn start(
         prometheus: Arc::new(Prometheus::new(prometheus.as_deref(), query_namespaces)),
         shared,
         queries: JoinSet::new(),
+        waited: Duration::ZERO,
     };
 
     let control = RolloutControl { orders, status };
