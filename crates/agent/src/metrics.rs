@@ -336,10 +336,12 @@ impl AgentMetrics {
 
     /// Registers the metric of certificates' expiry.
     fn register_certificates(&self, registry: &mut Registry) {
+        let m = self.clone();
+
         registry.register(
             "cert_expiry_seconds",
             "Seconds until certificates expire",
-            self.certificates.clone(),
+            m.certificates,
         );
     }
 
