@@ -125,7 +125,12 @@ fn topic(control: &Control, name: &str) -> Value {
             "Hostname": host_name(),
             "IP": "",
         }),
-        "scope" => control.scopes.list().into_iter().map(one).collect(),
+        "scope" => control
+            .scopes
+            .list()
+            .into_iter()
+            .map(|(name, about, level)| scope_of(name, about, level))
+            .collect(),
         "mem" => Value::Object(memory()),
         "env" => variables(&control.variables),
         "proc" => process(),
@@ -134,7 +139,8 @@ fn topic(control: &Control, name: &str) -> Value {
     }
 }
 
-fn one((name, about, level): (&'static str, &'static str, &'static str)) -> Value {
+/// A scope of logs, as istiod's ControlZ shows it.
+fn scope_of(name: &str, about: &str, level: &str) -> Value {
     json!({
         "name": name,
         "description": about,
@@ -151,7 +157,7 @@ async fn scope(State(control): State<Control>, Path(name): Path<String>) -> Resp
         .into_iter()
         .find(|(known, ..)| *known == name)
     {
-        Some(found) => Json(one(found)).into_response(),
+        Some((name, about, level)) => Json(scope_of(name, about, level)).into_response(),
         None => refusal(&ScopeError::Unknown(name)),
     }
 }

@@ -120,10 +120,12 @@ pub(super) async fn proxy_resource(
 
     for (kind, version, facts) in looked {
         let objects = objects_behind(&context, &facts);
-        let resource = (kind, ResourceName::new(&name), version);
-        let effects = match parameters.contains_key("fields") {
-            true => Some(effects_on(&state, &context, &info, resource, objects.clone()).await),
-            false => None,
+        let effects = if parameters.contains_key("fields") {
+            let resource = ResourceName::new(&name);
+            let shown = objects.clone();
+            Some(effects_on(&state, &context, &info, kind, resource, version, shown).await)
+        } else {
+            None
         };
         let objects = inputs_of(&context, &objects, &facts, effects.as_ref());
         let version = version.to_string();
@@ -150,7 +152,9 @@ async fn effects_on(
     state: &AdminState,
     context: &Arc<PushContext>,
     info: &ConnectionInfo,
-    (kind, name, version): (ResourceType, ResourceName, Version),
+    kind: ResourceType,
+    name: ResourceName,
+    version: Version,
     objects: Vec<ObjectRef>,
 ) -> Effects {
     // Copies of the state have no secrets.
@@ -276,7 +280,8 @@ pub(super) async fn push(State(state): State<AdminState>, parameters: Parameters
         Ok(info) => info,
         Err(answer) => return *answer,
     };
-    let (id, sent) = (info.proxy_id, state.connections.pushes(&info.id));
+    let id = info.proxy_id;
+    let sent = state.connections.pushes(&info.id);
     let looked = state.push.inspect(move |inspect| {
         let describe = |one: &PushInfo| pushed(inspect, id, one);
         sent.iter().rev().map(describe).collect::<Vec<_>>()
@@ -309,7 +314,7 @@ fn pushed(inspect: &Inspect<'_>, proxy: ProxyId, sent: &PushInfo) -> Pushed {
             .filter(|push| (first..=last).contains(&push.revision))
         {
             known = true;
-            causes.extend(causes_in(inspect, push, (proxy, sent.kind)));
+            causes.extend(causes_in(inspect, push, proxy, sent.kind));
         }
         if !known {
             causes.push("a change that is no longer recorded".to_owned());
@@ -339,7 +344,8 @@ fn pushed(inspect: &Inspect<'_>, proxy: ProxyId, sent: &PushInfo) -> Pushed {
 fn causes_in(
     inspect: &Inspect<'_>,
     push: &PushRecord,
-    (proxy, kind): (ProxyId, ResourceType),
+    proxy: ProxyId,
+    kind: ResourceType,
 ) -> Vec<String> {
     let objects = &inspect.engine.context().objects;
     let reaches = |name: &ObjectRef| {

@@ -70,7 +70,7 @@ struct Versions {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct BuildInfo {
     version: String,
-    /// The commit.
+    /// The Git commit, or `unknown`.
     revision: String,
     /// `Clean`, or `Modified`.
     status: String,

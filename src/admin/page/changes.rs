@@ -59,7 +59,7 @@ pub(in crate::admin) async fn changes(
 /// One change.
 fn row(record: &PushRecord, sent: &[Vec<PushInfo>], now: Timestamp) -> Value {
     let began = before(now, record.began.elapsed());
-    let answers = answers((record.revision, began), sent);
+    let answers = answers(record.revision, began, sent);
     let since = |moment: Option<Timestamp>| {
         moment.map(|moment| (moment.duration_since(began).as_secs_f64() * 1000.0).max(0.0))
     };
@@ -98,7 +98,7 @@ fn row(record: &PushRecord, sent: &[Vec<PushInfo>], now: Timestamp) -> Value {
 }
 
 /// The answers of proxies to the change of this revision, which began at that time.
-fn answers((revision, began): (u64, Timestamp), sent: &[Vec<PushInfo>]) -> ProxyResponses {
+fn answers(revision: u64, began: Timestamp, sent: &[Vec<PushInfo>]) -> ProxyResponses {
     let mut all = ProxyResponses::default();
 
     for stream in sent {
@@ -195,9 +195,9 @@ mod tests {
         };
 
         let began = Timestamp::from_second(9).unwrap();
-        assert_eq!(answers((3, began), &streams), expected);
+        assert_eq!(answers(3, began, &streams), expected);
         assert_eq!(
-            answers((20, Timestamp::UNIX_EPOCH), &streams),
+            answers(20, Timestamp::UNIX_EPOCH, &streams),
             ProxyResponses::default()
         );
     }
