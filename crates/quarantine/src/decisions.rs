@@ -265,6 +265,7 @@ impl QuarantineWork {
     ) -> Result<(), Ended> {
         let name = kept.object.clone();
         let is_quarantined = context.quarantined.contains_key(&name);
+
         match kept.outcome {
             Some(QuarantineOutcome::Quarantined {
                 message,
@@ -280,6 +281,7 @@ impl QuarantineWork {
                     let case = Case::new(object.clone(), Judgement::quarantined(others));
                     self.cases.insert(name.clone(), case);
                 }
+
                 if !is_quarantined {
                     let change = restore_change(&object, before, &message);
                     self.apply(&name, change, true).await?;
@@ -302,6 +304,7 @@ impl QuarantineWork {
                     .map_or_else(BTreeMap::new, |case| case.rejecters.clone());
                 let streams: Streams = self.streams();
                 let own = votes(&self.push, object.clone(), rejecters, streams).await?;
+
                 if let Some(shared) = &mut self.shared {
                     shared.report(&object, &own, false).await;
                 }

@@ -25,7 +25,8 @@ impl Work {
     pub(super) async fn agree(
         &mut self,
         name: &ObjectRef,
-        (rollout, context): (&Rollout, &PushContext),
+        rollout: &Rollout,
+        context: &PushContext,
         connections: &[ConnectionInfo],
     ) -> Result<Agreement, Ended> {
         let (Some(shared), Some(new)) = (&self.shared, context.new_versions.any(name)) else {

@@ -194,7 +194,7 @@ impl Work {
         let turns = self.turns(&context);
 
         for (name, rollout) in &context.rollouts {
-            let held = match self.agree(name, (rollout, &context), &connections).await? {
+            let held = match self.agree(name, rollout, &context, &connections).await? {
                 Agreement::Done => continue,
                 Agreement::GoOn => None,
                 Agreement::Held(why) => Some(why),
@@ -225,14 +225,9 @@ impl Work {
                     }
                 }
                 RolloutProgress::Stopped(reason) => self.note_reason(name, reason.to_string()),
-                RolloutProgress::Stage { at, chosen } => {
-                    self.work_on(
-                        name,
-                        (rollout, &context),
-                        (*at, chosen),
-                        (&connections, held.as_deref()),
-                    )
-                    .await?;
+                RolloutProgress::Stage { .. } => {
+                    self.work_on(name, rollout, &context, &connections, held.as_deref())
+                        .await?;
                 }
             }
         }
@@ -300,14 +295,20 @@ impl Work {
         self.known.insert(name.clone(), fresh);
     }
 
-    /// Checks a rollout at a stage, and applies the decision.
+    /// Checks a rollout at a stage, and applies the decision; `held` is why other replicas block it,
+    /// if they do.
     async fn work_on(
         &mut self,
         name: &ObjectRef,
-        (rollout, context): (&Rollout, &PushContext),
-        (at, before): (usize, &BTreeSet<Arc<str>>),
-        (connections, held): (&[ConnectionInfo], Option<&str>),
+        rollout: &Rollout,
+        context: &PushContext,
+        connections: &[ConnectionInfo],
+        held: Option<&str>,
     ) -> Result<(), Ended> {
+        let RolloutProgress::Stage { at, chosen: before } = &rollout.progress else {
+            return Ok(());
+        };
+        let at = *at;
         let (Some(known), Some(share)) = (self.known.get(name), rollout.share()) else {
             return Ok(());
         };
