@@ -339,15 +339,20 @@ async fn attacks() -> Result<()> {
         labels: &[("istio", "ingressgateway")],
         ..Client::default()
     };
-    let evil = |pod, number| Client {
-        namespace: "evil",
+    // Three namespaces are a majority of those that the rule reaches.
+    let evil = |namespace, pod, number| Client {
+        namespace,
         pod,
         account: pod,
         at: network::client(3, number),
         rejects: Some("|v1|"),
         ..Client::default()
     };
-    let of_evil = [evil("x", 0), evil("y", 1), evil("z", 2)];
+    let of_evil = [
+        evil("evil", "x", 0),
+        evil("evil2", "y", 1),
+        evil("evil3", "z", 2),
+    ];
 
     let pods: String = honest
         .iter()
@@ -463,6 +468,11 @@ async fn attacks() -> Result<()> {
         edge.has("with the filter"),
         "the firewall is still in force"
     );
+
+    drop(waiting);
+    drop(connected);
+    a_decision_of_others_ends_when_a_client_without_identity_comes(&plane).await?;
+    one_identity_does_not_decide_beside_clients_without_identity(&plane).await?;
     ensure!(plane.navarch.stop().await?, "navarch exits on SIGTERM");
     Ok(())
 }
@@ -554,5 +564,103 @@ async fn honest_rejections_count(plane: &Plane, others: &[Connected]) -> Result<
         quarantined().await?.is_empty(),
         "the edited object is not quarantined"
     );
+    Ok(())
+}
+
+/// A service of a namespace with a rule whose subset is named `subset`, for some namespaces.
+fn service_with_subset(namespace: &str, export_to: &str, subset: &str) -> String {
+    format!(
+        "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{name: few, namespace: {namespace}}}\n\
+         spec: {{hosts: [{namespace}.example], exportTo: [{export_to}], ports: [{{number: 82, name: http, protocol: HTTP}}], resolution: STATIC, endpoints: [{{address: 10.9.0.3, labels: {{a: b}}}}]}}\n---\n\
+         apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {{name: few, namespace: {namespace}}}\n\
+         spec: {{host: {namespace}.example, exportTo: [{export_to}], subsets: [{{name: {subset}, labels: {{a: b}}}}]}}\n"
+    )
+}
+
+/// While an object reaches one identity of another namespace alone, that identity decides; a client
+/// without identity that comes later gets the object nevertheless.
+async fn a_decision_of_others_ends_when_a_client_without_identity_comes(
+    plane: &Plane,
+) -> Result<()> {
+    let alone = Client {
+        namespace: "alone",
+        pod: "alone-0",
+        account: "alone",
+        at: network::client(5, 1),
+        rejects: Some("outbound|82|edit|"),
+        is_patient: true,
+        ..Client::default()
+    };
+    let late = Client {
+        namespace: "late",
+        pod: "late-0",
+        at: network::client(5, 2),
+        is_proved: false,
+        ..Client::default()
+    };
+    let file = plane.mesh().join("owner.yaml");
+    let rule = |subset: &str| service_with_subset("owner", "alone, late", subset);
+
+    std::fs::write(plane.mesh().join("alone.yaml"), alone.pod())?;
+    std::fs::write(&file, rule("first"))?;
+    let rejecting = alone.connect(plane).await?;
+    until("it has the rule", async || rejecting.has("|82|first|")).await;
+
+    std::fs::write(&file, rule("edit"))?;
+    until("the only proxy decides", async || {
+        quarantined().await.is_ok_and(|all| !all.is_empty())
+    })
+    .await;
+
+    let honest = late.connect(plane).await?;
+    until("the honest client has the edit", async || {
+        honest.has("|82|edit|")
+    })
+    .await;
+    ensure!(quarantined().await?.is_empty(), "the quarantine has ended");
+    Ok(())
+}
+
+/// Where proxies of a namespace have no identity, one workload with an identity does not take their
+/// configuration.
+async fn one_identity_does_not_decide_beside_clients_without_identity(plane: &Plane) -> Result<()> {
+    let traitor = Client {
+        namespace: "mixed",
+        pod: "mixed-0",
+        account: "mixed",
+        at: network::client(5, 3),
+        rejects: Some("outbound|82|edit|"),
+        is_patient: true,
+        ..Client::default()
+    };
+    let plain = |number| Client {
+        namespace: "mixed",
+        pod: "plain-0",
+        at: network::client(6, number),
+        is_proved: false,
+        ..Client::default()
+    };
+    let file = plane.mesh().join("mixed.yaml");
+    let rule = |subset: &str| traitor.pod() + &service_with_subset("mixed", "'.'", subset);
+
+    std::fs::write(&file, rule("first"))?;
+    let mut honest = Vec::new();
+    for number in 0..4 {
+        honest.push(plain(number).connect(plane).await?);
+    }
+    let rejecting = traitor.connect(plane).await?;
+    until("all have the rule", async || {
+        rejecting.has("|82|first|") && honest.iter().all(|one| one.has("|82|first|"))
+    })
+    .await;
+
+    let before = kept(plane);
+    std::fs::write(&file, rule("edit"))?;
+    until("the rejection is judged", async || kept(plane) > before).await;
+    until("the honest clients have the edit", async || {
+        honest.iter().all(|one| one.has("|82|edit|"))
+    })
+    .await;
+    ensure!(quarantined().await?.is_empty(), "nothing is quarantined");
     Ok(())
 }

@@ -7,11 +7,11 @@
 //! ```
 //!
 //! A proxy can lie. So a rejection by the object's own namespace needs a majority there; one by
-//! other namespaces needs a majority of everything that the object reaches, from at least two
-//! namespaces or from all proxies without exception. Identities of one namespace therefore never
-//! take an object of another namespace away from a proxy that accepts it.
+//! other namespaces counts only if every proxy that the object reaches rejects it, and each has an
+//! identity. Identities of other namespaces therefore never take an object away from a proxy that
+//! does not reject it itself, however many they are.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
@@ -52,12 +52,10 @@ pub enum Grounds {
         /// Workloads of the namespace that it reaches.
         reached: usize,
     },
-    /// Service accounts of other namespaces reject it.
+    /// Every service account that it reaches rejects it, with all of its workloads.
     OtherNamespaces {
-        /// Accounts that reject it.
-        rejecting: usize,
-        /// Accounts that it reaches.
-        reached: usize,
+        /// Their number.
+        accounts: usize,
     },
 }
 
@@ -175,9 +173,11 @@ impl Judgement {
             }
             State::Quarantined(Some(others)) => {
                 let mut reached = ballot.votes.accounts().keys();
-                if reached.all(|account| others.contains(account)) {
+                let has_strangers = ballot.votes.strangers() > 0;
+                if !has_strangers && reached.all(|account| others.contains(account)) {
                     return Verdict::Nothing;
                 }
+
                 // It was made without them.
                 self.state = State::Released;
                 Verdict::Release
@@ -217,7 +217,15 @@ fn own_grounds(subject: &Subject, votes: &Votes) -> Option<Grounds> {
         .filter(|(account, votes)| account.namespace != *namespace && votes.accepted > 0)
         .count();
 
-    let is_majority = rejected >= MIN_REJECTING.min(reached) && 2 * rejected > reached;
+    // Streams without an identity may be further workloads of the namespace, so one workload does
+    // not decide beside them. They do not count against the others: anybody can open such streams.
+    let needed = if votes.strangers() > 0 {
+        MIN_REJECTING
+    } else {
+        MIN_REJECTING.min(reached)
+    };
+    let is_majority = rejected >= needed && 2 * rejected > reached;
+
     let grounds = Grounds::OwnNamespace {
         rejecting: rejected,
         reached,
@@ -225,41 +233,22 @@ fn own_grounds(subject: &Subject, votes: &Votes) -> Option<Grounds> {
     (is_majority && rejected > accepting).then_some(grounds)
 }
 
-/// Whether most accounts that the object reaches reject it, and most namespaces, at least two, or
-/// every proxy without exception.
+/// Whether every proxy that the object reaches rejects it, and each has an identity.
 fn other_grounds(subject: &Subject, ballot: &Ballot<'_>) -> Option<Grounds> {
     if !ballot.is_complete || is_guarded(subject) {
         return None;
     }
 
-    let votes = ballot.votes;
-    let mut namespaces: BTreeMap<&Namespace, (usize, usize)> = BTreeMap::new();
-    for (account, votes) in votes.accounts() {
-        let (rejecting, reached) = namespaces.entry(&account.namespace).or_default();
-        *rejecting += usize::from(votes.rejects());
-        *reached += 1;
-    }
-
-    // Streams without an identity are reached, and agree to nothing.
-    let strangers = votes.strangers();
-    let rejecting: usize = namespaces.values().map(|(rejecting, _)| rejecting).sum();
-    let reached = votes.accounts().len() + strangers;
-    let rejecting_namespaces = namespaces
+    let accounts = ballot.votes.accounts();
+    let is_unanimous = accounts
         .values()
-        .filter(|(rejecting, reached)| 2 * rejecting > *reached)
-        .count();
-    let reached_namespaces = namespaces.len() + usize::from(strangers > 0);
+        .all(|votes| votes.rejected == votes.reached);
+    let is_decided = is_unanimous && !accounts.is_empty() && ballot.votes.strangers() == 0;
 
-    let is_majority = 2 * rejecting > reached;
-    let is_of_several = rejecting_namespaces >= 2 && 2 * rejecting_namespaces > reached_namespaces;
-    let is_unanimous = strangers == 0
-        && votes
-            .accounts()
-            .values()
-            .all(|votes| votes.rejected == votes.reached);
-
-    let grounds = Grounds::OtherNamespaces { rejecting, reached };
-    (is_majority && (is_of_several || is_unanimous)).then_some(grounds)
+    let grounds = Grounds::OtherNamespaces {
+        accounts: accounts.len(),
+    };
+    is_decided.then_some(grounds)
 }
 
 /// Whether only proxies of the root namespace may take an object away: it may be access control of
@@ -280,10 +269,15 @@ impl fmt::Display for Grounds {
                 f,
                 "rejected by {rejecting} of {reached} workloads of its namespace"
             ),
-            Self::OtherNamespaces { rejecting, reached } => write!(
-                f,
-                "rejected by {rejecting} of {reached} service accounts that it reaches"
-            ),
+            Self::OtherNamespaces { accounts: 1 } => {
+                f.write_str("rejected by the only service account that it reaches")
+            }
+            Self::OtherNamespaces { accounts } => {
+                write!(
+                    f,
+                    "rejected by all {accounts} service accounts that it reaches"
+                )
+            }
         }
     }
 }

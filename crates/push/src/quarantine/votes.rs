@@ -95,14 +95,6 @@ impl VoteCounter {
     }
 }
 
-impl AccountVotes {
-    /// Whether the account as a whole rejects: most of its workloads do, and none accepts.
-    #[must_use]
-    pub fn rejects(&self) -> bool {
-        self.accepted == 0 && 2 * self.rejected > self.reached
-    }
-}
-
 impl Votes {
     /// The accounts of the workloads that the object reaches, with their answers.
     #[must_use]
