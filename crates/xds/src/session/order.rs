@@ -1,7 +1,9 @@
 //! The order across types: make before break.
 //!
 //! Listeners and routes wait until the clusters that they may refer to are sent and warm; clusters
-//! are removed only when no listener and no route can refer to them. Every wait is bounded.
+//! are removed only when no listener and no route can refer to them. Authorization policies are sent
+//! after the workloads that refer to them: ztunnel looks at open connections again when a policy
+//! arrives, not when a workload does. Every wait is bounded.
 
 use std::time::Duration;
 
@@ -12,6 +14,9 @@ use navarch_push::resource::ResourceType;
 
 /// The maximum time that one type waits for another.
 pub(crate) const ORDER_WAIT: Duration = Duration::from_secs(5);
+/// The maximum time that policies wait for workloads: a policy that denies access must not wait
+/// long for a client that is slow.
+const POLICY_WAIT: Duration = Duration::from_secs(1);
 
 /// State of types that wait for others.
 #[derive(Debug, Default)]
@@ -20,6 +25,8 @@ pub(crate) struct Order {
     warming: Vec<Names>,
     /// Since when listeners or routes wait.
     held_since: Option<Duration>,
+    /// Since when policies wait.
+    policies_held_since: Option<Duration>,
     /// The client rejected routes: it is unknown whether it accepted their virtual hosts.
     pub(crate) hosts_in_doubt: bool,
 }
@@ -44,6 +51,7 @@ impl Session {
         match kind {
             // Envoy drops virtual hosts that arrive before their route configuration.
             ResourceType::VirtualHost if self.is_unsent(ResourceType::Route) => return false,
+            ResourceType::Authorization => return self.may_send_policies(now),
             ResourceType::Listener | ResourceType::Route | ResourceType::VirtualHost => {}
             ResourceType::Cluster
             | ResourceType::Endpoint
@@ -54,7 +62,6 @@ impl Session {
             | ResourceType::ObjectStatus
             | ResourceType::Address
             | ResourceType::Workload
-            | ResourceType::Authorization
             | ResourceType::Object(_) => return true,
         }
 
@@ -70,6 +77,18 @@ impl Session {
 
         self.order.warming.clear();
         true
+    }
+
+    /// Whether policies may be sent now: all changes of workloads are sent.
+    fn may_send_policies(&mut self, now: Duration) -> bool {
+        let workloads = [ResourceType::Address, ResourceType::Workload];
+        if !workloads.into_iter().any(|kind| self.is_unsent(kind)) {
+            self.order.policies_held_since = None;
+            return true;
+        }
+
+        let since = *self.order.policies_held_since.get_or_insert(now);
+        now >= since + POLICY_WAIT
     }
 
     /// Whether clusters or their endpoints are unsent, or clusters wait for endpoints that the
@@ -146,12 +165,17 @@ impl Session {
         }
     }
 
-    /// When listeners and routes are sent unconditionally.
+    /// When types that wait are sent unconditionally.
     pub(crate) fn held_until(&self) -> Option<Duration> {
-        self.order.held_since.map(|since| since + ORDER_WAIT)
+        let listeners = self.order.held_since.map(|since| since + ORDER_WAIT);
+        let policies = self
+            .order
+            .policies_held_since
+            .map(|since| since + POLICY_WAIT);
+        listeners.into_iter().chain(policies).min()
     }
 
-    /// Ends the wait if no type is unsent.
+    /// Ends the waits of types that have nothing to send.
     pub(crate) fn release(&mut self) {
         let waits = [
             ResourceType::Listener,
@@ -161,6 +185,10 @@ impl Session {
         let waits = waits.into_iter().any(|kind| self.is_unsent(kind));
         if !waits {
             self.order.held_since = None;
+        }
+
+        if !self.is_unsent(ResourceType::Authorization) {
+            self.order.policies_held_since = None;
         }
     }
 }

@@ -200,3 +200,46 @@ fn a_changed_cluster_has_its_endpoints_again_together_with_changed_ones() {
     rig.sends(EDS, &["a=1", "c=2"], &[]);
     rig.is_silent();
 }
+
+/// A ztunnel's stream with a workload and a policy, both acknowledged.
+fn ztunnel() -> Rig {
+    let mut rig = Rig::new(Protocol::Delta);
+    for kind in [WDS, WADS] {
+        rig.request(delta(kind, &[], "", None));
+        rig.answer(kind, &[("a", "1")]);
+        let nonce = rig.sends(kind, &["a=1"], &[]);
+        rig.request(delta(kind, &[], &nonce, None));
+    }
+    rig.is_silent();
+    rig
+}
+
+#[test]
+fn policies_are_sent_after_the_workloads_that_refer_to_them() {
+    let mut rig = ztunnel();
+    rig.change(WDS, &[("a", "2")]);
+    let workloads = rig.sends(WDS, &["a=2"], &[]);
+
+    // The next change of the workload waits for the acknowledgement of this one, and so does the
+    // policy that it refers to.
+    rig.change(WDS, &[("a", "3")]);
+    rig.change(WADS, &[("a", "3")]);
+    rig.is_silent();
+    rig.request(delta(WDS, &[], &workloads, None));
+    rig.sends(WDS, &["a=3"], &[]);
+    rig.sends(WADS, &["a=3"], &[]);
+}
+
+#[test]
+fn policies_wait_a_second_at_most_for_a_slow_client() {
+    let mut rig = ztunnel();
+    rig.change(WDS, &[("a", "2")]);
+    rig.sends(WDS, &["a=2"], &[]);
+    rig.change(WDS, &[("a", "3")]);
+    rig.change(WADS, &[("a", "3")]);
+    rig.is_silent();
+
+    assert_eq!(rig.session.wake_at(rig.now), Some(seconds(1)));
+    rig.now = seconds(1);
+    rig.sends(WADS, &["a=3"], &[]);
+}

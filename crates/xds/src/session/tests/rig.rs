@@ -19,8 +19,8 @@ use crate::session::push_ring::REMEMBERED;
 use navarch_push::resource::Resource;
 
 pub(crate) use ResourceType::{
-    Cluster as CDS, Endpoint as EDS, Listener as LDS, Route as RDS, Secret as SDS,
-    VirtualHost as VHDS,
+    Address as WDS, Authorization as WADS, Cluster as CDS, Endpoint as EDS, Listener as LDS,
+    Route as RDS, Secret as SDS, VirtualHost as VHDS,
 };
 
 /// A session with a manual clock.
