@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::reply::{self, Parameters};
 use super::state::AdminState;
+use navarch_api::error_chain::chain;
 use navarch_security::ca::keeper::{RotateError, RotationCommand, RotationCommands};
 
 /// The header with the command. A page in a browser cannot set it for another site (CSRF).
@@ -45,9 +46,12 @@ pub(super) async fn command(
         Err(error) => {
             let code = match error {
                 RotateError::Refused(_) => StatusCode::CONFLICT,
-                RotateError::Failed(_) | RotateError::NoKeeper => StatusCode::INTERNAL_SERVER_ERROR,
+                RotateError::NotReconciled(_)
+                | RotateError::Failed(_)
+                | RotateError::Conflict
+                | RotateError::NoKeeper => StatusCode::INTERNAL_SERVER_ERROR,
             };
-            (code, error.to_string()).into_response()
+            (code, chain(&error)).into_response()
         }
     }
 }

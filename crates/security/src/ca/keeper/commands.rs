@@ -7,7 +7,6 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::super::rotation::{Origin, Refusal, RootSet};
 use super::status::RotationStatus;
 use super::{KeeperError, RootKeeper};
-use navarch_api::error_chain::chain;
 
 /// A command of an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,14 +20,20 @@ pub enum RotationCommand {
 }
 
 /// Why a command was not executed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum RotateError {
     /// The command is not safe, or there is nothing to do.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The command failed.
+    /// The roots were not reconciled before, and why.
     #[error("{0}")]
-    Failed(String),
+    NotReconciled(String),
+    /// The command failed.
+    #[error(transparent)]
+    Failed(#[from] KeeperError),
+    /// Another replica took a step at the same time.
+    #[error("another replica changed the roots first; check the status and try again")]
+    Conflict,
     /// This control plane has no keeper.
     #[error("this server has no CA, so there are no roots to rotate")]
     NoKeeper,
@@ -91,40 +96,41 @@ impl RotationCommands {
 impl RootKeeper {
     pub(super) async fn execute(&mut self, command: RotationCommand) -> Result<(), RotateError> {
         if let Some(problem) = &self.problem {
-            return Err(RotateError::Failed(problem.clone()));
+            return Err(RotateError::NotReconciled(problem.clone()));
         }
-        let failed = |error: KeeperError| RotateError::Failed(chain(&error));
-        let next = self.set_after(command).map_err(failed)??;
-        self.store(next.clone()).await.map_err(failed)?;
-        if self.set == next {
-            tracing::info!(?command, "root rotation command done");
-            Ok(())
-        } else {
-            Err(RotateError::Failed(
-                "another replica changed the roots first; check the status and try again"
-                    .to_owned(),
-            ))
+
+        let next = self.set_after(command)?;
+        self.store(next.clone()).await?;
+        if self.set != next {
+            return Err(RotateError::Conflict);
         }
+
+        tracing::info!(?command, "root rotation command done");
+        Ok(())
     }
 
-    fn set_after(&self, command: RotationCommand) -> Result<Result<RootSet, Refusal>, KeeperError> {
+    /// The set that a command leads to.
+    fn set_after(&self, command: RotationCommand) -> Result<RootSet, RotateError> {
         let now = (self.config.clock)();
         let rules = &self.config.rules;
-        Ok(match command {
+        let next = match command {
             RotationCommand::Begin if self.set.origin == Origin::PluggedIn => {
                 Err(Refusal::PluggedIn)
             }
             RotationCommand::Begin if self.set.next.is_some() => Err(Refusal::UnderWay),
             RotationCommand::Begin => {
+                let root = (self.config.make)(now).map_err(KeeperError::from)?;
                 self.set
-                    .begin((self.config.make)(now)?, Origin::SelfSigned, rules, now)?
+                    .begin(root, Origin::SelfSigned, rules, now)
+                    .map_err(KeeperError::from)?
             }
             RotationCommand::Switch if self.set.next.is_some() && !self.missing.is_empty() => {
                 Err(Refusal::Missing(self.missing.clone()))
             }
             RotationCommand::Switch | RotationCommand::SwitchRegardless => {
-                self.set.switch(rules, now)?
+                self.set.switch(rules, now).map_err(KeeperError::from)?
             }
-        })
+        };
+        Ok(next?)
     }
 }
