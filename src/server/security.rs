@@ -361,8 +361,7 @@ pub(super) fn authenticator(
         .jwt_rule
         .clone()
         .map(JwtAuthenticator::new)
-        .transpose()
-        .map_err(anyhow::Error::msg)?;
+        .transpose()?;
     let reviews = client.map(|client| {
         let server = ApiServer::new(client.clone());
         TokenReviews::new(Arc::new(server), config.audiences.clone())

@@ -19,7 +19,7 @@ use imbl::OrdMap;
 use rustls::pki_types::CertificateDer;
 
 pub use certificate::certificate_expiry;
-pub use jwt::{JwtAuthenticator, JwtRule};
+pub use jwt::{JwtAuthenticator, JwtRule, JwtRuleError, TokenError};
 pub use token_review::TokenReviews;
 pub use xfcc::TrustedNetworks;
 
@@ -185,7 +185,7 @@ impl Authenticator {
         if let Some(jwt) = &self.jwt {
             match jwt.caller(token, snapshot).await {
                 Ok(caller) => return Ok(caller),
-                Err(reason) => reasons.push(reason),
+                Err(error) => reasons.push(error.to_string()),
             }
         }
 

@@ -4,12 +4,14 @@ mod fetch;
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use jsonwebtoken::jwk::{Jwk, JwkSet};
 use serde::Deserialize;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::jwt::JwtRule;
+use fetch::FetchError;
 
 /// How long fetched keys are used before they are fetched again.
 const FRESH: Duration = Duration::from_secs(20 * 60);
@@ -18,8 +20,47 @@ const REFETCH_DELAY: Duration = Duration::from_secs(15);
 /// How long fetched keys are used if they cannot be fetched again.
 const STALE: Duration = Duration::from_secs(24 * 3600);
 
-/// The reason for rejection if no key of the issuer can be that of a token.
-const UNKNOWN_KEY: &str = "its key is not one of the issuer's";
+/// Why a token cannot be verified.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeyError {
+    /// No key of the issuer can be that of the token.
+    #[error("its key is not one of the issuer's")]
+    Unknown,
+    /// The keys cannot be fetched.
+    #[error("the issuer's keys are temporarily unavailable")]
+    Unavailable,
+}
+
+/// Why a document is not a usable key set.
+#[derive(Debug, thiserror::Error)]
+pub enum KeySetError {
+    /// It is not a JSON key set.
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    /// It has only keys that cannot be read.
+    #[error("none of its {0} keys can be read")]
+    Unreadable(usize),
+}
+
+/// Why the keys of an issuer were not fetched.
+#[derive(Debug, thiserror::Error)]
+enum RemoteError {
+    /// A document was not fetched.
+    #[error("{uri}: {source}")]
+    Fetch { uri: String, source: FetchError },
+    /// The fetched document is not a key set.
+    #[error("{uri}: {source}")]
+    Keys { uri: String, source: KeySetError },
+    /// The fetched document is not a discovery document.
+    #[error("{uri}: {source}")]
+    Discovery {
+        uri: String,
+        source: serde_json::Error,
+    },
+    /// The discovery document is another issuer's.
+    #[error("{uri} is for another issuer, {issuer}")]
+    OtherIssuer { uri: String, issuer: String },
+}
 
 #[derive(Debug)]
 pub(super) enum KeySource {
@@ -67,12 +108,11 @@ impl KeySource {
     ///
     /// # Errors
     /// If configured keys are invalid.
-    pub(super) fn new(rule: &JwtRule) -> Result<Self, String> {
+    pub(super) fn new(rule: &JwtRule) -> Result<Self, KeySetError> {
         if !rule.jwks.is_empty() {
-            let keys = read_keys(rule.jwks.as_bytes())
-                .map_err(|error| format!("JWT_RULE: jwks: {error}"))?;
-            return Ok(Self::Fixed(keys));
+            return read_keys(rule.jwks.as_bytes()).map(Self::Fixed);
         }
+
         let remote = Remote {
             uri: rule.jwks_uri.clone(),
             issuer: rule.issuer.clone(),
@@ -87,9 +127,9 @@ impl KeySource {
     ///
     /// # Errors
     /// If there is no such key, or the keys cannot be fetched: the token is rejected.
-    pub(super) async fn candidates(&self, id: Option<&str>) -> Result<Vec<Jwk>, String> {
+    pub(super) async fn candidates(&self, id: Option<&str>) -> Result<Vec<Jwk>, KeyError> {
         match self {
-            Self::Fixed(keys) => matching(keys, id).ok_or_else(|| UNKNOWN_KEY.to_owned()),
+            Self::Fixed(keys) => matching(keys, id).ok_or(KeyError::Unknown),
             Self::Remote(remote) => remote.candidates(id).await,
         }
     }
@@ -100,8 +140,8 @@ impl KeySource {
 ///
 /// # Errors
 /// If it is no key set, or has only keys that cannot be read.
-fn read_keys(json: &[u8]) -> Result<JwkSet, String> {
-    let sent: SentKeys = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+fn read_keys(json: &[u8]) -> Result<JwkSet, KeySetError> {
+    let sent: SentKeys = serde_json::from_slice(json)?;
     let count = sent.keys.len();
     let keys: Vec<Jwk> = sent
         .keys
@@ -111,7 +151,7 @@ fn read_keys(json: &[u8]) -> Result<JwkSet, String> {
 
     let unreadable = count - keys.len();
     if unreadable > 0 && keys.is_empty() {
-        return Err(format!("none of its {count} keys can be read"));
+        return Err(KeySetError::Unreadable(count));
     }
     if unreadable > 0 {
         tracing::warn!(unreadable, count, "left out keys of the token issuer");
@@ -133,7 +173,7 @@ fn matching(keys: &JwkSet, id: Option<&str>) -> Option<Vec<Jwk>> {
 
 impl Remote {
     /// All keys with this ID, or all if there is no ID; fetched if none is cached.
-    async fn candidates(&self, id: Option<&str>) -> Result<Vec<Jwk>, String> {
+    async fn candidates(&self, id: Option<&str>) -> Result<Vec<Jwk>, KeyError> {
         let mut state = self.state.lock().await;
         let now = Instant::now();
         let known = state
@@ -155,7 +195,7 @@ impl Remote {
                 Err(error) => {
                     tracing::warn!(
                         issuer = self.issuer,
-                        error,
+                        %error,
                         "failed to fetch the JWKS of the token issuer"
                     )
                 }
@@ -163,32 +203,47 @@ impl Remote {
         }
 
         let kept = state.keys.as_ref().filter(|(_, came)| now - *came < STALE);
-        let (keys, _) = kept.ok_or("the issuer's keys are temporarily unavailable")?;
-        matching(keys, id).ok_or_else(|| UNKNOWN_KEY.to_owned())
+        let (keys, _) = kept.ok_or(KeyError::Unavailable)?;
+        matching(keys, id).ok_or(KeyError::Unknown)
     }
 
-    async fn fetch(&self) -> Result<JwkSet, String> {
+    /// Fetches the keys.
+    async fn fetch(&self) -> Result<JwkSet, RemoteError> {
         let uri = if self.uri.is_empty() {
             self.discover().await?
         } else {
             self.uri.clone()
         };
-        let body = fetch::get(&uri).await?;
-        read_keys(&body).map_err(|error| format!("{uri}: {error}"))
+        let body = document(&uri).await?;
+        read_keys(&body).map_err(|source| RemoteError::Keys { uri, source })
     }
 
     /// Reads the address of the keys from the issuer's discovery document.
-    async fn discover(&self) -> Result<String, String> {
+    async fn discover(&self) -> Result<String, RemoteError> {
         let uri = format!(
             "{}/.well-known/openid-configuration",
             self.issuer.trim_end_matches('/')
         );
-        let body = fetch::get(&uri).await?;
-        let found: Discovery =
-            serde_json::from_slice(&body).map_err(|error| format!("{uri}: {error}"))?;
+        let body = document(&uri).await?;
+        let found: Discovery = match serde_json::from_slice(&body) {
+            Ok(found) => found,
+            Err(source) => return Err(RemoteError::Discovery { uri, source }),
+        };
+
         if found.issuer != self.issuer {
-            return Err(format!("{uri} is for another issuer, {}", found.issuer));
+            return Err(RemoteError::OtherIssuer {
+                uri,
+                issuer: found.issuer,
+            });
         }
         Ok(found.jwks_uri)
     }
+}
+
+/// Fetches a document.
+async fn document(uri: &str) -> Result<Bytes, RemoteError> {
+    fetch::get(uri).await.map_err(|source| RemoteError::Fetch {
+        uri: uri.to_owned(),
+        source,
+    })
 }

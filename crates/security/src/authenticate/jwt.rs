@@ -10,7 +10,7 @@ use jsonwebtoken::{Algorithm, DecodingKey, Validation};
 use serde::Deserialize;
 
 use super::MeshSnapshot;
-use super::jwks::KeySource;
+use super::jwks::{KeyError, KeySetError, KeySource};
 use navarch_api::identity::{Caller, Identity};
 
 /// Maximum clock skew, in seconds.
@@ -32,6 +32,40 @@ pub struct JwtRule {
     pub jwks_uri: String,
     /// The keys, as JSON.
     pub jwks: String,
+}
+
+/// Why a [`JwtRule`] is invalid.
+#[derive(Debug, thiserror::Error)]
+pub enum JwtRuleError {
+    /// It has no issuer or no audiences.
+    #[error("JWT_RULE must have an issuer and audiences")]
+    Incomplete,
+    /// Its keys are invalid.
+    #[error("JWT_RULE: jwks")]
+    Keys(#[from] KeySetError),
+}
+
+/// Why a token was rejected. The text does not contain the token.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenError {
+    /// It is something else.
+    #[error("it is not a JWT")]
+    NoJwt,
+    /// There is no key to verify it with.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// The issuer's key is for other algorithms.
+    #[error("algorithm {0:?} does not match the issuer's key")]
+    Algorithm(Algorithm),
+    /// The issuer's key cannot be used.
+    #[error("the issuer's key is unsupported")]
+    UnsupportedKey,
+    /// Its signature or a claim is invalid.
+    #[error("{}", describe(.0))]
+    Invalid(#[source] jsonwebtoken::errors::Error),
+    /// Its subject is somebody else.
+    #[error("its subject is not a service account")]
+    Subject,
 }
 
 /// Verifies tokens of one issuer.
@@ -60,9 +94,9 @@ impl JwtAuthenticator {
     ///
     /// # Errors
     /// If the rule has no issuer or no audiences, or its keys are invalid.
-    pub fn new(rule: JwtRule) -> Result<Self, String> {
+    pub fn new(rule: JwtRule) -> Result<Self, JwtRuleError> {
         if rule.issuer.is_empty() || rule.audiences.is_empty() {
-            return Err("JWT_RULE must have an issuer and audiences".to_owned());
+            return Err(JwtRuleError::Incomplete);
         }
         let keys = KeySource::new(&rule)?;
         Ok(Self {
@@ -76,27 +110,28 @@ impl JwtAuthenticator {
     ///
     /// # Errors
     /// If the token is invalid. The error does not contain the token.
-    pub async fn caller(&self, token: &str, snapshot: &MeshSnapshot) -> Result<Caller, String> {
-        let header = jsonwebtoken::decode_header(token).map_err(|_| "it is not a JWT")?;
+    pub async fn caller(&self, token: &str, snapshot: &MeshSnapshot) -> Result<Caller, TokenError> {
+        let header = jsonwebtoken::decode_header(token).map_err(|_| TokenError::NoJwt)?;
         let keys = self.keys.candidates(header.kid.as_deref()).await?;
         let validation = self.validation(header.alg);
-        let mut rejection = format!("algorithm {:?} does not match the issuer's key", header.alg);
+        let mut rejection = TokenError::Algorithm(header.alg);
 
         for key in &keys {
             if !algorithms(key).contains(&header.alg) {
                 continue;
             }
             let Ok(key) = DecodingKey::from_jwk(key) else {
-                rejection = "the issuer's key is unsupported".to_owned();
+                rejection = TokenError::UnsupportedKey;
                 continue;
             };
 
             match jsonwebtoken::decode::<Claims>(token, &key, &validation) {
                 Ok(token) => return caller_of(&token.claims, snapshot),
                 Err(error) => {
-                    rejection = describe(&error);
                     // With any other error the token itself is at fault.
-                    if !matches!(error.kind(), ErrorKind::InvalidSignature) {
+                    let is_another_key = matches!(error.kind(), ErrorKind::InvalidSignature);
+                    rejection = TokenError::Invalid(error);
+                    if !is_another_key {
                         break;
                     }
                 }
@@ -119,20 +154,20 @@ impl JwtAuthenticator {
 }
 
 /// The caller of verified claims.
-fn caller_of(claims: &Claims, snapshot: &MeshSnapshot) -> Result<Caller, String> {
+fn caller_of(claims: &Claims, snapshot: &MeshSnapshot) -> Result<Caller, TokenError> {
     let account = claims
         .sub
         .strip_prefix(SERVICE_ACCOUNT)
         .and_then(|account| account.split_once(':'));
     let Some((namespace, name)) = account else {
-        return Err("its subject is not a service account".to_owned());
+        return Err(TokenError::Subject);
     };
 
     let text = format!(
         "spiffe://{}/ns/{namespace}/sa/{name}",
         snapshot.trust_domain
     );
-    let identity = Identity::parse(&text).map_err(|_| "its subject is not a service account")?;
+    let identity = Identity::parse(&text).map_err(|_| TokenError::Subject)?;
     let pod = claims
         .kubernetes
         .as_ref()

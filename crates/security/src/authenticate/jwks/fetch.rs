@@ -1,5 +1,6 @@
 //! Fetches one document over HTTP or HTTPS, without redirects, and with limits on size and time.
 
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,23 +29,60 @@ const ROOT_FILES: [&str; 3] = [
 /// Additional roots that users mount.
 const EXTRA_ROOTS: &str = "/cacerts/extra.pem";
 
+/// Why a document was not fetched.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FetchError {
+    /// The address is malformed.
+    #[error("not a URI")]
+    Uri,
+    /// The address has no host.
+    #[error("the URI has no host")]
+    NoHost,
+    /// The address has another scheme.
+    #[error("the scheme is neither http nor https")]
+    Scheme,
+    /// The host cannot be verified with TLS.
+    #[error("not a host name")]
+    HostName,
+    /// Connecting failed, with or without TLS.
+    #[error(transparent)]
+    Connect(#[from] std::io::Error),
+    /// There is no TLS configuration.
+    #[error(transparent)]
+    Tls(#[from] rustls::Error),
+    /// The address cannot be requested.
+    #[error(transparent)]
+    Request(#[from] http::Error),
+    /// The exchange failed.
+    #[error(transparent)]
+    Http(#[from] hyper::Error),
+    /// The server's response is not the document.
+    #[error("status {0}")]
+    Status(StatusCode),
+    /// The document is too large, or its transfer failed.
+    #[error(transparent)]
+    Body(Box<dyn Error + Send + Sync>),
+    /// The server takes too long.
+    #[error("timed out")]
+    TimedOut,
+}
+
 /// Fetches a document.
 ///
 /// # Errors
-/// If fetching fails; the error is text.
-pub(super) async fn get(uri: &str) -> Result<Bytes, String> {
-    let getting = tokio::time::timeout(FETCH_TIMEOUT, get_in_time(uri)).await;
-    getting
-        .unwrap_or_else(|_| Err("timed out".to_owned()))
-        .map_err(|error| format!("{uri}: {error}"))
+/// If fetching fails.
+pub(super) async fn get(uri: &str) -> Result<Bytes, FetchError> {
+    tokio::time::timeout(FETCH_TIMEOUT, get_in_time(uri))
+        .await
+        .unwrap_or(Err(FetchError::TimedOut))
 }
 
 /// Fetches a document, without a timeout.
-async fn get_in_time(uri: &str) -> Result<Bytes, String> {
-    let uri: Uri = uri.parse().map_err(|_| "not a URI".to_owned())?;
+async fn get_in_time(uri: &str) -> Result<Bytes, FetchError> {
+    let uri: Uri = uri.parse().map_err(|_| FetchError::Uri)?;
     let host = uri
         .host()
-        .ok_or("the URI has no host")?
+        .ok_or(FetchError::NoHost)?
         .trim_start_matches('[')
         .trim_end_matches(']')
         .to_owned();
@@ -52,20 +90,15 @@ async fn get_in_time(uri: &str) -> Result<Bytes, String> {
     let is_tls = match uri.scheme_str() {
         Some("https") => true,
         Some("http") => false,
-        _ => return Err("the scheme is neither http nor https".to_owned()),
+        _ => return Err(FetchError::Scheme),
     };
     let port = uri.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
-    let stream = TcpStream::connect((host.as_str(), port))
-        .await
-        .map_err(|error| error.to_string())?;
+    let stream = TcpStream::connect((host.as_str(), port)).await?;
 
     if is_tls {
-        let name = ServerName::try_from(host).map_err(|_| "not a host name".to_owned())?;
+        let name = ServerName::try_from(host).map_err(|_| FetchError::HostName)?;
         let connector = TlsConnector::from(Arc::new(trust()?));
-        let stream = connector
-            .connect(name, stream)
-            .await
-            .map_err(|error| error.to_string())?;
+        let stream = connector.connect(name, stream).await?;
         request(stream, &uri).await
     } else {
         request(stream, &uri).await
@@ -76,7 +109,7 @@ async fn get_in_time(uri: &str) -> Result<Bytes, String> {
 async fn request<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
     uri: &Uri,
-) -> Result<Bytes, String> {
+) -> Result<Bytes, FetchError> {
     let path = uri
         .path_and_query()
         .map_or("/", http::uri::PathAndQuery::as_str);
@@ -84,27 +117,24 @@ async fn request<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     let request = Request::get(path)
         .header(header::HOST, authority)
         .header(header::ACCEPT, "application/json")
-        .body(Empty::<Bytes>::new())
-        .map_err(|error| error.to_string())?;
+        .body(Empty::<Bytes>::new())?;
 
     let read = async |response: Response<Incoming>| {
         if response.status() != StatusCode::OK {
-            return Err(format!("status {}", response.status()));
+            return Err(FetchError::Status(response.status()));
         }
         let body = Limited::new(response.into_body(), MAX_BYTES)
             .collect()
             .await
-            .map_err(|error| error.to_string())?;
+            .map_err(FetchError::Body)?;
         Ok(body.to_bytes())
     };
 
-    exchange(stream, request, read)
-        .await
-        .map_err(|error| error.to_string())?
+    exchange(stream, request, read).await?
 }
 
 /// The TLS configuration with the system's roots and the additional ones.
-fn trust() -> Result<ClientConfig, String> {
+fn trust() -> Result<ClientConfig, rustls::Error> {
     let mut roots = RootCertStore::empty();
     let system = ROOT_FILES
         .into_iter()
@@ -115,7 +145,6 @@ fn trust() -> Result<ClientConfig, String> {
         }
     }
     let builder = ClientConfig::builder_with_provider(cryptography::provider())
-        .with_safe_default_protocol_versions();
-    let builder = builder.map_err(|error| error.to_string())?;
+        .with_safe_default_protocol_versions()?;
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }
