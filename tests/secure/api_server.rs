@@ -110,7 +110,10 @@ async fn the_api_server_reviews_tokens_and_secret_access_and_stores_the_root() -
     let access = ApiServer::new(client.clone());
     let account = NamespacedName::new("shop", "web");
     let may = access.may_list_secrets(&account).await;
-    ensure!(may == Ok(false), "the right is not granted: {may:?}");
+    ensure!(
+        matches!(may, Ok(false)),
+        "the right is not granted: {may:?}"
+    );
     let rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/shop";
     let rules = json!([{"apiGroups": [""], "resources": ["secrets"], "verbs": ["list"]}]);
     create(
@@ -127,7 +130,7 @@ async fn the_api_server_reviews_tokens_and_secret_access_and_stores_the_root() -
     create(&cluster, &format!("{rbac}/rolebindings"), binding).await?;
     let end = tokio::time::Instant::now() + std::time::Duration::from_secs(10);
 
-    while access.may_list_secrets(&account).await != Ok(true) {
+    while !matches!(access.may_list_secrets(&account).await, Ok(true)) {
         ensure!(
             tokio::time::Instant::now() < end,
             "the right is granted, but denied"

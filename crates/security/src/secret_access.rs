@@ -15,7 +15,7 @@ use k8s_openapi::api::authorization::v1::{
 };
 use kube::api::PostParams;
 
-use super::api_server::ApiServer;
+use super::api_server::{ApiServer, ReviewError};
 use navarch_api::object::NamespacedName;
 
 pub use reviews::{AccessRequest, AccountKey, Reviewers, run};
@@ -27,7 +27,7 @@ const KEPT_NO: Duration = Duration::from_secs(60);
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A pending result; an error means that the review failed.
-pub type Answer<'a> = Pin<Box<dyn Future<Output = Result<bool, String>> + Send + 'a>>;
+pub type Answer<'a> = Pin<Box<dyn Future<Output = Result<bool, ReviewError>> + Send + 'a>>;
 
 /// Reviews the permissions of service accounts.
 pub trait AccessReviewer: Send + Sync + 'static {
@@ -59,9 +59,7 @@ impl AccessReviewer for ApiServer {
             let reviews = self.reviews::<SubjectAccessReview>();
             let result =
                 tokio::time::timeout(REVIEW_TIMEOUT, reviews.create(&params, &review)).await;
-            let answer = result
-                .map_err(|_| "timed out".to_owned())?
-                .map_err(|error| error.to_string())?;
+            let answer = result.map_err(|_| ReviewError::TimedOut)??;
 
             Ok(answer.status.is_some_and(|status| status.allowed))
         })

@@ -23,7 +23,7 @@ use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
 use super::MeshSnapshot;
-use crate::api_server::ApiServer;
+use crate::api_server::{ApiServer, ReviewError};
 use cache::{CacheLookup, ReviewCache};
 use navarch_api::identity::{Caller, Identity, PodOfCaller};
 use navarch_net::fair_semaphore::FairSemaphore;
@@ -71,7 +71,7 @@ pub enum Verdict {
 }
 
 /// A pending result; an error means that the review failed.
-pub type Answer<'a> = Pin<Box<dyn Future<Output = Result<Verdict, String>> + Send + 'a>>;
+pub type Answer<'a> = Pin<Box<dyn Future<Output = Result<Verdict, ReviewError>> + Send + 'a>>;
 
 /// A reviewer of tokens.
 pub trait Reviewer: Send + Sync + 'static {
@@ -163,9 +163,9 @@ impl TokenReviews {
             tokio::time::timeout(REVIEW_TIMEOUT, self.reviewer.review(token, &self.audiences))
                 .await;
         let verdict = result
-            .unwrap_or_else(|_| Err("timed out".to_owned()))
+            .unwrap_or(Err(ReviewError::TimedOut))
             .map_err(|error| {
-                tracing::warn!(error, "failed to review a token");
+                tracing::warn!(%error, "failed to review a token");
                 "the API server is temporarily unavailable"
             })?;
 
@@ -199,8 +199,7 @@ impl Reviewer for ApiServer {
             let answer = self
                 .reviews::<TokenReview>()
                 .create(&PostParams::default(), &review)
-                .await
-                .map_err(|error| error.to_string())?;
+                .await?;
             Ok(read(answer, audiences))
         })
     }

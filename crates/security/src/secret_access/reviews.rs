@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::{AccessReviewer, KEPT_NO, KEPT_YES};
-use crate::api_server::ApiServer;
+use crate::api_server::{ApiServer, ReviewError};
 use crate::remote_servers::RemoteServers;
 use navarch_api::names::ClusterId;
 use navarch_api::object::NamespacedName;
@@ -108,7 +108,7 @@ impl fmt::Debug for Reviewers {
 }
 
 /// Reviews in progress.
-type Reviews = JoinSet<(AccountKey, Result<bool, String>)>;
+type Reviews = JoinSet<(AccountKey, Result<bool, ReviewError>)>;
 
 /// Answers requests until all senders of `requests` are closed. `publish` receives every result:
 /// whether the account may read secrets, or `None` once no stream needs the result. Requests are
@@ -189,7 +189,7 @@ fn review(name: &AccountKey, reviewers: &Reviewers, reviews: &mut Reviews) {
     reviews.spawn(async move {
         let answer = match reviewer {
             Some(reviewer) => reviewer.may_list_secrets(&name.account).await,
-            None => Err("its cluster is unknown".to_owned()),
+            None => Err(ReviewError::UnknownCluster),
         };
         (name, answer)
     });
@@ -199,7 +199,7 @@ fn review(name: &AccountKey, reviewers: &Reviewers, reviews: &mut Reviews) {
 async fn conclude<F, E>(
     name: &AccountKey,
     account: &mut Account,
-    answer: Result<bool, String>,
+    answer: Result<bool, ReviewError>,
     publish: &impl Fn(AccountKey, Option<bool>) -> F,
 ) -> Result<(), E>
 where
@@ -211,7 +211,7 @@ where
         Err(error) => {
             let account = &name.account;
             let cluster = name.cluster.as_ref().map(ToString::to_string);
-            tracing::warn!(%account, cluster, error, "failed to check whether a service account may read secrets");
+            tracing::warn!(%account, cluster, %error, "failed to check whether a service account may read secrets");
             KEPT_NO
         }
     };
@@ -271,18 +271,16 @@ mod tests {
     use super::*;
     use crate::secret_access::Answer;
 
-    /// Returns the configured answer, and counts calls.
-    #[derive(Debug)]
+    /// Lets every account list secrets, and counts calls.
+    #[derive(Debug, Default)]
     struct Fake {
-        answer: Mutex<Result<bool, String>>,
         requests: AtomicUsize,
     }
 
     impl AccessReviewer for Fake {
         fn may_list_secrets<'a>(&'a self, _: &'a NamespacedName) -> Answer<'a> {
             self.requests.fetch_add(1, Ordering::Relaxed);
-            let answer = self.answer.lock().clone();
-            Box::pin(async move { answer })
+            Box::pin(ready(Ok(true)))
         }
     }
 
@@ -304,10 +302,7 @@ mod tests {
 
     #[tokio::test]
     async fn access_reviews_are_shared_renewed_and_dropped_with_the_last_proxy() {
-        let fake = Arc::new(Fake {
-            answer: Mutex::new(Ok(true)),
-            requests: AtomicUsize::new(0),
-        });
+        let fake = Arc::new(Fake::default());
 
         let published = Arc::new(Mutex::new(BTreeMap::new()));
         let publish = {
@@ -349,7 +344,7 @@ mod tests {
             allowed: Some(true),
         };
 
-        conclude(&name, &mut account, Err("down".to_owned()), &publish)
+        conclude(&name, &mut account, Err(ReviewError::TimedOut), &publish)
             .await
             .unwrap();
         assert_eq!(known(), Some(Some(true)));
@@ -372,10 +367,7 @@ mod tests {
     fn accounts_belong_to_the_own_cluster_unless_their_proxy_names_another() {
         let aliases = [(ClusterId::new("west-1"), ClusterId::new("west"))];
         let reviewers = Reviewers {
-            own: Arc::new(Fake {
-                answer: Mutex::new(Ok(true)),
-                requests: AtomicUsize::new(0),
-            }),
+            own: Arc::new(Fake::default()),
             cluster: ClusterId::new("east"),
             remotes: RemoteServers::new(BTreeMap::from(aliases)),
         };
