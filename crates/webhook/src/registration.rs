@@ -31,6 +31,7 @@ pub use hooks::HookKind;
 pub use look::{FoundWebhooks, look};
 use navarch_net::backoff::Backoff;
 pub use rollover::{Announcements, Rollover, rollover};
+use trial::TrialError;
 
 /// The label that names a revision.
 const REVISION: &str = "istio.io/rev";
@@ -46,6 +47,17 @@ const MAX_WRITES: usize = 10;
 const WRITE_WINDOW: Duration = Duration::from_secs(60);
 /// Timeout of a call to the API server.
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Why a call to the API server failed.
+#[derive(Debug, thiserror::Error)]
+enum CallError {
+    /// The API server returned an error, or is unreachable.
+    #[error(transparent)]
+    Api(kube::Error),
+    /// The API server takes too long.
+    #[error("the API server does not respond")]
+    TimedOut,
+}
 
 /// Maintains the webhook configurations of one kind.
 #[derive(Clone)]
@@ -171,7 +183,7 @@ impl Registration {
             match self.write(api, &name, &wanted).await {
                 Ok(now) => _ = state.known.insert(name, now),
                 Err(error) => {
-                    tracing::warn!(kind = ?self.kind, name, error, "failed to update the webhook configuration");
+                    tracing::warn!(kind = ?self.kind, name, %error, "failed to update the webhook configuration");
                     all_well = false;
                 }
             }
@@ -199,7 +211,7 @@ impl Registration {
         api: &Api<DynamicObject>,
         name: &str,
         wanted: &DynamicObject,
-    ) -> Result<DynamicObject, String> {
+    ) -> Result<DynamicObject, CallError> {
         let parameters = PostParams::default();
         let outcome =
             tokio::time::timeout(CALL_TIMEOUT, api.replace(name, &parameters, wanted)).await;
@@ -213,8 +225,8 @@ impl Registration {
                 tracing::info!(kind = ?self.kind, name, "webhook configuration updated");
                 Ok(now)
             }
-            Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err("the API server does not respond".to_owned()),
+            Ok(Err(error)) => Err(CallError::Api(error)),
+            Err(_) => Err(CallError::TimedOut),
         }
     }
 }
@@ -258,7 +270,7 @@ impl State {
         false
     }
 
-    fn apply_trial(&mut self, outcome: Result<(), String>) {
+    fn apply_trial(&mut self, outcome: Result<(), TrialError>) {
         match outcome {
             Ok(()) => {
                 tracing::info!("validation webhook works; setting failurePolicy to Fail");
@@ -268,11 +280,11 @@ impl State {
                 self.trials += 1;
                 if self.trials == MAX_TRIALS {
                     tracing::warn!(
-                        reason,
+                        %reason,
                         "validation webhook does not work; failurePolicy stays Ignore"
                     );
                 } else {
-                    tracing::debug!(reason, "validation webhook does not work yet");
+                    tracing::debug!(%reason, "validation webhook does not work yet");
                 }
             }
         }

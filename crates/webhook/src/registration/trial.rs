@@ -4,7 +4,7 @@ use kube::Client;
 use serde_json::json;
 use tokio::time::timeout;
 
-use super::{CALL_TIMEOUT, REVISION};
+use super::{CALL_TIMEOUT, CallError, REVISION};
 
 /// The annotation that makes the webhook reject any object.
 const REJECT: &str = "internal.istio.io/webhook-always-reject";
@@ -16,11 +16,32 @@ const SIGNS: [&str; 3] = [
     "does not support dry run",
 ];
 
+/// Why a trial has not shown that the webhook works.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum TrialError {
+    /// The request is malformed.
+    #[error(transparent)]
+    Request(#[from] http::Error),
+    /// The API server could not be asked.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// The object passed.
+    #[error("an invalid object was admitted: the API server does not call the webhook yet")]
+    Admitted,
+    /// The API server rejected the object for another reason.
+    #[error("{0}")]
+    Rejected(String),
+}
+
 /// Creates an invalid object in a dry run, which the webhook must reject. Nothing is stored.
 ///
 /// # Errors
 /// If the object is not rejected; contains the API server's response.
-pub(super) async fn run(client: &Client, namespace: &str, revision: &str) -> Result<(), String> {
+pub(super) async fn run(
+    client: &Client,
+    namespace: &str,
+    revision: &str,
+) -> Result<(), TrialError> {
     let object = json!({
         "apiVersion": "networking.istio.io/v1",
         "kind": "Gateway",
@@ -36,24 +57,20 @@ pub(super) async fn run(client: &Client, namespace: &str, revision: &str) -> Res
     let path = format!("/apis/networking.istio.io/v1/namespaces/{namespace}/gateways?dryRun=All");
     let request = http::Request::post(path)
         .header("content-type", "application/json")
-        .body(object.to_string().into_bytes());
-    let request = request.map_err(|error| error.to_string())?;
+        .body(object.to_string().into_bytes())?;
+
     let outcome = timeout(CALL_TIMEOUT, client.request::<serde_json::Value>(request)).await;
-    let answer = match outcome.map_err(|_| "the API server does not respond".to_owned())? {
-        Ok(_) => {
-            return Err(
-                "an invalid object was admitted: the API server does not call the webhook yet"
-                    .to_owned(),
-            );
-        }
+    let error = match outcome.map_err(|_| CallError::TimedOut)? {
+        Ok(_) => return Err(TrialError::Admitted),
         // Only the message, because the whole error is very long.
-        Err(kube::Error::Api(status)) => status.message.clone(),
-        Err(error) => error.to_string(),
+        Err(kube::Error::Api(status)) => TrialError::Rejected(status.message.clone()),
+        Err(error) => TrialError::Call(CallError::Api(error)),
     };
 
-    if SIGNS.iter().any(|sign| answer.contains(sign)) {
+    let text = error.to_string();
+    if SIGNS.iter().any(|sign| text.contains(sign)) {
         Ok(())
     } else {
-        Err(answer)
+        Err(error)
     }
 }
