@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::ads::Health;
 use navarch_api::mesh::ReadinessProbe;
+use probe::ProbeError;
 
 /// Settings of the health checks.
 #[derive(Clone, Debug)]
@@ -107,7 +108,9 @@ async fn watch_over(config: HealthConfig, sender: watch::Sender<Option<Health>>)
     loop {
         ticks.tick().await;
         let result = tokio::time::timeout(timeout, probe::run(&config)).await;
-        let answer = result.unwrap_or_else(|_| Err(format!("timed out after {timeout:?}")));
+        let answer = result
+            .unwrap_or(Err(ProbeError::TimedOut(timeout)))
+            .map_err(|error| error.to_string());
         tracing::debug!(?answer, "application health checked");
         match (judge.add_result(answer.is_ok()), answer) {
             (Some(_), Ok(())) => drop(sender.send_replace(Some(Health::Ready))),

@@ -1,13 +1,16 @@
 //! A single probe of the application.
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::process::ExitStatus;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{HOST, USER_AGENT};
 use http::{HeaderName, HeaderValue, Request, StatusCode};
 use http_body_util::Empty;
 use navarch_net::http::exchange;
-use rustls::pki_types::ServerName;
+use rustls::pki_types::{InvalidDnsNameError, ServerName};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
@@ -43,16 +46,74 @@ struct CheckResponse {
     status: i32,
 }
 
+/// Why a probe failed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ProbeError {
+    /// The probe has no valid port.
+    #[error("invalid port {0}")]
+    Port(u32),
+    /// The probe names no program.
+    #[error("the probe has no command")]
+    NoCommand,
+    /// The host cannot be a server name of TLS.
+    #[error(transparent)]
+    HostName(#[from] InvalidDnsNameError),
+    /// The path, the host or a header of the probe is invalid.
+    #[error(transparent)]
+    Request(#[from] http::Error),
+    /// The host has no address.
+    #[error("failed to resolve {0}")]
+    NoAddress(String),
+    /// The application does not accept connections.
+    #[error("failed to connect to {host}:{port}: {source}")]
+    Connect {
+        host: String,
+        port: u16,
+        source: io::Error,
+    },
+    /// The agent's own status server or the application's TLS fails.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// There is no TLS configuration.
+    #[error(transparent)]
+    Tls(#[from] rustls::Error),
+    /// The application did not answer.
+    #[error(transparent)]
+    Http(#[from] hyper::Error),
+    /// The application's answer is no success.
+    #[error("unexpected HTTP status {0}")]
+    Status(StatusCode),
+    /// Envoy's readiness probe failed.
+    #[error("Envoy is not ready: {0}")]
+    Envoy(#[source] Box<ProbeError>),
+    /// The command could not be run.
+    #[error("{program}: {source}")]
+    Command { program: String, source: io::Error },
+    /// The command failed.
+    #[error("{program} ended with {status}")]
+    Exit { program: String, status: ExitStatus },
+    /// The connection for gRPC failed.
+    #[error(transparent)]
+    Channel(#[from] tonic::transport::Error),
+    /// The health service returned an error.
+    #[error("{}", .0.message())]
+    Grpc(#[from] tonic::Status),
+    /// The health service does not report `SERVING`.
+    #[error("the service reports status {0}, not SERVING")]
+    NotServing(i32),
+    /// The application takes too long.
+    #[error("timed out after {0:?}")]
+    TimedOut(Duration),
+}
+
 /// Checks Envoy's readiness and the application; returns the reason if one is not ready.
-pub(super) async fn run(config: &HealthConfig) -> Result<(), String> {
+pub(super) async fn run(config: &HealthConfig) -> Result<(), ProbeError> {
     if let Some(proxy) = config.proxy {
-        let stream = TcpStream::connect(proxy)
-            .await
-            .map_err(|error| error.to_string())?;
+        let stream = TcpStream::connect(proxy).await?;
         let request = request("/healthz/ready", &proxy.to_string(), &[])?;
         get(stream, request)
             .await
-            .map_err(|error| format!("Envoy is not ready: {error}"))?;
+            .map_err(|error| ProbeError::Envoy(Box::new(error)))?;
     }
 
     let probe = &config.probe;
@@ -81,15 +142,19 @@ fn host_or<'a>(host: &'a str, other: &'a str) -> &'a str {
     if host.is_empty() { other } else { host }
 }
 
-async fn connect(host: &str, port: u32, from: Option<()>) -> Result<TcpStream, String> {
-    let port = u16::try_from(port).map_err(|_| format!("invalid port {port}"))?;
-    let failed = |error: std::io::Error| format!("failed to connect to {host}:{port}: {error}");
+async fn connect(host: &str, port: u32, from: Option<()>) -> Result<TcpStream, ProbeError> {
+    let port = u16::try_from(port).map_err(|_| ProbeError::Port(port))?;
+    let failed = |source: io::Error| ProbeError::Connect {
+        host: host.to_owned(),
+        port,
+        source,
+    };
     let mut addresses = tokio::net::lookup_host((host, port))
         .await
         .map_err(failed)?;
     let address: SocketAddr = addresses
         .next()
-        .ok_or_else(|| format!("failed to resolve {host}"))?;
+        .ok_or_else(|| ProbeError::NoAddress(host.to_owned()))?;
 
     if from.is_none() {
         return TcpStream::connect(address).await.map_err(failed);
@@ -112,7 +177,7 @@ async fn connect(host: &str, port: u32, from: Option<()>) -> Result<TcpStream, S
 }
 
 /// An HTTP probe, which succeeds with a status from 200 to 399.
-async fn by_http(http: &HttpHealthCheckConfig, default_host: &str) -> Result<(), String> {
+async fn by_http(http: &HttpHealthCheckConfig, default_host: &str) -> Result<(), ProbeError> {
     let HttpHealthCheckConfig {
         path,
         port,
@@ -144,18 +209,11 @@ async fn by_http(http: &HttpHealthCheckConfig, default_host: &str) -> Result<(),
         return get(stream, request).await;
     }
 
-    let name = ServerName::try_from(host.to_owned()).map_err(|error| error.to_string())?;
+    let name = ServerName::try_from(host.to_owned())?;
 
     // As in kubelets, which do not verify the application's certificate.
-    let connector = TlsConnector::from(tls::config(true).map_err(|error| error.to_string())?);
-    get(
-        connector
-            .connect(name, stream)
-            .await
-            .map_err(|error| error.to_string())?,
-        request,
-    )
-    .await
+    let connector = TlsConnector::from(tls::config(true)?);
+    get(connector.connect(name, stream).await?, request).await
 }
 
 /// An HTTP request with these headers.
@@ -163,46 +221,37 @@ fn request(
     path: &str,
     host: &str,
     headers: &[(&str, &str)],
-) -> Result<Request<Empty<Bytes>>, String> {
-    let wrong = |error: http::Error| error.to_string();
-    let mut request = Request::get(path)
-        .header(HOST, host)
-        .body(Empty::new())
-        .map_err(wrong)?;
+) -> Result<Request<Empty<Bytes>>, http::Error> {
+    let mut request = Request::get(path).header(HOST, host).body(Empty::new())?;
     request
         .headers_mut()
         .insert(USER_AGENT, HeaderValue::from_static("istio-probe/1.0"));
     for (name, value) in headers {
-        let name = HeaderName::try_from(*name).map_err(|error| error.to_string())?;
-        let value = HeaderValue::try_from(*value).map_err(|error| error.to_string())?;
+        let name = HeaderName::try_from(*name)?;
+        let value = HeaderValue::try_from(*value)?;
         request.headers_mut().insert(name, value);
     }
     Ok(request)
 }
 
 /// Sends a request; returns the reason if the status is not a success. The body is not read.
-async fn get<S>(stream: S, request: Request<Empty<Bytes>>) -> Result<(), String>
+async fn get<S>(stream: S, request: Request<Empty<Bytes>>) -> Result<(), ProbeError>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let status = exchange(stream, request, async |response| response.status())
-        .await
-        .map_err(|error| error.to_string())?;
+    let status = exchange(stream, request, async |response| response.status()).await?;
     let good = status >= StatusCode::OK && status < StatusCode::BAD_REQUEST;
     if good {
         Ok(())
     } else {
-        Err(format!("unexpected HTTP status {status}"))
+        Err(ProbeError::Status(status))
     }
 }
 
 /// A command probe, which succeeds with exit code zero. The command is killed when the future is
 /// dropped.
-async fn by_command(exec: &ExecHealthCheckConfig) -> Result<(), String> {
-    let (program, arguments) = exec
-        .command
-        .split_first()
-        .ok_or("the probe has no command")?;
+async fn by_command(exec: &ExecHealthCheckConfig) -> Result<(), ProbeError> {
+    let (program, arguments) = exec.command.split_first().ok_or(ProbeError::NoCommand)?;
     let mut command = tokio::process::Command::new(program);
     command
         .args(arguments)
@@ -215,17 +264,23 @@ async fn by_command(exec: &ExecHealthCheckConfig) -> Result<(), String> {
     let status = command
         .status()
         .await
-        .map_err(|error| format!("{program}: {error}"))?;
+        .map_err(|source| ProbeError::Command {
+            program: program.clone(),
+            source,
+        })?;
 
     if status.success() {
         Ok(())
     } else {
-        Err(format!("{program} ended with {status}"))
+        Err(ProbeError::Exit {
+            program: program.clone(),
+            status,
+        })
     }
 }
 
 /// A probe over gRPC's health protocol.
-async fn by_grpc(grpc: &GrpcHealthCheckConfig, host: &str) -> Result<(), String> {
+async fn by_grpc(grpc: &GrpcHealthCheckConfig, host: &str) -> Result<(), ProbeError> {
     let authority = if host.contains(':') {
         format!("[{host}]")
     } else {
@@ -233,14 +288,9 @@ async fn by_grpc(grpc: &GrpcHealthCheckConfig, host: &str) -> Result<(), String>
     };
 
     let endpoint =
-        tonic::transport::Endpoint::from_shared(format!("http://{authority}:{}", grpc.port));
-    let channel = endpoint
-        .map_err(|error| error.to_string())?
-        .connect()
-        .await
-        .map_err(|error| error.to_string())?;
-    let mut client = tonic::client::Grpc::new(channel);
-    client.ready().await.map_err(|error| error.to_string())?;
+        tonic::transport::Endpoint::from_shared(format!("http://{authority}:{}", grpc.port))?;
+    let mut client = tonic::client::Grpc::new(endpoint.connect().await?);
+    client.ready().await?;
 
     let request = tonic::Request::new(CheckRequest {
         service: grpc.service.clone(),
@@ -248,15 +298,10 @@ async fn by_grpc(grpc: &GrpcHealthCheckConfig, host: &str) -> Result<(), String>
     let codec = ProstCodec::<CheckRequest, CheckResponse>::default();
     let answer = client
         .unary(request, PathAndQuery::from_static(CHECK), codec)
-        .await;
-    let status = answer
-        .map_err(|status| status.message().to_owned())?
-        .into_inner()
-        .status;
+        .await?;
 
-    if status == SERVING {
-        Ok(())
-    } else {
-        Err(format!("the service reports status {status}, not SERVING"))
+    match answer.into_inner().status {
+        SERVING => Ok(()),
+        other => Err(ProbeError::NotServing(other)),
     }
 }

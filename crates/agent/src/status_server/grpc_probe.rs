@@ -13,6 +13,7 @@ use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::{Endpoint, Uri};
 use tonic_prost::ProstCodec;
 
+use super::probing::ProbeError;
 use super::{StatusConfig, probing};
 
 /// `grpc.health.v1.HealthCheckRequest`.
@@ -40,15 +41,13 @@ pub(super) async fn probe(
     port: u16,
     service: &str,
     headers: &HeaderMap,
-) -> Result<(), String> {
+) -> Result<(), ProbeError> {
     let endpoint = Endpoint::from_static("http://application");
     let agent = headers
         .get("user-agent")
         .and_then(|agent| agent.to_str().ok());
     let endpoint = match agent {
-        Some(agent) => endpoint
-            .user_agent(agent)
-            .map_err(|error| error.to_string())?,
+        Some(agent) => endpoint.user_agent(agent)?,
         None => endpoint,
     };
 
@@ -56,26 +55,20 @@ pub(super) async fn probe(
         config: config.clone(),
         port,
     };
-    let channel = endpoint
-        .connect_with_connector(connector)
-        .await
-        .map_err(|error| error.to_string())?;
+    let channel = endpoint.connect_with_connector(connector).await?;
     let mut client = Grpc::new(channel);
-    client.ready().await.map_err(|error| error.to_string())?;
+    client.ready().await?;
 
     let path = PathAndQuery::from_static("/grpc.health.v1.Health/Check");
     let codec: ProstCodec<HealthCheckRequest, HealthCheckResponse> = ProstCodec::default();
     let question = tonic::Request::new(HealthCheckRequest {
         service: service.to_owned(),
     });
-    let answer = client
-        .unary(question, path, codec)
-        .await
-        .map_err(|status| status.to_string())?;
+    let answer = client.unary(question, path, codec).await?;
 
     match answer.into_inner().status {
         SERVING => Ok(()),
-        other => Err(format!("the service reports status {other}, not SERVING")),
+        other => Err(ProbeError::NotServing(other)),
     }
 }
 

@@ -10,6 +10,7 @@ use hyper::body::Incoming;
 use rustls::pki_types::ServerName;
 use tokio_rustls::TlsConnector;
 
+use super::probing::ProbeError;
 use super::{StatusConfig, probing};
 use crate::tls;
 use navarch_net::http::{exchange, exchange_http2};
@@ -29,6 +30,15 @@ struct Target {
     path: String,
 }
 
+/// What the application answered.
+struct ProbeAnswer {
+    status: StatusCode,
+    /// The location of a redirect.
+    location: Option<String>,
+    /// The start of the body.
+    body: Bytes,
+}
+
 /// Sends the probe, and forwards the status and the start of the body.
 pub(super) async fn probe(
     config: &StatusConfig,
@@ -36,7 +46,7 @@ pub(super) async fn probe(
     port: u16,
     path: &str,
     headers: &HeaderMap,
-) -> Result<Response, String> {
+) -> Result<Response, ProbeError> {
     let mut target = Target {
         tls,
         port,
@@ -44,19 +54,21 @@ pub(super) async fn probe(
     };
 
     for _ in 0..=MAX_REDIRECTS {
-        let (status, location, body) = send_probe(config, &target, headers).await?;
-        if !status.is_redirection() {
-            let mut response = Response::new(Body::from(body));
-            *response.status_mut() = status;
+        let answer = send_probe(config, &target, headers).await?;
+        if !answer.status.is_redirection() {
+            let mut response = Response::new(Body::from(answer.body));
+            *response.status_mut() = answer.status;
             return Ok(response);
         }
+
+        let location = answer.location;
         match location.and_then(|location| redirect(config, &target, &location)) {
             Some(next) => target = next,
             None => return Ok(Response::new(Body::empty())),
         }
     }
 
-    Err("stopped after 10 redirects".to_owned())
+    Err(ProbeError::Redirects)
 }
 
 /// The target of a redirect, if it is the application itself.
@@ -88,41 +100,33 @@ fn redirect(config: &StatusConfig, from: &Target, location: &str) -> Option<Targ
     (own && port != config.port).then_some(Target { tls, port, path })
 }
 
-/// Sends one request. Returns the status, the redirect location, and the start of the body.
+/// Sends one request.
 async fn send_probe(
     config: &StatusConfig,
     target: &Target,
     headers: &HeaderMap,
-) -> Result<(StatusCode, Option<String>, Bytes), String> {
-    let mut request = request(config, target, headers).map_err(|error| error.to_string())?;
-    let stream = probing::connect(config, target.port)
-        .await
-        .map_err(|error| error.to_string())?;
+) -> Result<ProbeAnswer, ProbeError> {
+    let mut request = request(config, target, headers)?;
+    let stream = probing::connect(config, target.port).await?;
     let read = async |response: http::Response<Incoming>| {
         let location = response
             .headers()
             .get(header::LOCATION)
             .and_then(|value| value.to_str().ok())
             .map(str::to_owned);
-        (
-            response.status(),
+        ProbeAnswer {
+            status: response.status(),
             location,
-            beginning(response.into_body()).await,
-        )
+            body: beginning(response.into_body()).await,
+        }
     };
 
     let answer = if target.tls {
-        let name =
-            ServerName::try_from(config.destination.clone()).map_err(|error| error.to_string())?;
-        let connector = TlsConnector::from(
-            tls::of_probes(config.http2_probes).map_err(|error| error.to_string())?,
-        );
-        let stream = connector
-            .connect(name, stream)
-            .await
-            .map_err(|error| error.to_string())?;
+        let name = ServerName::try_from(config.destination.clone())?;
+        let connector = TlsConnector::from(tls::of_probes(config.http2_probes)?);
+        let stream = connector.connect(name, stream).await?;
         if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
-            for_http2(&mut request).map_err(|error| error.to_string())?;
+            for_http2(&mut request)?;
             exchange_http2(stream, request, read).await
         } else {
             exchange(stream, request, read).await
@@ -131,7 +135,7 @@ async fn send_probe(
         exchange(stream, request, read).await
     };
 
-    answer.map_err(|error| error.to_string())
+    Ok(answer?)
 }
 
 /// The request: the kubelet's headers, with the application's port instead of the agent's in

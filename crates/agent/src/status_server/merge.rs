@@ -4,6 +4,7 @@
 //! response.
 
 use std::collections::VecDeque;
+use std::error::Error;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -23,7 +24,7 @@ use super::scrape::ScrapeTarget;
 use super::{StatusConfig, probing};
 use crate::mesh_metrics::{Cursor, MeshMetrics};
 use crate::metrics::{AgentMetrics, ScrapeTarget as Failed};
-use navarch_net::budget::Charge;
+use navarch_net::budget::{Charge, Full};
 
 /// Maximum size of one target's metrics.
 const MAX_TARGET: usize = 10 << 20;
@@ -32,6 +33,29 @@ const DEFAULT_SCRAPE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum scrape timeout that Prometheus may request.
 const MAX_SCRAPE_TIMEOUT: Duration = Duration::from_secs(120);
 const TIMEOUT_HEADER: HeaderName = HeaderName::from_static("x-prometheus-scrape-timeout-seconds");
+
+/// Why metrics could not be scraped.
+#[derive(Debug, thiserror::Error)]
+enum ScrapeError {
+    /// The path or a header is invalid.
+    #[error(transparent)]
+    Request(#[from] http::Error),
+    /// The exchange failed.
+    #[error(transparent)]
+    Http(#[from] hyper_util::client::legacy::Error),
+    /// The server's response holds no metrics.
+    #[error("status {0}")]
+    Status(http::StatusCode),
+    /// The metrics are too large, or their transfer failed.
+    #[error(transparent)]
+    Body(Box<dyn Error + Send + Sync>),
+    /// Responses hold too much memory.
+    #[error(transparent)]
+    Full(#[from] Full),
+    /// The server takes too long.
+    #[error("timed out")]
+    TimedOut,
+}
 
 /// A part of the response.
 enum BodyPart {
@@ -81,9 +105,9 @@ pub(super) async fn merge(
         match scrape(port, &path, headers, &accepted, deadline).await {
             // Envoy is trusted, and its metrics may be many.
             Ok((_, body)) => parts.push_back(BodyPart::Coming(body, usize::MAX)),
-            Err(reason) => {
+            Err(error) => {
                 config.work.scrape_failed(Failed::Envoy);
-                tracing::error!(reason, "failed to scrape Envoy's metrics");
+                tracing::error!(reason = %error, "failed to scrape Envoy's metrics");
             }
         }
     }
@@ -101,10 +125,10 @@ pub(super) async fn merge(
                     parts.push_back(BodyPart::Coming(body, MAX_TARGET));
                     exposition::announced(&content_type)
                 }
-                Err(reason) => {
+                Err(error) => {
                     config.work.scrape_failed(Failed::Application);
                     tracing::error!(
-                        reason,
+                        reason = %error,
                         port = target.port,
                         "failed to scrape application metrics"
                     );
@@ -205,29 +229,27 @@ async fn several(
         let whole = http_body_util::Limited::new(body, MAX_TARGET).collect();
         let whole = timeout_at(deadline, whole)
             .await
-            .map_err(|_| "timed out".to_owned())?;
-        Ok::<_, String>((
-            exposition::announced(&content_type),
-            whole.map_err(|error| error.to_string())?.to_bytes(),
-        ))
+            .map_err(|_| ScrapeError::TimedOut)?
+            .map_err(ScrapeError::Body)?;
+        Ok::<_, ScrapeError>((exposition::announced(&content_type), whole.to_bytes()))
     };
 
     let mut formats = Vec::new();
 
     for (target, answer) in targets.iter().zip(join_all(targets.iter().map(read)).await) {
-        let charged = answer.and_then(|(format, body)| match charge.grow(body.len()) {
-            Ok(()) => Ok((format, body)),
-            Err(full) => Err(full.to_string()),
+        let charged = answer.and_then(|(format, body)| {
+            charge.grow(body.len())?;
+            Ok((format, body))
         });
         match charged {
             Ok((format, body)) => {
                 formats.push(format);
                 parts.push_back(BodyPart::There(whole_lines(&body)));
             }
-            Err(reason) => {
+            Err(error) => {
                 work.scrape_failed(Failed::Application);
                 tracing::error!(
-                    reason,
+                    reason = %error,
                     port = target.port,
                     "failed to scrape application metrics"
                 );
@@ -254,7 +276,7 @@ async fn scrape(
     headers: &HeaderMap,
     accepted: &str,
     deadline: Instant,
-) -> Result<(String, Incoming), String> {
+) -> Result<(String, Incoming), ScrapeError> {
     let mut connector = HttpConnector::new();
     connector.set_connect_timeout(Some(DEFAULT_SCRAPE_TIMEOUT));
     let client: Client<_, Empty<Bytes>> = Client::builder(TokioExecutor::new())
@@ -268,17 +290,15 @@ async fn scrape(
         }
     }
 
-    let accepted = HeaderValue::from_str(accepted).map_err(|error| error.to_string())?;
+    let accepted = HeaderValue::from_str(accepted).map_err(http::Error::from)?;
     let request = request
         .header(header::ACCEPT, accepted)
-        .body(Empty::new())
-        .map_err(|error| error.to_string())?;
+        .body(Empty::new())?;
     let answer = timeout_at(deadline, client.request(request))
         .await
-        .map_err(|_| "timed out".to_owned())?;
-    let answer = answer.map_err(|error| error.to_string())?;
+        .map_err(|_| ScrapeError::TimedOut)??;
     if answer.status() != http::StatusCode::OK {
-        return Err(format!("status {}", answer.status()));
+        return Err(ScrapeError::Status(answer.status()));
     }
 
     let content_type = answer

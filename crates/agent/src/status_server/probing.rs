@@ -5,11 +5,44 @@ use std::time::Duration;
 
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
+use rustls::pki_types::InvalidDnsNameError;
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
 use tokio::time::timeout;
 
 use super::probe_spec::{Action, ProbeSpec};
 use super::{StatusConfig, grpc_probe, http_probe};
+
+/// Why a probe of the application failed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ProbeError {
+    /// The destination cannot be a server name of TLS.
+    #[error(transparent)]
+    HostName(#[from] InvalidDnsNameError),
+    /// A header or the path is invalid.
+    #[error(transparent)]
+    Request(#[from] http::Error),
+    /// Connecting failed, with or without TLS.
+    #[error(transparent)]
+    Connect(#[from] std::io::Error),
+    /// There is no TLS configuration.
+    #[error(transparent)]
+    Tls(#[from] rustls::Error),
+    /// The HTTP exchange failed.
+    #[error(transparent)]
+    Http(#[from] hyper::Error),
+    /// The application redirects without end.
+    #[error("stopped after 10 redirects")]
+    Redirects,
+    /// The connection for gRPC failed.
+    #[error(transparent)]
+    Channel(#[from] tonic::transport::Error),
+    /// The health service returned an error.
+    #[error(transparent)]
+    Grpc(#[from] tonic::Status),
+    /// The health service does not report `SERVING`.
+    #[error("the service reports status {0}, not SERVING")]
+    NotServing(i32),
+}
 
 /// Runs a probe, and returns its result as the kubelet expects it.
 pub(super) async fn probe(
@@ -27,7 +60,7 @@ async fn act(config: &StatusConfig, action: &Action, headers: &HeaderMap) -> Res
         Action::Http { tls, port, path } => {
             match http_probe::probe(config, *tls, *port, path, headers).await {
                 Ok(answer) => answer,
-                Err(reason) => failed(&reason),
+                Err(error) => failed(&error.to_string()),
             }
         }
         Action::Tcp { port } => match connect(config, *port).await {
@@ -37,7 +70,7 @@ async fn act(config: &StatusConfig, action: &Action, headers: &HeaderMap) -> Res
         Action::Grpc { port, service } => {
             match grpc_probe::probe(config, *port, service, headers).await {
                 Ok(()) => StatusCode::OK.into_response(),
-                Err(reason) => failed(&reason),
+                Err(error) => failed(&error.to_string()),
             }
         }
     }
