@@ -114,6 +114,7 @@ pub(crate) fn intern(frames: &[usize]) -> u16 {
     let mut own = None;
 
     for probe in 0..PROBES {
+        // There is always a slot. An allocator must not panic, so that neither does this.
         let Some(slot) = usize::try_from(hash)
             .ok()
             .and_then(|hash| BY_HASH.get((hash + probe) % INDEX))

@@ -26,7 +26,7 @@ pub struct NameParts(OrdMap<(Kind, u8), OrdSet<NamespacedName>>);
 /// The part of a key. The hash differs in each process, so that users cannot choose the part.
 #[must_use]
 pub fn part_of(key: &(impl Hash + ?Sized)) -> u8 {
-    u8::try_from(keyed_hash(key) % u64::from(PARTS)).unwrap_or_default()
+    u8::try_from(keyed_hash(key) % u64::from(PARTS)).expect("the remainder is less than PARTS")
 }
 
 impl NameParts {

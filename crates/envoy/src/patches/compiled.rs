@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use navarch_proto::json::UnknownFields;
-use navarch_proto::prost_reflect::DynamicMessage;
+use navarch_proto::prost_reflect::{DynamicMessage, Value};
 use prost::Message;
 use regex::{Regex, RegexBuilder};
 
@@ -24,6 +24,10 @@ use navarch_registry::model::Labels;
 
 /// Maximum memory of the compiled expression for a version.
 const MAX_VERSION_PROGRAM: usize = 64 * 1024;
+
+/// Maximum depth of a value: Envoy and prost read at most 100 levels, some of which are messages
+/// that the value is put into.
+const MAX_DEPTH: usize = 90;
 
 /// The annotation with services whose clusters a gateway needs for its patches.
 const REFERENCED_SERVICES: &str = "envoyfilter.istio.io/referenced-services";
@@ -128,6 +132,10 @@ impl Patch {
             Some(value) => {
                 let message = patch_value(config.apply_to, value, UnknownFields::Skip)
                     .map_err(|error| error.to_string())?;
+                if depth(&message) > MAX_DEPTH {
+                    return Err(format!("its value nests more than {MAX_DEPTH} messages"));
+                }
+
                 // A merged value is a partial message; extension configs are completed by the
                 // agent.
                 let is_whole =
@@ -178,7 +186,8 @@ impl Patch {
 
     /// The value as a message for adding. `M` must be the type of `apply_to`.
     pub(super) fn value<M: Message + Default>(&self) -> Option<M> {
-        M::decode(self.value.as_ref()?.bytes.as_slice()).ok()
+        let bytes = self.value.as_ref()?.bytes.as_slice();
+        Some(M::decode(bytes).expect("the bytes encode this type, and nest at most MAX_DEPTH deep"))
     }
 
     /// The name in the value; empty if it has none.
@@ -220,6 +229,26 @@ impl Patch {
             "EnvoyFilter {}: spec.configPatches[{}]",
             self.filter, self.index
         )
+    }
+}
+
+/// The number of messages that are nested in each other, this one included. An entry of a map is a
+/// message, too.
+fn depth(message: &DynamicMessage) -> usize {
+    let inner = message.fields().map(|(_, value)| depth_of_value(value));
+    1 + inner.max().unwrap_or(0)
+}
+
+/// The same for the value of a field.
+fn depth_of_value(value: &Value) -> usize {
+    if let Some(message) = value.as_message() {
+        depth(message)
+    } else if let Some(items) = value.as_list() {
+        items.iter().map(depth_of_value).max().unwrap_or(0)
+    } else if let Some(entries) = value.as_map() {
+        1 + entries.values().map(depth_of_value).max().unwrap_or(0)
+    } else {
+        0
     }
 }
 
@@ -318,6 +347,9 @@ impl Query for Compiled {
 
 #[cfg(test)]
 mod tests {
+    use navarch_proto::envoy::config::cluster::v3::Cluster;
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -333,6 +365,29 @@ mod tests {
             VersionMatch::Never
         );
         assert_eq!(VersionMatch::new(r"(\w{100}){100}"), VersionMatch::Never);
+    }
+
+    #[test]
+    fn a_value_that_nests_deeper_than_decoders_read_is_invalid() {
+        let name = NamespacedName::new("default", "deep");
+        let patch = |levels: usize| {
+            let nested = (0..levels).fold(json!("end"), |inner, _| json!({ "a": inner }));
+            let config = json!({
+                "applyTo": "CLUSTER",
+                "patch": {
+                    "operation": "MERGE",
+                    "value": { "metadata": { "filterMetadata": { "test": nested } } },
+                },
+            });
+            Patch::new(&name, 0, &serde_json::from_value(config).unwrap())
+        };
+
+        assert_eq!(
+            patch(40).unwrap_err(),
+            "its value nests more than 90 messages"
+        );
+        let cluster = patch(25).unwrap().value::<Cluster>().unwrap();
+        assert!(cluster.metadata.is_some());
     }
 
     #[test]

@@ -187,10 +187,9 @@ impl<'a, M: Identity> Target<'a, M> {
     /// Updates the message.
     fn catch_up(&mut self) {
         self.is_stale = false;
-        // This cannot fail: the bytes encode a message of this type.
-        let bytes = self.merged.as_ref().and_then(Merged::changed_bytes);
-        if let Some(Ok(message)) = bytes.map(|bytes| M::decode(bytes.as_slice())) {
-            *self.message = message;
+        if let Some(bytes) = self.merged.as_ref().and_then(Merged::changed_bytes) {
+            *self.message = M::decode(bytes.as_slice())
+                .expect("the bytes encode this type, and patches nest at most MAX_DEPTH deep");
         }
     }
 

@@ -296,7 +296,8 @@ impl Query for PatchedTable {
     type Value = RouteConfiguration;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        RouteConfiguration::decode(whole(view, &self.name)).unwrap_or_default()
+        RouteConfiguration::decode(whole(view, &self.name))
+            .expect("the bytes encode a route configuration")
     }
 }
 

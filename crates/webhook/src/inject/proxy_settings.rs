@@ -130,9 +130,9 @@ fn merge(below: &ProxyConfig, over: &ProxyConfig) -> Result<ProxyConfig, TextErr
     Ok(below.apply(&json(over))?.value)
 }
 
-/// The JSON of a config. Serialization cannot fail, because all map keys are strings.
+/// The JSON of a config.
 fn json(config: &ProxyConfig) -> String {
-    proto_json::to_proto_json_text(config).unwrap_or_else(|_| "{}".to_owned())
+    proto_json::to_proto_json_text(config).expect("all map keys of a ProxyConfig are strings")
 }
 
 /// The ProxyConfig object for a whole namespace.

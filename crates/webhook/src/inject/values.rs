@@ -32,7 +32,8 @@ pub(super) struct Values {
 impl Values {
     /// Merges values into the chart's defaults, as plain data.
     pub(super) fn over_defaults(values: &Value) -> Value {
-        let mut all = serde_json::to_value(Self::default()).unwrap_or_default();
+        let mut all =
+            serde_json::to_value(Self::default()).expect("all map keys of values are strings");
         merge(&mut all, values);
         all
     }

@@ -29,7 +29,8 @@ impl Fixed {
 
 /// Converts a message of Istio's API.
 fn of_message(message: &impl Serialize) -> Value {
-    of_struct(&serde_json::to_value(message).unwrap_or_default())
+    let json = serde_json::to_value(message).expect("all map keys of a message are strings");
+    of_struct(&json)
 }
 
 /// The proxy config; its JSON is the text for the proxy's environment.
