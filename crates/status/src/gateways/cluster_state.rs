@@ -1,85 +1,25 @@
-//! The state of the cluster for the deployment of Gateways, and the plan of each Gateway.
+//! The state of the cluster for the deployment of Gateways.
+
+mod plan;
+mod watched;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::Timestamp;
-use kube::ResourceExt;
 use kube::api::DynamicObject;
 use kube::runtime::watcher::Event;
-use navarch_api::gateway_api::{GatewayClass, KubernetesGateway, ListenerSet};
+use navarch_api::gateway_api::GatewayClass;
 use navarch_api::object::NamespacedName;
-use navarch_api::text_map::TextMap;
-use navarch_kubernetes::object_name;
-use navarch_webhook::inject::Injector;
-use serde_json::Value;
 
-use super::classes::ClassInfo;
-use super::listener_sets::{AttachedSet, accepts};
-use super::metadata::{Holder, is_managed, texts};
-use super::objects::{Deployed, ObjectsError, objects};
-use super::overlays::{Data, Overlay};
-use super::refusals;
+use super::listener_sets::AttachedSet;
+use super::overlays::Data;
 use super::settings::GatewayControllerSettings;
-use super::watches::{DEFAULTS_FOR_CLASS, DeployedKind, Source};
-use super::writer::Fields;
-use crate::default_revision::REVISION;
+use super::watches::{DeployedKind, Source};
 use crate::mirror::{Change, Index, Mirror};
 use crate::namespaces::NamespaceScope;
 use crate::revisions::{Tag, Tags};
-
-/// A Gateway without its status, except for what this controller writes into it.
-#[derive(Clone, Debug, PartialEq)]
-struct Gateway {
-    /// The object from the API server.
-    value: Value,
-    spec: KubernetesGateway,
-    /// The ConfigMap that it refers to, or the group and kind of another referenced object.
-    parameters: Option<Result<NamespacedName, (String, String)>>,
-    /// The refusal of an overlay that its status tells.
-    told: Option<String>,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-struct Namespace {
-    labels: TextMap,
-    /// Its annotations about user and group IDs of pods.
-    annotations: Data,
-}
-
-/// A ConfigMap with defaults for all Gateways of a class.
-#[derive(Clone, Debug, PartialEq)]
-struct Defaults {
-    /// Its creation time: the oldest ConfigMap of a class is used.
-    created: Option<Timestamp>,
-    class: String,
-    data: Data,
-}
-
-/// An object that these controllers created.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct MadeObject {
-    pub(super) owner: Option<NamespacedName>,
-    /// The digest of its applied fields.
-    pub(super) fields: Fields,
-}
-
-/// The plan of a Gateway.
-#[derive(Debug)]
-pub enum Plan {
-    /// This control plane does not deploy it, and why.
-    Nothing(&'static str),
-    /// It is this control plane's, but has no proxies to deploy, and why.
-    WithoutProxies(&'static str),
-    /// The plan depends on a ConfigMap that was not read yet.
-    Reads(NamespacedName),
-    /// This control plane deploys it: these objects are to be applied.
-    Objects {
-        /// Whether the Gateway must be marked as this controller's.
-        takes: bool,
-        /// The objects, in the order in which they are applied.
-        objects: Vec<Value>,
-    },
-}
+pub use plan::Plan;
+pub(super) use watched::MadeObject;
+use watched::{Defaults, Gateway, Namespace, defaults, gateway, listener_set, namespace, spec};
 
 /// What the watches have reported so far, and the Gateways that are affected by it.
 #[derive(Debug, Default)]
@@ -263,182 +203,6 @@ impl ClusterState {
             .collect()
     }
 
-    /// The known overlays of a Gateway, in order of application.
-    fn overlays_of<'a>(&'a self, gateway: &'a Gateway) -> Vec<Overlay<'a>> {
-        let own = || {
-            let map = gateway.parameters.as_ref()?.as_ref().ok()?;
-            let data = self.parameters.get(map)?.as_ref()?;
-            Some(Overlay { map, data })
-        };
-        let defaults = self.defaults_of(&gateway.spec.gateway_class_name);
-        defaults.into_iter().chain(own()).collect()
-    }
-
-    /// The plan of a Gateway.
-    ///
-    /// # Errors
-    /// If its objects cannot be rendered.
-    pub fn plan(
-        &self,
-        name: &NamespacedName,
-        injector: &Injector,
-        kube_version: i64,
-    ) -> Result<Plan, ObjectsError> {
-        let Some(gateway) = self.gateways.get(name) else {
-            return Ok(Plan::Nothing("it does not exist"));
-        };
-        let Gateway {
-            value,
-            spec,
-            parameters,
-            ..
-        } = gateway;
-
-        let namespace = self
-            .namespaces
-            .get(&NamespacedName::new("", name.namespace.as_str()));
-
-        if !self.scope.includes(
-            name.namespace.as_str(),
-            namespace.map(|namespace| &namespace.labels),
-        ) {
-            return Ok(Plan::Nothing("its namespace is not selected"));
-        }
-
-        if value.pointer("/metadata/deletionTimestamp").is_some() {
-            return Ok(Plan::Nothing("it is being deleted"));
-        }
-
-        let Some(class) = self.class_of(spec) else {
-            return Ok(Plan::Nothing(
-                "its GatewayClass belongs to another controller",
-            ));
-        };
-
-        let labels = texts(value, "labels");
-        let of_namespace = namespace
-            .and_then(|namespace| namespace.labels.get(REVISION))
-            .map(|revision| &**revision);
-        let own = labels.get(REVISION).map(String::as_str);
-        let selected = own.or(of_namespace).unwrap_or_default();
-        if (own.is_some() || namespace.is_some())
-            && !self.tags.is_of(self.settings.revision(), selected)
-        {
-            return Ok(Plan::Nothing("it belongs to another revision"));
-        }
-
-        if class.template.is_none() {
-            return Ok(Plan::WithoutProxies(
-                "no proxies are deployed for its GatewayClass",
-            ));
-        }
-
-        if !is_managed(spec, &self.settings) {
-            return Ok(Plan::WithoutProxies(
-                "its address refers to a manual deployment",
-            ));
-        }
-
-        let holder = Holder::of(&texts(value, "annotations"));
-        if holder == Holder::Another {
-            return Ok(Plan::Nothing("a newer controller version manages it"));
-        }
-
-        match parameters {
-            None => {}
-            Some(Err((group, kind))) => {
-                return Err(ObjectsError::Parameters {
-                    group: group.clone(),
-                    kind: kind.clone(),
-                });
-            }
-            Some(Ok(map)) => match self.parameters.get(map) {
-                None => {
-                    object_name(&map.name).map_err(|error| ObjectsError::Name {
-                        field: "infrastructure.parametersRef.name",
-                        error,
-                    })?;
-                    return Ok(Plan::Reads(map.clone()));
-                }
-                Some(None) => return Err(ObjectsError::NoParameters(map.name.to_string())),
-                Some(Some(_)) => {}
-            },
-        }
-
-        let deployed = Deployed {
-            gateway: value,
-            spec,
-            class: &class,
-            listeners: self.listeners_of(name, spec),
-            overlays: self.overlays_of(gateway),
-            namespace_annotations: namespace.map(|namespace| &namespace.annotations),
-            kube_version,
-        };
-
-        let objects = objects(&deployed, &self.settings, injector)?;
-        Ok(Plan::Objects {
-            takes: holder == Holder::Nobody,
-            objects,
-        })
-    }
-
-    /// The properties of a Gateway's class.
-    fn class_of(&self, spec: &KubernetesGateway) -> Option<ClassInfo> {
-        let api = &self.settings.api;
-        let class = &spec.gateway_class_name;
-        match self.classes.get(&NamespacedName::new("", class)) {
-            Some(controller) => ClassInfo::of_controller(api, controller),
-            None => ClassInfo::builtin(api)
-                .into_iter()
-                .find(|(name, _)| name == class)
-                .map(|(_, info)| info),
-        }
-    }
-
-    /// The ConfigMap of a class: the oldest.
-    fn defaults_of(&self, class: &str) -> Option<Overlay<'_>> {
-        let of_class = self
-            .defaults
-            .iter()
-            .filter(|(_, defaults)| defaults.class == class);
-        let (map, defaults) = of_class.min_by_key(|(name, defaults)| (defaults.created, *name))?;
-        Some(Overlay {
-            map,
-            data: &defaults.data,
-        })
-    }
-
-    /// The listeners of the ListenerSets that a Gateway accepts, oldest ListenerSet first.
-    fn listeners_of(
-        &self,
-        name: &NamespacedName,
-        spec: &KubernetesGateway,
-    ) -> Vec<&navarch_api::gateway_api::Listener> {
-        let own = name.namespace.as_str();
-        let sets = self
-            .by_parent
-            .of(name)
-            .filter_map(|name| Some((name, self.listener_sets.get(name)?)));
-        let mut sets: Vec<_> = sets
-            .filter(|(set, _)| {
-                let namespace = self
-                    .namespaces
-                    .get(&NamespacedName::new("", set.namespace.as_str()));
-                accepts(
-                    spec,
-                    own,
-                    set.namespace.as_str(),
-                    namespace.map(|namespace| &namespace.labels),
-                )
-            })
-            .collect();
-
-        sets.sort_by_key(|(name, set)| (set.created, *name));
-        sets.into_iter()
-            .flat_map(|(_, set)| &set.listeners)
-            .collect()
-    }
-
     /// Applies changes of Gateways.
     fn follow_gateways(&mut self, changes: Vec<Change<Gateway>>) {
         for Change { name, before } in changes {
@@ -537,110 +301,6 @@ impl ClusterState {
             .collect();
         self.due.extend(due);
     }
-}
-
-impl MadeObject {
-    /// The relevant fields of an object.
-    pub(super) fn of(object: &DynamicObject, manager: &str) -> Self {
-        let owners = object.metadata.owner_references.iter().flatten();
-        let mut gateways = owners.filter(|owner| {
-            owner.kind == "Gateway"
-                && owner.api_version.split('/').next() == Some(super::GATEWAY_API.0)
-        });
-        let namespace = object.namespace().unwrap_or_default();
-        let owner = gateways
-            .next()
-            .map(|owner| NamespacedName::new(&namespace, &owner.name));
-        Self {
-            owner,
-            fields: Fields::of(object, manager),
-        }
-    }
-}
-
-/// The spec of an object, if it is valid.
-fn spec<T: serde::de::DeserializeOwned>(object: &DynamicObject) -> Option<T> {
-    let spec = object.data.get("spec")?;
-    let read = serde_json::from_value(spec.clone());
-    if let Err(error) = &read {
-        let ns = object.namespace().unwrap_or_default();
-        let name = object.name_any();
-        tracing::warn!(%ns, %name, %error, "failed to decode the spec of a Gateway API object");
-    }
-    read.ok()
-}
-
-/// Extracts a Gateway, without fields that change with its status.
-fn gateway(mut object: DynamicObject) -> Option<Gateway> {
-    let spec: KubernetesGateway = spec(&object)?;
-    object.metadata.managed_fields = None;
-    object.metadata.resource_version = None;
-    let told = refusals::told(object.data.get("status")).map(str::to_owned);
-    if let Some(data) = object.data.as_object_mut() {
-        data.remove("status");
-    }
-
-    let namespace = object.namespace().unwrap_or_default();
-    let parameters = spec
-        .infrastructure
-        .as_ref()
-        .and_then(|infrastructure| infrastructure.parameters_ref.as_ref())
-        .map(|map| {
-            if map.group.is_empty() && map.kind == "ConfigMap" {
-                Ok(NamespacedName::new(&namespace, &map.name))
-            } else {
-                Err((map.group.clone(), map.kind.clone()))
-            }
-        });
-
-    Some(Gateway {
-        value: serde_json::to_value(object).ok()?,
-        spec,
-        parameters,
-        told,
-    })
-}
-
-/// Extracts a ListenerSet.
-fn listener_set(object: &DynamicObject) -> Option<AttachedSet> {
-    let created = object.creation_timestamp().map(|time| time.0);
-    Some(AttachedSet::of(
-        spec::<ListenerSet>(object)?,
-        &object.namespace().unwrap_or_default(),
-        created,
-    ))
-}
-
-/// Extracts a namespace.
-fn namespace(object: DynamicObject) -> Namespace {
-    let labels = object.metadata.labels.unwrap_or_default();
-    let annotations = object.metadata.annotations.unwrap_or_default();
-    Namespace {
-        labels: labels
-            .into_iter()
-            .map(|(name, value)| (name.into(), value.into()))
-            .collect(),
-        annotations: annotations
-            .into_iter()
-            .filter(|(name, _)| name.starts_with("openshift.io/"))
-            .collect(),
-    }
-}
-
-/// Extracts the ConfigMap of a class.
-fn defaults(object: &DynamicObject) -> Option<Defaults> {
-    let class = object.labels().get(DEFAULTS_FOR_CLASS)?.clone();
-    let data = object.data.get("data").cloned().unwrap_or_default();
-    let data = if data.is_null() {
-        Data::new()
-    } else {
-        serde_json::from_value(data).ok()?
-    };
-    Some(Defaults {
-        created: object.creation_timestamp().map(|time| time.0),
-        class,
-        data,
-    })
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 use std::sync::Arc;
 
 use navarch_api::mesh::MeshConfig;
-use navarch_webhook::inject::InjectorInputs;
-use serde_json::json;
+use navarch_webhook::inject::{Injector, InjectorInputs};
+use serde_json::{Value, json};
 
+use super::super::objects::ObjectsError;
 use super::*;
 
 /// A cluster with a Gateway `shop/web`, and an injector.
