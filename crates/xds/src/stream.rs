@@ -2,12 +2,14 @@
 //! session.
 
 mod debug_responses;
+mod rejections;
+mod requests;
+mod responses;
 mod rights;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -19,27 +21,21 @@ use tracing::{debug, info, warn};
 use self::debug_responses::DebugResponses;
 use crate::client::{ChargedNames, Client};
 use crate::connections::{Connection, after};
-use crate::large::LargePermit;
 use crate::metrics::RejectLabel;
 use crate::node;
-use crate::secret_access;
-use crate::server::{Core, Refusal};
-use crate::session::discovery_request::{Protocol, Rejection, Request, Wire, sender};
+use crate::server::Core;
+use crate::session::discovery_request::{Protocol, Wire, sender};
 use crate::session::mailbox::{Mailbox, Updates};
-use crate::session::{Bounds, Effect, Event, MAX_WATCHED, Marks, Session};
+use crate::session::{Bounds, MAX_WATCHED, Marks, Session};
 use crate::transport::grpc_reader::Requests;
-use crate::transport::grpc_writer::{Message, Outbox};
+use crate::transport::grpc_writer::Outbox;
 use crate::workloads::Presence;
 use navarch_api::identity::Caller;
 use navarch_net::budget::Charge;
-use navarch_push::engine::{Interest, ProxyId};
-use navarch_push::observer;
+use navarch_push::engine::ProxyId;
 use navarch_push::proxy::Proxy;
 use navarch_push::resource::ResourceType;
 use navarch_push::worker::Ended;
-
-/// Minimum interval between logged rejections of a stream: a client can send arbitrarily many.
-const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The origin of a stream.
 #[derive(Debug)]
@@ -363,257 +359,6 @@ impl Stream {
 
             may_send = is_busy;
         }
-    }
-
-    /// Applies a request of `bytes` bytes.
-    async fn on_request<M: Wire>(&mut self, request: Box<M>, bytes: usize) -> Result<(), Status> {
-        self.largest_request = self.largest_request.max(bytes);
-        let turn = self.client.acquire_large(bytes).await;
-        let (turn, request) = turn.work(move || request.parse()).await?;
-        let request = request?;
-        debug!(?request, "request");
-        self.check_request(&request)?;
-        if let Request::Health(wrong) = &request
-            && let Some(presence) = &self.presence
-        {
-            presence.report(wrong.as_ref().map(|wrong| &*wrong.message));
-        }
-
-        if let Some((nonce, is_taken)) = request.answers() {
-            let answered =
-                self.connection
-                    .session
-                    .lock()
-                    .answered(nonce, is_taken, self.begun.elapsed());
-            if let (Some(kind), true, Some(observer)) = (answered, is_taken, &self.core.observer) {
-                observer.observe(observer::Event::Taken(self.connection.proxy_id, kind));
-            }
-        }
-
-        match request {
-            Request::Question { url, names, nonce } => {
-                self.on_debug_request(url, names, &nonce).await
-            }
-            request @ (Request::State(_)
-            | Request::Delta(_)
-            | Request::Unserved { .. }
-            | Request::Health(_)) => self.apply(Event::Request(request), turn).await,
-        }
-    }
-
-    /// Applies an event to the session, and the effects of the event.
-    async fn apply(&mut self, event: Event, turn: LargePermit) -> Result<(), Status> {
-        let connection = self.connection.clone();
-        let core = self.core.clone();
-        let (turn, effects) = turn
-            .work(move || connection.session.lock().step(event, &core.frames))
-            .await?;
-        drop(turn);
-        let id = self.connection.proxy_id;
-
-        for effect in effects {
-            match effect {
-                Effect::Subscribe(kind, interest) => {
-                    self.prepare(kind).await?;
-                    let is_proved = self.connection.proxy.identity.is_some();
-                    let allowed = self.may_subscribe(kind);
-                    self.charge_for_names(kind, &interest, is_proved)?;
-                    let interest = if allowed {
-                        interest
-                    } else {
-                        Interest::default()
-                    };
-
-                    self.core
-                        .push
-                        .subscribe(id, kind, interest)
-                        .await
-                        .map_err(push_ended)?;
-                }
-                Effect::Unsubscribe(kind) => {
-                    self.names.remove(&kind);
-                    self.core
-                        .push
-                        .unsubscribe(id, kind)
-                        .await
-                        .map_err(push_ended)?;
-                }
-                Effect::Rejected(kind, rejection) => self.on_rejection(kind, &rejection),
-                Effect::Stale(kind) => self.core.metrics.expired(kind),
-                Effect::Refuse(why) => {
-                    self.client.count_rejection("resource_names");
-                    return Err(Status::resource_exhausted(why));
-                }
-            }
-        }
-
-        Ok(())
-    }
-
-    /// Charges the client for subscribed names of a type, and for its `initial_resource_versions`.
-    fn charge_for_names(
-        &mut self,
-        kind: ResourceType,
-        interest: &Interest,
-        is_proved: bool,
-    ) -> Result<(), Status> {
-        let initial_versions = self
-            .connection
-            .session
-            .lock()
-            .initial_versions(kind)
-            .cloned();
-        let names = self.names.entry(kind).or_default();
-        names.watched = match interest.names.is_empty() {
-            true => None,
-            false => Some(self.client.charge_for_names(&interest.names, is_proved)?),
-        };
-        names.initial_versions = initial_versions
-            .map(|initial_versions| self.client.charge_for_initial_versions(&initial_versions))
-            .transpose()?;
-        Ok(())
-    }
-
-    /// Counts a response that the client rejected, and logs it unless one was logged just before.
-    fn on_rejection(&mut self, kind: ResourceType, rejection: &Rejection) {
-        let proxy = &self.connection.id;
-        let code = rejection.code;
-        let error = &*rejection.message;
-        if self
-            .logged
-            .is_none_or(|logged| logged.elapsed() >= LOG_INTERVAL)
-        {
-            self.logged = Some(Instant::now());
-            warn!(%proxy, kind = kind.short_name(), code, error, "proxy rejected a response");
-        } else {
-            debug!(%proxy, kind = kind.short_name(), code, error, "proxy rejected a response");
-        }
-
-        if let Some(observer) = &self.core.observer {
-            let message = rejection.message.clone();
-            observer.observe(observer::Event::Refused(
-                self.connection.proxy_id,
-                kind,
-                message,
-            ));
-        }
-
-        if let Some(refusals) = &self.core.refusals {
-            // If the channel is full, it has enough rejections, and this proxy will reject again.
-            _ = refusals.try_send(Refusal {
-                proxy: self.connection.proxy_id,
-                kind,
-            });
-        }
-
-        let label = self
-            .core
-            .metrics
-            .rejected(kind, &self.connection.proxy.name, code);
-
-        if let Some(earlier) = self
-            .rejections
-            .insert(kind, label.clone())
-            .filter(|earlier| *earlier != label)
-        {
-            self.core.metrics.forget(kind, &earlier);
-        }
-    }
-
-    /// Requests once whether the proxy's service account may read secrets.
-    async fn request_secret_access(&mut self) {
-        if self.access.is_none()
-            && let (Some(questions), Some(identity)) =
-                (&self.core.access, &self.connection.proxy.identity)
-        {
-            let cluster = self.connection.proxy.meta("CLUSTER_ID").unwrap_or_default();
-            self.access = Some(secret_access::request(questions, cluster.into(), identity).await);
-        }
-    }
-
-    /// Applies all updates that are ready.
-    fn on_update(&mut self) {
-        self.connection.mailbox.take(&mut self.updates);
-        let mut session = self.connection.session.lock();
-        for (kind, update) in self.updates.drain(..) {
-            if update.answers == 0 {
-                self.core.metrics.observe_queue_time(update.since.elapsed());
-                self.changed = Some(
-                    self.changed
-                        .map_or(update.since, |earlier| earlier.min(update.since)),
-                );
-            }
-            // Updates have no effects for the task.
-            session.step(Event::Update(kind, update), &self.core.frames);
-        }
-    }
-
-    /// The next message to send, of the newest state.
-    async fn next(&mut self, turn: LargePermit) -> Result<Option<Message>, Status> {
-        if let Some(answer) = self.answers.next() {
-            return Ok(Some(answer));
-        }
-
-        self.on_update();
-        let begin = Instant::now();
-        let now = begin.saturating_duration_since(self.begun);
-        let connection = self.connection.clone();
-        let core = self.core.clone();
-        let (_turn, response) = turn
-            .work(move || connection.session.lock().next(now, &core.frames))
-            .await?;
-        let Some(response) = response else {
-            if self.connection.session.lock().is_all_sent() {
-                self.converged();
-            }
-            return Ok(None);
-        };
-
-        let kind = response.kind;
-        let count = response.count;
-        let removed = response.removed.len();
-        let nonce = response.nonce.clone();
-        let message = Message::new(self.connection.protocol, response)?;
-
-        if let Some(kind) = kind {
-            if let Some(names) = self.names.get_mut(&kind) {
-                names.initial_versions = None;
-            }
-            self.core
-                .metrics
-                .pushed(kind, message.len(), begin.elapsed());
-            let bytes = message.len();
-            debug!(kind = kind.short_name(), count, removed, bytes, %nonce, "push");
-        }
-
-        Ok(Some(message))
-    }
-
-    /// Whether there is nothing to send until the next event.
-    fn is_at_rest(&mut self) -> bool {
-        let is_at_rest = self.answers.is_empty() && self.connection.session.lock().is_at_rest();
-        if is_at_rest {
-            self.largest_request = 0;
-            self.converged();
-        }
-        is_at_rest
-    }
-
-    /// Records that everything is sent.
-    fn converged(&mut self) {
-        if let Some(changed) = self.changed.take() {
-            self.core.metrics.converged(changed.elapsed());
-        }
-    }
-
-    /// When to try to send without a further event.
-    fn wake_at(&self) -> Option<Instant> {
-        let now: Duration = self.begun.elapsed();
-        self.connection
-            .session
-            .lock()
-            .wake_at(now)
-            .map(|at| self.begun + at)
     }
 }
 

@@ -1,0 +1,63 @@
+//! Responses that the client rejected.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tracing::{debug, warn};
+
+use super::Stream;
+use crate::server::Refusal;
+use crate::session::discovery_request::Rejection;
+use navarch_push::observer;
+use navarch_push::resource::ResourceType;
+
+/// Minimum interval between logged rejections of a stream: a client can send arbitrarily many.
+const LOG_INTERVAL: Duration = Duration::from_secs(1);
+
+impl Stream {
+    /// Counts a response that the client rejected, and logs it unless one was logged just before.
+    pub(super) fn on_rejection(&mut self, kind: ResourceType, rejection: &Rejection) {
+        let proxy = &self.connection.id;
+        let code = rejection.code;
+        let error = &*rejection.message;
+        if self
+            .logged
+            .is_none_or(|logged| logged.elapsed() >= LOG_INTERVAL)
+        {
+            self.logged = Some(Instant::now());
+            warn!(%proxy, kind = kind.short_name(), code, error, "proxy rejected a response");
+        } else {
+            debug!(%proxy, kind = kind.short_name(), code, error, "proxy rejected a response");
+        }
+
+        if let Some(observer) = &self.core.observer {
+            let message = rejection.message.clone();
+            observer.observe(observer::Event::Refused(
+                self.connection.proxy_id,
+                kind,
+                message,
+            ));
+        }
+
+        if let Some(refusals) = &self.core.refusals {
+            // If the channel is full, it has enough rejections, and this proxy will reject again.
+            _ = refusals.try_send(Refusal {
+                proxy: self.connection.proxy_id,
+                kind,
+            });
+        }
+
+        let label = self
+            .core
+            .metrics
+            .rejected(kind, &self.connection.proxy.name, code);
+
+        if let Some(earlier) = self
+            .rejections
+            .insert(kind, label.clone())
+            .filter(|earlier| *earlier != label)
+        {
+            self.core.metrics.forget(kind, &earlier);
+        }
+    }
+}

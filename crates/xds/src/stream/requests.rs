@@ -1,0 +1,139 @@
+//! Requests of the client: applied to the session, with their effects.
+
+use tonic::Status;
+use tracing::debug;
+
+use super::{Stream, push_ended};
+use crate::large::LargePermit;
+use crate::secret_access;
+use crate::session::discovery_request::{Request, Wire};
+use crate::session::{Effect, Event};
+use navarch_push::engine::Interest;
+use navarch_push::observer;
+use navarch_push::resource::ResourceType;
+
+impl Stream {
+    /// Applies a request of `bytes` bytes.
+    pub(super) async fn on_request<M: Wire>(
+        &mut self,
+        request: Box<M>,
+        bytes: usize,
+    ) -> Result<(), Status> {
+        self.largest_request = self.largest_request.max(bytes);
+        let turn = self.client.acquire_large(bytes).await;
+        let (turn, request) = turn.work(move || request.parse()).await?;
+        let request = request?;
+        debug!(?request, "request");
+        self.check_request(&request)?;
+        if let Request::Health(wrong) = &request
+            && let Some(presence) = &self.presence
+        {
+            presence.report(wrong.as_ref().map(|wrong| &*wrong.message));
+        }
+
+        if let Some((nonce, is_taken)) = request.answers() {
+            let answered =
+                self.connection
+                    .session
+                    .lock()
+                    .answered(nonce, is_taken, self.begun.elapsed());
+            if let (Some(kind), true, Some(observer)) = (answered, is_taken, &self.core.observer) {
+                observer.observe(observer::Event::Taken(self.connection.proxy_id, kind));
+            }
+        }
+
+        match request {
+            Request::Question { url, names, nonce } => {
+                self.on_debug_request(url, names, &nonce).await
+            }
+            request @ (Request::State(_)
+            | Request::Delta(_)
+            | Request::Unserved { .. }
+            | Request::Health(_)) => self.apply(Event::Request(request), turn).await,
+        }
+    }
+
+    /// Applies an event to the session, and the effects of the event.
+    async fn apply(&mut self, event: Event, turn: LargePermit) -> Result<(), Status> {
+        let connection = self.connection.clone();
+        let core = self.core.clone();
+        let (turn, effects) = turn
+            .work(move || connection.session.lock().step(event, &core.frames))
+            .await?;
+        drop(turn);
+        let id = self.connection.proxy_id;
+
+        for effect in effects {
+            match effect {
+                Effect::Subscribe(kind, interest) => {
+                    self.prepare(kind).await?;
+                    let is_proved = self.connection.proxy.identity.is_some();
+                    let allowed = self.may_subscribe(kind);
+                    self.charge_for_names(kind, &interest, is_proved)?;
+                    let interest = if allowed {
+                        interest
+                    } else {
+                        Interest::default()
+                    };
+
+                    self.core
+                        .push
+                        .subscribe(id, kind, interest)
+                        .await
+                        .map_err(push_ended)?;
+                }
+                Effect::Unsubscribe(kind) => {
+                    self.names.remove(&kind);
+                    self.core
+                        .push
+                        .unsubscribe(id, kind)
+                        .await
+                        .map_err(push_ended)?;
+                }
+                Effect::Rejected(kind, rejection) => self.on_rejection(kind, &rejection),
+                Effect::Stale(kind) => self.core.metrics.expired(kind),
+                Effect::Refuse(why) => {
+                    self.client.count_rejection("resource_names");
+                    return Err(Status::resource_exhausted(why));
+                }
+            }
+        }
+
+        Ok(())
+    }
+
+    /// Charges the client for subscribed names of a type, and for its `initial_resource_versions`.
+    fn charge_for_names(
+        &mut self,
+        kind: ResourceType,
+        interest: &Interest,
+        is_proved: bool,
+    ) -> Result<(), Status> {
+        let initial_versions = self
+            .connection
+            .session
+            .lock()
+            .initial_versions(kind)
+            .cloned();
+        let names = self.names.entry(kind).or_default();
+        names.watched = match interest.names.is_empty() {
+            true => None,
+            false => Some(self.client.charge_for_names(&interest.names, is_proved)?),
+        };
+        names.initial_versions = initial_versions
+            .map(|initial_versions| self.client.charge_for_initial_versions(&initial_versions))
+            .transpose()?;
+        Ok(())
+    }
+
+    /// Requests once whether the proxy's service account may read secrets.
+    pub(super) async fn request_secret_access(&mut self) {
+        if self.access.is_none()
+            && let (Some(questions), Some(identity)) =
+                (&self.core.access, &self.connection.proxy.identity)
+        {
+            let cluster = self.connection.proxy.meta("CLUSTER_ID").unwrap_or_default();
+            self.access = Some(secret_access::request(questions, cluster.into(), identity).await);
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Updates of the engine, and the responses that are sent.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tonic::Status;
+use tracing::debug;
+
+use super::Stream;
+use crate::large::LargePermit;
+use crate::session::Event;
+use crate::transport::grpc_writer::Message;
+
+impl Stream {
+    /// Applies all updates that are ready.
+    pub(super) fn on_update(&mut self) {
+        self.connection.mailbox.take(&mut self.updates);
+        let mut session = self.connection.session.lock();
+        for (kind, update) in self.updates.drain(..) {
+            if update.answers == 0 {
+                self.core.metrics.observe_queue_time(update.since.elapsed());
+                self.changed = Some(
+                    self.changed
+                        .map_or(update.since, |earlier| earlier.min(update.since)),
+                );
+            }
+            // Updates have no effects for the task.
+            session.step(Event::Update(kind, update), &self.core.frames);
+        }
+    }
+
+    /// The next message to send, of the newest state.
+    pub(super) async fn next(&mut self, turn: LargePermit) -> Result<Option<Message>, Status> {
+        if let Some(answer) = self.answers.next() {
+            return Ok(Some(answer));
+        }
+
+        self.on_update();
+        let begin = Instant::now();
+        let now = begin.saturating_duration_since(self.begun);
+        let connection = self.connection.clone();
+        let core = self.core.clone();
+        let (_turn, response) = turn
+            .work(move || connection.session.lock().next(now, &core.frames))
+            .await?;
+        let Some(response) = response else {
+            if self.connection.session.lock().is_all_sent() {
+                self.converged();
+            }
+            return Ok(None);
+        };
+
+        let kind = response.kind;
+        let count = response.count;
+        let removed = response.removed.len();
+        let nonce = response.nonce.clone();
+        let message = Message::new(self.connection.protocol, response)?;
+
+        if let Some(kind) = kind {
+            if let Some(names) = self.names.get_mut(&kind) {
+                names.initial_versions = None;
+            }
+            self.core
+                .metrics
+                .pushed(kind, message.len(), begin.elapsed());
+            let bytes = message.len();
+            debug!(kind = kind.short_name(), count, removed, bytes, %nonce, "push");
+        }
+
+        Ok(Some(message))
+    }
+
+    /// Whether there is nothing to send until the next event.
+    pub(super) fn is_at_rest(&mut self) -> bool {
+        let is_at_rest = self.answers.is_empty() && self.connection.session.lock().is_at_rest();
+        if is_at_rest {
+            self.largest_request = 0;
+            self.converged();
+        }
+        is_at_rest
+    }
+
+    /// Records that everything is sent.
+    fn converged(&mut self) {
+        if let Some(changed) = self.changed.take() {
+            self.core.metrics.converged(changed.elapsed());
+        }
+    }
+
+    /// When to try to send without a further event.
+    pub(super) fn wake_at(&self) -> Option<Instant> {
+        let now: Duration = self.begun.elapsed();
+        self.connection
+            .session
+            .lock()
+            .wake_at(now)
+            .map(|at| self.begun + at)
+    }
+}
