@@ -1,35 +1,36 @@
 //! `navarch discovery`: the control plane. Flags are pilot-discovery's, in kebab case and in
 //! Istio's own spelling.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::convert::Infallible;
+mod flag_values;
+mod variables;
+
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use clap::Args;
 
-use super::environment::{self, VariableError, Variables};
+use super::environment::{self, Variables};
 use super::limits::{self, KeepaliveFlags};
 use super::log::LogFlags;
 use super::pilot_flags::WithoutEffect;
 use super::{connections, files};
-use crate::admin::{Build, DebugSwitches, LogScopes};
+use crate::admin::{Build, LogScopes};
 use crate::server::{
-    self, ApiRate, Config, ListenAddress, RecordConfig, RemotesConfig, SecurityConfig,
-    SourceAddress, SourcesConfig, WritingConfig,
+    self, Config, ListenAddress, RecordConfig, RemotesConfig, SecurityConfig, SourceAddress,
+    SourcesConfig, WritingConfig,
 };
-use navarch_api::cluster_settings::McsMode;
+pub(super) use flag_values::duration;
+use flag_values::{
+    alias, aliases, control, existing_path, given, path, per_second, rate, registry,
+};
 use navarch_api::names::ClusterId;
-use navarch_api::regular_file;
-use navarch_api::settings::{CompliancePolicy, Environment, Settings};
+use navarch_api::settings::{CompliancePolicy, Settings};
 use navarch_net::cryptography;
-use navarch_net::destination::AddressPolicy;
-use navarch_push::worker::Debounce;
 use navarch_rollout::QueryNamespaces;
-use navarch_security::serving::ConfiguredFiles;
 use navarch_security::tls_rules::TlsRules;
-use navarch_source::{KeyConfig, KubernetesScope, ReadKinds};
+use variables::{debounce, debug, keys, kubeconfig, scope, settings, text, traces};
 
 /// Set by Kubernetes in every container.
 const IN_CLUSTER: &str = "KUBERNETES_SERVICE_HOST";
@@ -389,192 +390,11 @@ impl Discovery {
     }
 }
 
-/// The export of change traces, if enabled. Then, ignored variables of OpenTelemetry are logged.
-fn traces(variables: &Variables) -> Option<navarch_otlp::Config> {
-    let navarch_otlp::Reading { config, warnings } = navarch_otlp::read(|name| variables.get(name));
-    if config.is_some() || !warnings.is_empty() {
-        let is_unread = |name: &&String| {
-            name.starts_with("OTEL_") && !navarch_otlp::NAMES.contains(&name.as_str())
-        };
-        let unread: Vec<String> = variables.all().keys().filter(is_unread).cloned().collect();
-        warn_ignored(
-            "environment variables of OpenTelemetry that have no effect",
-            &unread,
-        );
-    }
-    for warning in warnings {
-        tracing::warn!("{warning}");
-    }
-    config
-}
-
-/// The enabled debug pages.
-fn debug(variables: &Variables, profiles: bool) -> Result<DebugSwitches, VariableError> {
-    let flag = |name: &str, default: bool| {
-        environment::flag(|name: &str| variables.get(name), name, default)
-    };
-    let on_http = flag("ENABLE_DEBUG_ON_HTTP", true)?;
-    let harmful = flag("UNSAFE_ENABLE_ADMIN_ENDPOINTS", false)?;
-    Ok(DebugSwitches {
-        on_http,
-        harmful,
-        profiles,
-    })
-}
-
-/// The listen address of ControlZ.
-fn control(address: &str, port: u16) -> anyhow::Result<ListenAddress> {
-    let address = match address {
-        "" => return Ok(ListenAddress::Off),
-        "*" => format!(":{port}"),
-        address if address.contains(':') && !address.starts_with('[') => {
-            format!("[{address}]:{port}")
-        }
-        address => format!("{address}:{port}"),
-    };
-    address.parse().context("--ctrlz_address")
-}
-
 /// Logs one warning about ignored settings, if there are any.
 fn warn_ignored(what: &str, names: &[String]) {
     if !names.is_empty() {
         tracing::warn!(names = names.join(", "), "{what}");
     }
-}
-
-/// The rate limit of the Kubernetes API client, if either flag is set. The other then has Istio's
-/// default.
-fn rate(per_second: Option<f64>, burst: Option<u32>) -> Option<ApiRate> {
-    let is_set = per_second.is_some() || burst.is_some();
-    is_set.then(|| ApiRate {
-        per_second: per_second.unwrap_or(80.0),
-        burst: burst.unwrap_or(160),
-    })
-}
-
-/// Parses a rate within the allowed range.
-fn per_second(text: &str) -> anyhow::Result<f64> {
-    let rate = text
-        .parse()
-        .ok()
-        .filter(|rate| (0.001..=1e6).contains(rate));
-    rate.context("must be a number between 0.001 and 1000000")
-}
-
-/// `PILOT_JWT_PUB_KEY_REFRESH_INTERVAL` (20 min), `BLOCKED_CIDRS_IN_JWKS_URIS`, and
-/// `NAVARCH_JWKS_ALLOW_LOOPBACK`, which allows policies to use servers on the control plane's own
-/// machine.
-fn keys(variables: &Variables) -> anyhow::Result<KeyConfig> {
-    let set = |name: &str| text(variables, name);
-    let name = "PILOT_JWT_PUB_KEY_REFRESH_INTERVAL";
-    let refresh = environment::parsed(set, name, "duration above zero", |text| {
-        duration(text).ok().filter(|interval| !interval.is_zero())
-    })?;
-
-    let ranges = set("BLOCKED_CIDRS_IN_JWKS_URIS").unwrap_or_default();
-    let blocked = navarch_api::cidr::Cidr::parse_list(&ranges).map_err(|part| {
-        anyhow::anyhow!("BLOCKED_CIDRS_IN_JWKS_URIS={ranges:?}: {part:?} is not a CIDR")
-    })?;
-    let allow_loopback = super::environment::flag(set, "NAVARCH_JWKS_ALLOW_LOOPBACK", false)?;
-
-    Ok(KeyConfig {
-        refresh: refresh.unwrap_or(Duration::from_mins(20)),
-        addresses: AddressPolicy {
-            allow_loopback,
-            blocked,
-        },
-    })
-}
-
-/// The files of Navarch's own certificate: from the flags, or else at istiod's paths, if they
-/// exist.
-///
-/// # Errors
-/// If only one of certificate and key is set.
-fn given(
-    chain: Option<PathBuf>,
-    key: Option<PathBuf>,
-    roots: Option<PathBuf>,
-) -> anyhow::Result<Option<ConfiguredFiles>> {
-    ensure!(
-        chain.is_some() == key.is_some(),
-        "--tls-cert-file and --tls-key-file require each other"
-    );
-
-    // As in istiod, files that cannot be looked at count as missing here.
-    let there = |name: &str| {
-        Some(PathBuf::from(format!("./var/run/secrets/istiod/{name}"))).filter(|path| path.exists())
-    };
-
-    let pair = chain
-        .zip(key)
-        .or_else(|| there("tls/tls.crt").zip(there("tls/tls.key")));
-    let roots = roots
-        .or_else(|| there("ca/root-cert.pem"))
-        .or_else(|| there("tls/ca.crt"));
-    Ok(pair.map(|(chain, key)| ConfiguredFiles { chain, key, roots }))
-}
-
-/// `PILOT_DEBOUNCE_AFTER` and `PILOT_DEBOUNCE_MAX`; if unset, changes are pushed at once.
-fn debounce(variables: &Variables) -> Result<Debounce, VariableError> {
-    let read = |name: &str| environment::duration(|name: &str| variables.get(name), name);
-    let after = read("PILOT_DEBOUNCE_AFTER")?.unwrap_or_default();
-    let max = read("PILOT_DEBOUNCE_MAX")?.unwrap_or(Duration::from_secs(10));
-    Ok(Debounce { after, max })
-}
-
-/// The value of a variable, if it is set and not empty.
-fn text(variables: &Variables, name: &str) -> Option<String> {
-    variables.get(name).filter(|value| !value.is_empty())
-}
-
-/// Parses an alias of a cluster, and the cluster's name.
-fn alias(text: &str) -> anyhow::Result<(String, String)> {
-    let (alias, cluster) = text.split_once('=').context("must be ALIAS=CLUSTER")?;
-    Ok((alias.to_owned(), cluster.to_owned()))
-}
-
-/// The aliases of clusters.
-fn aliases(pairs: &[(String, String)]) -> BTreeMap<ClusterId, ClusterId> {
-    pairs
-        .iter()
-        .map(|(alias, cluster)| (ClusterId::new(alias), ClusterId::new(cluster)))
-        .collect()
-}
-
-/// The objects of the Kubernetes API to read.
-fn scope(variables: &Variables, revision: Option<String>, settings: &Settings) -> KubernetesScope {
-    let text = |name: &str| text(variables, name);
-    KubernetesScope {
-        kinds: ReadKinds::All,
-        namespace: navarch_api::names::Namespace::new(
-            text("ISTIO_WATCH_NAMESPACE").unwrap_or_default(),
-        ),
-        revision: revision.or_else(|| text("REVISION")).unwrap_or_default(),
-        system_namespace: navarch_api::names::Namespace::default(),
-        ignored: text("PILOT_IGNORE_RESOURCES").unwrap_or_default(),
-        included: text("PILOT_INCLUDE_RESOURCES").unwrap_or_default(),
-        mcs: settings.clusters.mcs != McsMode::Off,
-    }
-}
-
-/// `KUBECONFIG`: the first of its files that is not empty. Istio's chart always sets it, usually to
-/// a missing file.
-fn kubeconfig(variables: &Variables) -> Option<PathBuf> {
-    let names = text(variables, "KUBECONFIG")?;
-    let says_anything =
-        |path: &PathBuf| std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() > 0);
-    let mut files = names
-        .split(':')
-        .filter(|name| !name.is_empty())
-        .map(PathBuf::from)
-        .filter(says_anything);
-    let first = files.next();
-    warn_ignored(
-        "KUBECONFIG: files that are ignored, because only the first one is read",
-        &shown(files),
-    );
-    first
 }
 
 /// Logs what a compliance policy does not do, and which flags it overrides.
@@ -590,48 +410,4 @@ fn warn_compliance(named: &str, tls: &TlsRules) {
         fips_module = cryptography::is_fips(),
         "cryptography is that of aws-lc-rs"
     );
-}
-
-/// Paths as strings.
-fn shown(paths: impl Iterator<Item = PathBuf>) -> Vec<String> {
-    paths.map(|path| path.display().to_string()).collect()
-}
-
-/// The settings from the environment. The API of multi-cluster Services is set for the whole
-/// process, as in istiod.
-fn settings(variables: &Variables) -> anyhow::Result<Settings> {
-    let mut settings = environment::settings(|name: &str| variables.get(name))?;
-    settings.environment = Environment::new(variables.all().clone());
-    navarch_api::mcs::set_api(
-        &settings.gateway_api.mcs_group,
-        &settings.gateway_api.mcs_version,
-    );
-    Ok(settings)
-}
-
-/// A path, which may be empty: clap's own parser refuses that.
-fn path(text: &str) -> Result<PathBuf, Infallible> {
-    Ok(PathBuf::from(text))
-}
-
-/// Parses a name of `--registries`: whether it is Kubernetes.
-fn registry(name: &str) -> anyhow::Result<bool> {
-    match name {
-        "Kubernetes" => Ok(true),
-        "" => Ok(false),
-        _ => anyhow::bail!("only Kubernetes is supported"),
-    }
-}
-
-/// The path, unless there is no such file.
-fn existing_path(path: &str) -> Option<PathBuf> {
-    Some(PathBuf::from(path)).filter(|path| regular_file::may_exist(path))
-}
-
-/// Parses a duration in Go's format, such as `10s` or `1m30s`.
-pub(super) fn duration(text: &str) -> anyhow::Result<Duration> {
-    let duration = navarch_api::duration::Duration::parse(text)?;
-    duration
-        .as_std()
-        .with_context(|| format!("{text} is negative"))
 }
