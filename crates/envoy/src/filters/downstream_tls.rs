@@ -1,25 +1,26 @@
 //! Downstream TLS: Istio's mutual TLS, and settings of Gateway servers and Sidecar ingress
 //! listeners.
 
+mod certificates;
+mod limits;
+
 use navarch_proto::any::pack;
-use navarch_proto::envoy::config::core::v3::{
-    DataSource, TransportSocket, data_source, transport_socket,
-};
+use navarch_proto::envoy::config::core::v3::{TransportSocket, transport_socket};
 use navarch_proto::envoy::extensions::transport_sockets::quic::v3::QuicDownstreamTransport;
-use navarch_proto::envoy::extensions::transport_sockets::tls::v3::certificate_validation_context::TrustChainVerification;
-use navarch_proto::envoy::extensions::transport_sockets::tls::v3::common_tls_context::ValidationContextType;
 use navarch_proto::envoy::extensions::transport_sockets::tls::v3::tls_parameters::TlsProtocol as Version;
 use navarch_proto::envoy::extensions::transport_sockets::tls::v3::{
-    CertificateValidationContext, CommonTlsContext, DownstreamTlsContext, SdsSecretConfig,
-    TlsParameters,
+    CertificateValidationContext, CommonTlsContext, DownstreamTlsContext, TlsParameters,
 };
 use navarch_proto::envoy::r#type::matcher::v3::{StringMatcher, string_matcher};
 
-use super::{compliance, provider};
+use super::compliance;
 use crate::sds;
-use navarch_api::istio::{ServerTlsMode, ServerTlsSettings, TlsProtocol};
+use certificates::{Files, apply_credentials, apply_files, apply_roots, has_file_server};
+use limits::{apply_limits, note_unknown};
+pub(crate) use limits::{mesh_ciphers, mesh_curves};
+use navarch_api::istio::{ServerTlsMode, ServerTlsSettings};
 use navarch_api::mesh::{MeshConfig, TlsProtocol as MeshTlsProtocol};
-use navarch_api::validation::{is_alpn_protocol, is_cipher_suite};
+use navarch_api::validation::is_alpn_protocol;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
@@ -55,15 +56,6 @@ pub enum Payload {
 pub struct MeshTlsOf {
     /// The inner protocol.
     pub payload: Payload,
-}
-
-/// Certificate files of the proxy, which replace the certificates that the mesh issues.
-#[derive(Debug, Default)]
-struct Files {
-    certificate: String,
-    key: String,
-    /// The roots that client certificates are validated by.
-    roots: String,
 }
 
 impl Query for MeshTlsOf {
@@ -219,242 +211,6 @@ fn mesh_alpn(view: &View<'_>, payload: Payload) -> Vec<String> {
     }
 }
 
-/// Certificates and roots from the files in the settings.
-fn apply_files(
-    view: &View<'_>,
-    settings: &ServerTlsSettings,
-    validates: bool,
-    common: &mut CommonTlsContext,
-) {
-    let own_server = has_file_server(view);
-    let file = |certificate: &str, key: &str| Files {
-        certificate: certificate.to_owned(),
-        key: key.to_owned(),
-        roots: settings.ca_certificates.clone(),
-    };
-    let own = file(&settings.server_certificate, &settings.private_key);
-    common.tls_certificate_sds_secret_configs = if settings.tls_certificates.is_empty() {
-        vec![own.certificate(own_server)]
-    } else {
-        let pairs = settings.tls_certificates.iter();
-        pairs
-            .map(|pair| file(&pair.server_certificate, &pair.private_key).certificate(own_server))
-            .collect()
-    };
-    apply_roots(settings, validates, own.roots(own_server), common);
-}
-
-/// Validates client certificates by these roots and the settings.
-fn apply_roots(
-    settings: &ServerTlsSettings,
-    validates: bool,
-    roots: SdsSecretConfig,
-    common: &mut CommonTlsContext,
-) {
-    if !validates {
-        return;
-    }
-    let mut context = sds::names(&settings.subject_alt_names);
-    if !settings.ca_crl.is_empty() {
-        context.crl = Some(DataSource {
-            specifier: Some(data_source::Specifier::Filename(settings.ca_crl.clone())),
-            ..DataSource::default()
-        });
-    }
-    accept_untrusted(settings, &mut context);
-    common.validation_context_type = Some(sds::trust(context, roots));
-}
-
-/// Certificates and roots from the secrets in the settings.
-fn apply_credentials(view: &View<'_>, settings: &ServerTlsSettings, common: &mut CommonTlsContext) {
-    let external = external_server(view);
-    let single = std::slice::from_ref(&settings.credential_name);
-    let names = if settings.credential_names.is_empty() {
-        single
-    } else {
-        &settings.credential_names
-    };
-
-    common.tls_certificate_sds_secret_configs = names
-        .iter()
-        .map(|name| sds::credential(name, &external))
-        .collect();
-
-    if matches!(
-        settings.mode,
-        ServerTlsMode::Mutual | ServerTlsMode::OptionalMutual
-    ) {
-        let mut context = CertificateValidationContext {
-            verify_certificate_spki: settings.verify_certificate_spki.clone(),
-            verify_certificate_hash: settings.verify_certificate_hash.clone(),
-            ..sds::names(&settings.subject_alt_names)
-        };
-        accept_untrusted(settings, &mut context);
-        let roots = if settings.ca_cert_credential_name.is_empty() {
-            format!(
-                "{}{}",
-                names.first().map_or("", String::as_str),
-                sds::CA_SUFFIX
-            )
-        } else {
-            settings.ca_cert_credential_name.clone()
-        };
-        common.validation_context_type =
-            Some(sds::trust(context, sds::credential(&roots, &external)));
-    } else if !settings.subject_alt_names.is_empty() {
-        let context = sds::names(&settings.subject_alt_names);
-        common.validation_context_type = Some(ValidationContextType::ValidationContext(context));
-    }
-}
-
-/// The SDS cluster of credentials with names that start with `sds://`.
-fn external_server(view: &View<'_>) -> sds::ExternalServer {
-    if view.proxy().meta("credential").as_deref() == Some("true") {
-        return sds::ExternalServer::Socket;
-    }
-    let server = view
-        .mesh()
-        .config
-        .extension_providers
-        .iter()
-        .find_map(|provider| provider.sds.as_ref());
-    let found = server
-        .and_then(|server| provider::cluster(view, "externalSds", &server.service, server.port));
-    found.map_or(sds::ExternalServer::None, |found| {
-        sds::ExternalServer::Service {
-            cluster: found.cluster,
-            host: found.host,
-        }
-    })
-}
-
-/// Accepts untrusted client certificates, if configured.
-fn accept_untrusted(settings: &ServerTlsSettings, context: &mut CertificateValidationContext) {
-    if settings.insecure_skip_verify == Some(true) {
-        context.trust_chain_verification = TrustChainVerification::AcceptUntrusted.into();
-    }
-}
-
-/// TLS limits: those of the mesh, overridden by those of the settings.
-fn apply_limits(mesh: &MeshConfig, settings: &ServerTlsSettings, common: &mut CommonTlsContext) {
-    let mut limits = TlsParameters::default();
-
-    if let Some(defaults) = &mesh.tls_defaults {
-        limits.ecdh_curves = mesh_curves(&defaults.ecdh_curves);
-        limits.cipher_suites = mesh_ciphers(&defaults.cipher_suites);
-        limits.tls_minimum_protocol_version = match defaults.min_protocol_version {
-            MeshTlsProtocol::Auto => Version::TlsAuto,
-            MeshTlsProtocol::V1_2 => Version::TlSv12,
-            MeshTlsProtocol::V1_3 => Version::TlSv13,
-        }
-        .into();
-    }
-
-    if settings.min_protocol_version != TlsProtocol::TlsAuto {
-        limits.tls_minimum_protocol_version = version(settings.min_protocol_version).into();
-    }
-
-    if settings.max_protocol_version != TlsProtocol::TlsAuto {
-        limits.tls_maximum_protocol_version = version(settings.max_protocol_version).into();
-    }
-
-    let ciphers = known_ciphers(&settings.cipher_suites);
-    if !ciphers.is_empty() {
-        limits.cipher_suites = ciphers;
-    }
-
-    if !settings.ecdh_curves.is_empty() {
-        limits.ecdh_curves.clone_from(&settings.ecdh_curves);
-    }
-
-    if limits != TlsParameters::default() {
-        common.tls_params = Some(limits);
-    }
-}
-
-/// The curves that Envoy's TLS library supports.
-const CURVES: [&str; 8] = [
-    "P-224",
-    "P-256",
-    "P-384",
-    "P-521",
-    "X25519",
-    "X25519Kyber768Draft00",
-    "X25519MLKEM768",
-    "MLKEM1024",
-];
-
-/// The cipher suites of mesh config that Envoy supports.
-pub(crate) fn mesh_ciphers(suites: &[String]) -> Vec<String> {
-    suites
-        .iter()
-        .filter(|suite| is_cipher_suite(suite))
-        .cloned()
-        .collect()
-}
-
-/// The curves of mesh config that Envoy supports.
-pub(crate) fn mesh_curves(curves: &[String]) -> Vec<String> {
-    curves
-        .iter()
-        .filter(|curve| CURVES.contains(&curve.as_str()))
-        .cloned()
-        .collect()
-}
-
-/// Records a remark on skipped ciphers and curves of mesh config.
-fn note_unknown(view: &View<'_>) {
-    let mesh = &view.mesh().config;
-
-    for (field, config) in [
-        ("tlsDefaults", &mesh.tls_defaults),
-        ("meshMTLS", &mesh.mesh_mtls),
-    ] {
-        let Some(config) = config else { continue };
-        for suite in config
-            .cipher_suites
-            .iter()
-            .filter(|suite| !is_cipher_suite(suite))
-        {
-            view.remark(format!(
-                "mesh config: {field}.cipherSuites: {suite:?} is ignored, since Envoy does not support it"
-            ));
-        }
-        for curve in config
-            .ecdh_curves
-            .iter()
-            .filter(|curve| !CURVES.contains(&curve.as_str()))
-        {
-            view.remark(format!(
-                "mesh config: {field}.ecdhCurves: {curve:?} is ignored, since Envoy does not support it"
-            ));
-        }
-    }
-}
-
-/// The cipher suites that Envoy supports, each once: Envoy rejects the listener because of an
-/// unsupported one.
-fn known_ciphers(suites: &[String]) -> Vec<String> {
-    let mut known: Vec<String> = Vec::with_capacity(suites.len());
-    for suite in suites.iter().filter(|suite| is_cipher_suite(suite)) {
-        if !known.contains(suite) {
-            known.push(suite.clone());
-        }
-    }
-    known
-}
-
-/// Envoy's value of a TLS version.
-fn version(version: TlsProtocol) -> Version {
-    match version {
-        TlsProtocol::TlsAuto => Version::TlsAuto,
-        TlsProtocol::Tlsv1_0 => Version::TlSv10,
-        TlsProtocol::Tlsv1_1 => Version::TlSv11,
-        TlsProtocol::Tlsv1_2 => Version::TlSv12,
-        TlsProtocol::Tlsv1_3 => Version::TlSv13,
-    }
-}
-
 /// The trust domains whose workloads may connect: the mesh's own, its aliases, and those of further
 /// roots; each once.
 pub(crate) fn trust_domains(mesh: &MeshConfig) -> Vec<String> {
@@ -491,47 +247,6 @@ fn matching(names: Vec<StringMatcher>) -> CertificateValidationContext {
     CertificateValidationContext {
         match_subject_alt_names: names,
         ..CertificateValidationContext::default()
-    }
-}
-
-/// Whether a user's server serves files as secrets to the proxy.
-fn has_file_server(view: &View<'_>) -> bool {
-    view.proxy().meta("file-credential").as_deref() == Some("true")
-}
-
-impl Files {
-    /// The files in the proxy's metadata.
-    fn of_proxy(view: &View<'_>) -> Self {
-        let file = |key: &str| {
-            view.proxy()
-                .meta(key)
-                .map(|file| file.to_string())
-                .unwrap_or_default()
-        };
-        Self {
-            certificate: file("TLS_SERVER_CERT_CHAIN"),
-            key: file("TLS_SERVER_KEY"),
-            roots: file("TLS_SERVER_ROOT_CERT"),
-        }
-    }
-
-    /// The secret of certificate and key; the workload's own if either is missing.
-    fn certificate(&self, own_server: bool) -> SdsSecretConfig {
-        if self.certificate.is_empty() || self.key.is_empty() {
-            return sds::secret(sds::WORKLOAD);
-        }
-        sds::file_secret(
-            &format!("file-cert:{}~{}", self.certificate, self.key),
-            own_server,
-        )
-    }
-
-    /// The secret of the roots; the mesh's if none are set.
-    fn roots(&self, own_server: bool) -> SdsSecretConfig {
-        if self.roots.is_empty() {
-            return sds::secret(sds::ROOT);
-        }
-        sds::file_secret(&format!("file-root:{}", self.roots), own_server)
     }
 }
 
@@ -596,29 +311,5 @@ mod tests {
             ..MeshConfig::default()
         };
         assert_eq!(trust_domains(&mesh), ["td1", "td2", "td3"]);
-    }
-
-    #[test]
-    fn a_certificate_without_its_key_is_the_workloads_own() {
-        let files = Files {
-            certificate: "/cert.pem".to_owned(),
-            ..Files::default()
-        };
-        assert_eq!(files.certificate(false).name, "default");
-        let files = Files {
-            key: "/key.pem".to_owned(),
-            ..files
-        };
-        assert_eq!(
-            files.certificate(false).name,
-            "file-cert:/cert.pem~/key.pem"
-        );
-    }
-
-    #[test]
-    fn ciphers_that_envoy_does_not_know_are_left_out() {
-        let suites =
-            ["AES128-SHA", "RC4-MD5", "AES128-SHA", "-ALL", "AES256-SHA"].map(str::to_owned);
-        assert_eq!(known_ciphers(&suites), ["AES128-SHA", "-ALL", "AES256-SHA"]);
     }
 }
