@@ -1,0 +1,86 @@
+//! Requests that come through tunnels, at waypoints and at sidecars.
+
+use super::*;
+
+/// Envoy's tags for the client at the end of a tunnel.
+const TUNNEL: [(&str, &str); 3] = [
+    (PEER_TAG, CLIENT),
+    (OWN_TAG, "spiffe://cluster.local/ns/shop/sa/way"),
+    (
+        BAGGAGE_TAG,
+        "k8s.cluster.name=east,k8s.namespace.name=liars,k8s.deployment.name=client-v1,service.name=client",
+    ),
+];
+
+#[test]
+fn a_request_through_a_waypoint_is_counted_with_labels_of_tunnel_and_endpoint() {
+    let endpoint = "web-v1;shop;web;v2;west;spiffe://cluster.local/ns/shop/sa/web;web;v2";
+    let tags = [
+        &TUNNEL[..],
+        &[(WORKLOAD_TAG, endpoint), (SERVICES_TAG, SERVICES)],
+    ]
+    .concat();
+    let text = counted(
+        workload("way", "shop"),
+        &log(Reporter::Waypoint, Vec::new()),
+        &[request(&tags)],
+    );
+
+    let labels = "reporter=\"waypoint\",source_workload=\"client-v1\",source_canonical_service=\"client\",\
+        source_canonical_revision=\"latest\",source_workload_namespace=\"buyers\",\
+        source_principal=\"spiffe://cluster.local/ns/buyers/sa/client\",source_app=\"client\",source_version=\"unknown\",\
+        source_cluster=\"east\",destination_workload=\"web-v1\",destination_workload_namespace=\"shop\",\
+        destination_principal=\"spiffe://cluster.local/ns/shop/sa/web\",destination_app=\"web\",\
+        destination_version=\"v2\",destination_service=\"web.shop.svc.cluster.local\",\
+        destination_canonical_service=\"web\",destination_canonical_revision=\"v2\",destination_service_name=\"web\",\
+        destination_service_namespace=\"shop\",destination_cluster=\"west\",request_protocol=\"http\",response_code=\"200\",\
+        grpc_response_status=\"\",response_flags=\"-\",connection_security_policy=\"mutual_tls\"";
+
+    assert!(
+        text.contains(&format!("\nistio_requests_total{{{labels}}} 1\n")),
+        "{text}"
+    );
+
+    // A request that a policy denies has no endpoint.
+    let refused = request(&[&TUNNEL[..], &[(WORKLOAD_TAG, "-")]].concat());
+    let text = counted(
+        workload("way", "shop"),
+        &log(Reporter::Waypoint, Vec::new()),
+        &[refused],
+    );
+    let labels = "destination_workload=\"unknown\",destination_workload_namespace=\"unknown\",destination_principal=\"unknown\",\
+        destination_app=\"unknown\",destination_version=\"unknown\",destination_service=\"unknown\",\
+        destination_canonical_service=\"unknown\",destination_canonical_revision=\"unknown\",destination_service_name=\"unknown\",\
+        destination_service_namespace=\"unknown\",destination_cluster=\"unknown\"";
+    assert!(text.contains(labels), "{text}");
+}
+
+#[test]
+fn a_request_that_came_through_a_tunnel_is_counted_with_whose_tunnel_it_was() {
+    let text = counted(
+        workload("web", "shop"),
+        &log(Reporter::Destination, Vec::new()),
+        &[request(&TUNNEL)],
+    );
+    let source = "source_workload=\"client-v1\",source_canonical_service=\"client\",source_canonical_revision=\"latest\",\
+        source_workload_namespace=\"buyers\",source_principal=\"spiffe://cluster.local/ns/buyers/sa/client\"";
+    assert!(
+        text.contains(source) && text.contains("connection_security_policy=\"mutual_tls\""),
+        "{text}"
+    );
+
+    // On the client's side, the tag of the endpoint has the expected identity of the server.
+    let endpoint = "web-v1;shop;web;;west;spiffe://cluster.local/ns/shop/sa/web";
+    let entry = request(&[(WORKLOAD_TAG, endpoint), (PEER_TAG, "-"), (OWN_TAG, "-")]);
+    let text = counted(
+        workload("client", "buyers"),
+        &log(Reporter::Source, Vec::new()),
+        &[entry],
+    );
+
+    assert!(
+        text.contains("source_principal=\"unknown\"")
+            && text.contains(&format!("destination_principal=\"{WEB}\"")),
+        "{text}"
+    );
+}
