@@ -52,7 +52,7 @@ pub use distribution::{Share, configuration, shares};
 pub use doctor::{ApiServerHealth, Certificates, Hooks, Right};
 pub use exposition::Exposition;
 pub use health::missing;
-pub use log_scopes::{LogScope, LogScopes, ScopeError};
+pub use log_scopes::{LogScope, LogScopes, ScopeError, ScopeLevel};
 pub use over_xds::DebugOverXds;
 pub(crate) use plan::MirrorSource as PlanAsker;
 pub use plan::Plans;

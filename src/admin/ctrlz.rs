@@ -17,7 +17,7 @@ use nix::unistd::{getegid, geteuid, getgid, getpid, getppid, getuid};
 use serde_json::{Map, Value, json};
 
 use super::access;
-use super::log_scopes::{LogScopes, ScopeError};
+use super::log_scopes::{LogScopes, ScopeError, ScopeLevel};
 use super::state::AdminState;
 use super::{health, paths};
 use navarch_api::regular_file;
@@ -125,12 +125,7 @@ fn topic(control: &Control, name: &str) -> Value {
             "Hostname": host_name(),
             "IP": "",
         }),
-        "scope" => control
-            .scopes
-            .list()
-            .into_iter()
-            .map(|(name, about, level)| scope_of(name, about, level))
-            .collect(),
+        "scope" => control.scopes.list().into_iter().map(description).collect(),
         "mem" => Value::Object(memory()),
         "env" => variables(&control.variables),
         "proc" => process(),
@@ -140,11 +135,11 @@ fn topic(control: &Control, name: &str) -> Value {
 }
 
 /// A scope of logs, as istiod's ControlZ shows it.
-fn scope_of(name: &str, about: &str, level: &str) -> Value {
+fn description(scope: ScopeLevel) -> Value {
     json!({
-        "name": name,
-        "description": about,
-        "output_level": level,
+        "name": scope.name,
+        "description": scope.about,
+        "output_level": scope.level,
         "stack_trace_level": "none",
         "log_callers": false,
     })
@@ -155,9 +150,9 @@ async fn scope(State(control): State<Control>, Path(name): Path<String>) -> Resp
         .scopes
         .list()
         .into_iter()
-        .find(|(known, ..)| *known == name)
+        .find(|scope| scope.name == name)
     {
-        Some((name, about, level)) => Json(scope_of(name, about, level)).into_response(),
+        Some(scope) => Json(description(scope)).into_response(),
         None => refusal(&ScopeError::Unknown(name)),
     }
 }

@@ -54,8 +54,10 @@ fn describe(endpoints: &ServiceEndpoints) -> Value {
 }
 
 fn one(endpoint: &Endpoint) -> Value {
-    let (workload, location) = (&endpoint.workload, &endpoint.workload.location);
+    let workload = &endpoint.workload;
+    let location = &workload.location;
     let dns_name = workload.dns_name.as_deref();
+
     json!({
         "Labels": reply::map(&workload.labels().to_map()),
         "Addresses": endpoint.addresses,

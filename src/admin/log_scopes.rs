@@ -19,6 +19,17 @@ const LEVELS: [(&str, &str); 5] = [
 /// One scope: its name, its description, and the modules whose events belong to it.
 pub type LogScope = (&'static str, &'static str, &'static [&'static str]);
 
+/// A scope with its current level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ScopeLevel {
+    /// The name of the scope.
+    pub name: &'static str,
+    /// What is logged in it.
+    pub about: &'static str,
+    /// Istio's name of the level.
+    pub level: &'static str,
+}
+
 /// Applies a filter in `tracing`'s syntax; returns the error, if any.
 type Apply = dyn Fn(&str) -> Result<(), String> + Send + Sync;
 
@@ -70,18 +81,21 @@ impl LogScopes {
         }))
     }
 
-    /// All scopes by name: name, description, Istio's name of the level.
+    /// All scopes, by name.
     #[must_use]
-    pub fn list(&self) -> Vec<(&'static str, &'static str, &'static str)> {
+    pub fn list(&self) -> Vec<ScopeLevel> {
         let filter = self.0.filter(&self.0.levels.lock());
-        let own = (
-            DEFAULT,
-            "Everything that belongs to no other scope",
-            level_of(&filter, None),
-        );
-        let one = |(name, about, targets): &LogScope| {
-            (*name, *about, level_of(&filter, targets.first().copied()))
+        let own = ScopeLevel {
+            name: DEFAULT,
+            about: "Everything that belongs to no other scope",
+            level: level_of(&filter, None),
         };
+        let one = |&(name, about, targets): &LogScope| ScopeLevel {
+            name,
+            about,
+            level: level_of(&filter, targets.first().copied()),
+        };
+
         let mut all: Vec<_> = std::iter::once(own)
             .chain(self.0.scopes.iter().map(one))
             .collect();
@@ -187,7 +201,7 @@ mod tests {
             scopes
                 .list()
                 .into_iter()
-                .map(|(_, _, level)| level)
+                .map(|scope| scope.level)
                 .collect::<Vec<_>>()
         };
 
@@ -214,7 +228,7 @@ mod tests {
             scopes
                 .list()
                 .into_iter()
-                .map(|(name, _, level)| (name, level))
+                .map(|scope| (scope.name, scope.level))
                 .collect::<Vec<_>>()
         };
 
@@ -250,7 +264,7 @@ mod tests {
             Err(ScopeError::Refused("no".to_owned()))
         );
         assert_eq!(
-            stubborn.list().first().map(|(_, _, level)| *level),
+            stubborn.list().first().map(|scope| scope.level),
             Some("info")
         );
     }

@@ -1,7 +1,6 @@
 //! `/debug/push_status`: rejected configuration with reasons, and the last pushes.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
@@ -46,12 +45,19 @@ pub(super) async fn push_status(
         })
         .collect();
 
+    let context = state.push.context();
+    let all_quarantined: Vec<Value> = context
+        .quarantined
+        .iter()
+        .map(|(name, one)| quarantined(name, one))
+        .collect();
+
     let mut value = json!({
         "lastPushes": pushes.iter().map(push).collect::<Vec<_>>(),
         "faults": faults.iter().map(fault).collect::<Vec<_>>(),
         "skipped": remarks.iter().map(remark).collect::<Vec<_>>(),
         "rejected": rejected,
-        "quarantined": state.push.context().quarantined.iter().map(quarantined).collect::<Vec<_>>(),
+        "quarantined": all_quarantined,
         "engine": { "results": sizes.results, "inputs": sizes.facts, "proxies": sizes.proxies },
     });
 
@@ -102,7 +108,7 @@ fn remark(remark: &Remark) -> Value {
 }
 
 /// One object whose current version is not effective.
-fn quarantined((name, one): (&ObjectRef, &Arc<Quarantined>)) -> Value {
+fn quarantined(name: &ObjectRef, one: &Quarantined) -> Value {
     json!({ "object": name.to_string(), "generation": one.generation, "served": one.served, "message": &*one.message })
 }
 

@@ -172,7 +172,7 @@ impl Forward {
         headers: HeaderMap,
         body: Bytes,
     ) -> anyhow::Result<LocalResponse> {
-        let question = Self::request_without_target((method, path), headers, body, REQUEST_TIMEOUT);
+        let question = Self::request_without_target(method, path, headers, body, REQUEST_TIMEOUT);
         let place = self.place.lock().clone();
         let answer = self.servers.put(&place, question.clone()).await;
         let (Err(lost), ControlPlane::Pod(_)) = (&answer, &place) else {
@@ -197,7 +197,8 @@ impl Forward {
     }
 
     fn request_without_target(
-        (method, path): (Method, &str),
+        method: Method,
+        path: &str,
         headers: HeaderMap,
         body: Bytes,
         timeout: Duration,
@@ -269,7 +270,8 @@ impl Forward {
         while read < wanted.depth() {
             let path = wanted.path(read);
             let question = Self::request_without_target(
-                (Method::GET, &path),
+                Method::GET,
+                &path,
                 HeaderMap::new(),
                 Bytes::new(),
                 LIST_TIMEOUT,
@@ -307,7 +309,8 @@ impl Forward {
 
         for place in self.replicas().await?.iter().skip(1) {
             let question = Self::request_without_target(
-                (Method::GET, path),
+                Method::GET,
+                path,
                 headers.clone(),
                 Bytes::new(),
                 REQUEST_TIMEOUT,

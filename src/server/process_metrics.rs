@@ -38,7 +38,8 @@ fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: f64
 /// Writes a one with labels.
 fn info<const N: usize>(
     encoder: &mut DescriptorEncoder<'_>,
-    (name, help): (&str, &str),
+    name: &str,
+    help: &str,
     labels: [(&str, &str); N],
 ) -> fmt::Result {
     let one = ConstGauge::new(1_i64);
@@ -51,13 +52,15 @@ impl Collector for ProcessMetrics {
         let encoder = &mut encoder;
         info(
             encoder,
-            ("pilot_info", "The release"),
+            "pilot_info",
+            "The release",
             [("version", self.version)],
         )?;
 
         info(
             encoder,
-            ("istio_build", "The release by component"),
+            "istio_build",
+            "The release by component",
             [("component", "pilot"), ("tag", self.version)],
         )?;
         let uptime = self.begun.elapsed().as_secs_f64();

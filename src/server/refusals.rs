@@ -60,13 +60,16 @@ pub(super) enum ProblemSource {
 impl Refusals {
     /// No rejections yet.
     pub(super) fn register(registry: &mut Registry) -> Self {
-        let (total, current) = (Family::default(), Family::<OfKind, Gauge>::default());
+        let total = Family::default();
         let help = "Objects and mesh configs rejected";
         registry.register("pilot_total_rejected_configs", help, total.clone());
+
+        let current = Family::<OfKind, Gauge>::default();
         let help =
             "Objects and mesh configs currently rejected; their last valid versions stay in use";
         registry.register("navarch_refused_configs", help, current.clone());
         current.get_or_create(&OfKind { kind: MESH_CONFIG }).set(0);
+
         Self {
             total,
             current,

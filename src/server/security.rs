@@ -168,17 +168,20 @@ impl Default for SecurityConfig {
             plugged_in_secret: false,
             signs: true,
             state: None,
+
             key_type: KeyType::default(),
             root_lifetime: Duration::from_secs(3650 * 24 * 3600),
             overlap: Duration::from_mins(10),
             root_check: Duration::from_hours(1),
             root_grace: 20,
+
             registration: None,
             given: None,
             server_signer: None,
             fetched: AddressPolicy::default(),
             lifetimes: Lifetimes::default(),
             trusted_nodes: BTreeSet::new(),
+
             jwt_rule: None,
             audiences: vec!["istio-ca".to_owned()],
             trusted_gateways: TrustedNetworks::default(),
@@ -231,7 +234,8 @@ pub(super) async fn start(
     config: &SecurityConfig,
     names: Names<'_>,
     client: Option<&kube::Client>,
-    (push, connections): (&PushHandle, Arc<Connections>),
+    push: &PushHandle,
+    connections: Arc<Connections>,
     metrics: Metrics,
     boot: &mut Boot,
 ) -> anyhow::Result<Security> {
@@ -353,7 +357,8 @@ async fn distributed(
 /// If `JWT_RULE` is invalid.
 pub(super) fn authenticator(
     config: &SecurityConfig,
-    (client, remotes): (Option<&kube::Client>, RemoteServers),
+    client: Option<&kube::Client>,
+    remotes: RemoteServers,
     push: &PushHandle,
 ) -> anyhow::Result<Arc<Authenticator>> {
     let snapshots: Arc<dyn SnapshotProvider> = Arc::new(Snapshot(push.clone()));

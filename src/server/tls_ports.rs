@@ -96,13 +96,13 @@ impl TlsPorts {
             roots,
         };
 
-        let proxies = (push, self.ads.connections());
         let client = self.client.as_ref();
         let security = super::security::start(
             &config.security,
             names,
             client,
-            proxies,
+            push,
+            self.ads.connections(),
             self.ca_metrics,
             boot,
         )

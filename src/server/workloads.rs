@@ -151,6 +151,7 @@ fn workload(proxy: &Proxy, claim: Claim, sidecars_take_hbone: bool) -> Workload 
     };
     let is_ambient = matches!(proxy.kind, ProxyKind::Waypoint | ProxyKind::Ztunnel);
     let probe = proxy.metadata.pointer("/PROXY_CONFIG/readinessProbe");
+
     Workload {
         proxy: proxy.name.clone(),
         namespace: proxy.namespace.clone(),

@@ -49,7 +49,7 @@ impl Xds {
         };
         let quarantine = quarantine::start(parts, boot).await?;
         let authenticator =
-            security::authenticator(&config.security, (client, servers.clone()), push)?;
+            security::authenticator(&config.security, client, servers.clone(), push)?;
 
         Ok(Self {
             ads,

@@ -184,11 +184,8 @@ fn kinds_of(all: &BTreeMap<Key, Entry>) -> BTreeMap<String, usize> {
     kinds
 }
 
-fn row(
-    (kind, namespace, name): &Key,
-    entry: &Entry,
-    progress: Option<&(AnyObject, Distribution)>,
-) -> Value {
+fn row(key: &Key, entry: &Entry, progress: Option<&(AnyObject, Distribution)>) -> Value {
+    let (kind, namespace, name) = key;
     let meta = progress.map(|(object, _)| object.meta());
     let progress = progress.map(|(_, progress)| progress);
     let problems: Vec<Value> = entry

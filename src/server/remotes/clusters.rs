@@ -197,7 +197,7 @@ impl Clusters {
             }
 
             match kubeconfig::client(&content, &self.config.insecure, self.config.rate).await {
-                Ok(client) => self.read(cluster, (place, hash), client, news).await,
+                Ok(client) => self.read(cluster, place, hash, client, news).await,
                 Err(error) => {
                     let error = anyhow::Error::from(error);
                     tracing::error!(%cluster, place, error = format!("{error:#}"), "failed to use a kubeconfig; remote cluster is not read");
@@ -212,7 +212,8 @@ impl Clusters {
     async fn read(
         &mut self,
         cluster: ClusterId,
-        (place, hash): (&str, String),
+        place: &str,
+        hash: String,
         client: kube::Client,
         news: &mpsc::Sender<ReaderEvent>,
     ) {
