@@ -69,7 +69,7 @@ impl Budget {
         Ok(charge)
     }
 
-    /// The limit.
+    /// The maximum number of bytes that all peers hold together.
     #[must_use]
     pub fn total(&self) -> usize {
         self.total

@@ -26,14 +26,13 @@ pub(super) struct Shares {
 struct Noted {
     /// The last activity. The real one may be later, never earlier.
     last: u64,
-    /// The connection.
     number: u64,
 }
 
 /// Number of connections of a peer, its idlest connection as recorded, and its address.
 type Rank = (Reverse<usize>, Noted, IpAddr);
 
-/// One connection.
+/// A connection, with its activity as recorded and as it is.
 #[derive(Debug)]
 struct Member {
     peer: IpAddr,

@@ -134,7 +134,7 @@ fn start_thread(reader: impl FnOnce() + Send + 'static) -> std::io::Result<onesh
     Ok(ended)
 }
 
-/// The reader thread.
+/// The state of the thread that reads files and watches their folders.
 struct Worker {
     root: PathBuf,
     /// File system events.

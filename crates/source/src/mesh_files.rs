@@ -87,7 +87,7 @@ enum FileRead {
     Unreadable(String),
 }
 
-/// The reader thread.
+/// The state of the thread that reads the files and watches them.
 struct Worker {
     /// The mesh config below the file.
     base: MeshConfig,

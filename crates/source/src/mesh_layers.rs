@@ -52,7 +52,7 @@ struct Layers {
     maps: Layer,
     /// The state of the files.
     file: Layer,
-    /// The sent state.
+    /// The merged state as it was last sent.
     passed: Layer,
 }
 

@@ -8,7 +8,7 @@ use navarch_api::typed::Typed;
 use navarch_api::validation::{Verdict, validate_mesh_config, validate_mesh_networks};
 use navarch_api::yaml::line_of;
 
-/// A valid value.
+/// A value that was read from a text, and has no errors.
 pub(super) struct Valid<T> {
     pub(super) value: T,
     /// The warnings about the text.

@@ -59,7 +59,7 @@ impl fmt::Debug for ChargedNames {
 }
 
 impl Memory {
-    /// An empty account.
+    /// The memory of clients that hold nothing yet.
     pub(super) fn new(budget: Arc<Budget>, rejections: Rejections) -> Arc<Self> {
         Arc::new(Self {
             budget,

@@ -75,9 +75,9 @@ pub struct TypeInfo {
     pub kind: ResourceType,
     /// Whether it is a wildcard subscription.
     pub wildcard: bool,
-    /// The subscribed names.
+    /// The names that the client subscribed to.
     pub names: Arc<BTreeSet<ResourceName>>,
-    /// The last response.
+    /// The last response, answered or not.
     pub sent: Option<Mark>,
     /// The last response that the client acknowledged.
     pub acked: Option<Mark>,

@@ -138,7 +138,7 @@ impl Watch {
 /// The meaning of an event.
 #[derive(Debug, PartialEq, Eq)]
 enum PathChange {
-    /// A file changed.
+    /// The content of a file may have changed.
     File(PathBuf, Signal),
     /// The structure of the tree changed.
     Tree,

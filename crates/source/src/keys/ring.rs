@@ -38,7 +38,7 @@ pub(super) struct Due {
 pub(super) struct Ring {
     /// How long keys are used before they are fetched again.
     refresh: Duration,
-    /// The wanted sources.
+    /// The sources that policies refer to, with their keys.
     entries: BTreeMap<KeySource, Entry>,
     /// Maximum size of all keys in bytes.
     most_bytes: usize,

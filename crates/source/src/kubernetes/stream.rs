@@ -51,7 +51,7 @@ pub(super) struct Frames {
     rest: BytesMut,
     /// How frames are delimited.
     pub(super) framing: Framing,
-    /// The idle timeout.
+    /// The stream fails if no byte comes for this long.
     read_timeout: Duration,
 }
 
@@ -217,7 +217,7 @@ impl Frames {
         std::mem::replace(&mut self.rest, left).freeze()
     }
 
-    /// The whole body.
+    /// Reads to the end; returns the whole body.
     pub(super) async fn all(&mut self) -> Result<Bytes, StreamError> {
         while self.frame().await? {}
         Ok(std::mem::take(&mut self.rest).freeze())

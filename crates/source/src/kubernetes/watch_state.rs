@@ -44,7 +44,6 @@ pub(super) enum Pause {
     None,
     /// Back off, and wait at least this long.
     Failure {
-        /// The minimum delay.
         least: Duration,
         reason: String,
     },
@@ -55,7 +54,7 @@ pub(super) enum Pause {
 }
 
 impl WatchState {
-    /// The initial state.
+    /// Begins with a list of any version.
     pub(super) fn new() -> Self {
         Self {
             next: WatchRequest::ListAny,

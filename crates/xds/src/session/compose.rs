@@ -26,7 +26,7 @@ pub(crate) enum RemovalPolicy {
 pub(crate) struct Composed {
     /// The diff that it is made of.
     pub(crate) changes: Arc<Diff>,
-    /// The encoded resources.
+    /// The resources as they are sent.
     pub(crate) payload: Payload,
     /// The number of resources.
     pub(crate) count: usize,

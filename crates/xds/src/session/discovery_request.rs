@@ -37,7 +37,7 @@ const MAX_NODE_ID_BYTES: usize = 2048;
 const MAX_ERROR_BYTES: usize = 4096;
 /// The prefix of Envoy's type URLs. Those that are not served are not part of a mesh configuration.
 const ENVOY: &str = "type.googleapis.com/envoy.";
-/// The wildcard name.
+/// The name that subscribes to all resources of a type.
 const STAR: &str = "*";
 /// The type of virtual machines' health reports, which use the same stream.
 const HEALTH_URL: &str = "type.googleapis.com/istio.v1.HealthInformation";

@@ -41,7 +41,7 @@ pub(crate) struct EncodingCache {
     pub(crate) names: Interner<BTreeSet<ResourceName>>,
 }
 
-/// The two generations.
+/// Cached diffs. Those of the old generation that were not used again are dropped with it.
 #[derive(Debug, Default)]
 struct Generations {
     /// Diffs that were computed or used in this generation.
@@ -60,7 +60,7 @@ struct Generations {
 struct DiffKey {
     /// The collection that the client has.
     base: usize,
-    /// The newest collection.
+    /// The collection that the client gets.
     latest: usize,
     /// The collection that must be sent again.
     forced: usize,

@@ -36,7 +36,7 @@ pub(crate) struct PushRecord {
     pub(crate) answer: Option<(Duration, bool)>,
 }
 
-/// The last responses.
+/// The last responses of a stream, for debug pages.
 #[derive(Debug)]
 pub(crate) struct PushRing {
     /// Oldest first.

@@ -95,7 +95,7 @@ pub(crate) struct Pending {
     pub(crate) forced: Vec<Names>,
 }
 
-/// An unanswered response.
+/// A response that the client has neither acknowledged nor rejected.
 #[derive(Debug)]
 struct InFlight {
     response: SentResponse,

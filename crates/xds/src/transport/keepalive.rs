@@ -26,7 +26,7 @@ pub(super) struct LastActivity {
 #[derive(Debug)]
 pub(super) struct ActivityTracked<C> {
     inner: C,
-    /// The recorded time.
+    /// Updated with each read.
     heard: Arc<LastActivity>,
 }
 
