@@ -399,6 +399,7 @@ mod tests {
         ] {
             let mut mesh = mesh(tls, "");
             let gateway = mesh.gateway("shop");
+
             let own: Vec<String> = own.into_iter().map(str::to_owned).collect();
             assert_eq!(
                 secrets(&mut mesh, gateway),
