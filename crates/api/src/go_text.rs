@@ -44,15 +44,31 @@ pub fn write_json_string(out: &mut String, text: &str) {
 
 /// Appends a text in quotes, as `strconv.Quote` writes it; YAML reads it as the same text.
 pub fn write_quoted(out: &mut String, text: &str) {
-    write_escaped(out, text, |out, sign| match sign {
-        '\0'..='\u{1f}' | '\u{7f}' => {
-            let _ = write!(out, "\\x{:02x}", u32::from(sign));
-        }
-        '\u{80}'..='\u{9f}' | '\u{2028}' | '\u{2029}' | '\u{feff}' => {
-            let _ = write!(out, "\\u{:04x}", u32::from(sign));
-        }
-        _ => out.push(sign),
+    write_escaped(out, text, |out, sign| {
+        let code = u32::from(sign);
+        let written = match sign {
+            '\u{7}' => write!(out, "\\a"),
+            '\u{8}' => write!(out, "\\b"),
+            '\u{b}' => write!(out, "\\v"),
+            '\u{c}' => write!(out, "\\f"),
+            '\0'..='\u{1f}' | '\u{7f}' => write!(out, "\\x{code:02x}"),
+            _ if is_print(sign) => write!(out, "{sign}"),
+            '\0'..='\u{ffff}' => write!(out, "\\u{code:04x}"),
+            _ => write!(out, "\\U{code:08x}"),
+        };
+        written.expect("a String takes all text");
     });
+}
+
+/// Whether `strconv.IsPrint` is true of a character: letters, marks, numbers, punctuation, symbols
+/// and the ASCII space. Quotes and backslashes are not asked for.
+fn is_print(sign: char) -> bool {
+    if sign.is_ascii() {
+        return !sign.is_ascii_control();
+    }
+    // std escapes the same categories, and marks only at the start of a text.
+    let text = format!("-{sign}");
+    text.escape_debug().eq(text.chars())
 }
 
 /// A text as [`write_quoted`] writes it.
@@ -75,6 +91,23 @@ mod tests {
         );
         for text in ["", "yes", "tRue", " true", "2"] {
             assert_eq!(parse_bool(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn quoted_text_has_the_escapes_of_go() {
+        // As printed by `strconv.Quote` of Go 1.26.
+        for (text, expected) in [
+            ("a\"\\b", r#""a\"\\b""#),
+            ("\u{7}\u{8}\u{c}\n\r\t\u{b}", r#""\a\b\f\n\r\t\v""#),
+            ("\0\u{1b}\u{7f}", r#""\x00\x1b\x7f""#),
+            ("\u{80}\u{9b}\u{a0}\u{ad}", r#""\u0080\u009b\u00a0\u00ad""#),
+            ("\u{200b}\u{202e}\u{2066}", r#""\u200b\u202e\u2066""#),
+            ("\u{2028}\u{3000}\u{feff}", r#""\u2028\u3000\ufeff""#),
+            ("\u{e0041}\u{10fffd}", r#""\U000e0041\U0010fffd""#),
+            ("é e\u{301} 中 🚀 \u{fffd}", "\"é e\u{301} 中 🚀 \u{fffd}\""),
+        ] {
+            assert_eq!(quoted(text), expected, "{text:?}");
         }
     }
 

@@ -1,27 +1,19 @@
 //! Text that clients, annotations and proxies choose, made safe to show to operators: in logs,
 //! statuses, terminals and commands that they may copy.
 //!
-//! Log lines are escaped as a whole by [`EscapedLines`], output of commands by [`escape_lines`], so
-//! that no caller can forget it.
+//! Log lines are escaped as a whole by [`EscapedLines`], output of commands by [`escape_lines`] and
+//! [`escape_body`], so that no caller can forget it. Where a line of such an output has a name or a
+//! message in it, this is escaped by [`escape`]: it must not add lines.
+
+mod characters;
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io;
 
-/// Whether a character could change how the text around it is shown, or starts a new line:
-/// control characters, line separators, marks of direction, and characters without a width.
-#[must_use]
-pub fn is_unprintable(character: char) -> bool {
-    character.is_control()
-        || matches!(
-            character,
-            '\u{61c}'
-                | '\u{200b}'..='\u{200f}'
-                | '\u{2028}'..='\u{202e}'
-                | '\u{2060}'..='\u{206f}'
-                | '\u{feff}'
-        )
-}
+use serde::de::IgnoredAny;
+
+pub use characters::is_unprintable;
 
 /// `text` in one line, with unprintable characters as in Rust's string literals: `\n`, `\u{1b}`.
 #[must_use]
@@ -33,6 +25,33 @@ pub fn escape(text: &str) -> Cow<'_, str> {
 #[must_use]
 pub fn escape_lines(text: &str) -> Cow<'_, str> {
     escape_except(text, &['\n', '\t'])
+}
+
+/// The texts in one line, each as by [`escape`], with commas between them.
+#[must_use]
+pub fn escape_list<'a>(texts: impl IntoIterator<Item = &'a String>) -> String {
+    let escaped: Vec<_> = texts.into_iter().map(|text| escape(text)).collect();
+    escaped.join(", ")
+}
+
+/// A document of JSON with unprintable characters as JSON's escapes, such as `\u202e`: it has the
+/// same value. Line breaks and tabs stay: in JSON they are only between values.
+#[must_use]
+pub fn escape_json(json: &str) -> Cow<'_, str> {
+    escape_with(
+        json,
+        |character| !is_unprintable(character) || matches!(character, '\n' | '\t'),
+        push_json_escape,
+    )
+}
+
+/// The body of a response, as [`escape_json`] if it is JSON, else as [`escape_lines`].
+#[must_use]
+pub fn escape_body(body: &str) -> Cow<'_, str> {
+    match serde_json::from_str::<IgnoredAny>(body) {
+        Ok(_) => escape_json(body),
+        Err(_) => escape_lines(body),
+    }
 }
 
 /// What stays in a [`bounded`] text of the characters that could be escaped.
@@ -92,8 +111,20 @@ pub fn shell_word(text: &str) -> Cow<'_, str> {
 }
 
 fn escape_except<'a>(text: &'a str, allowed: &[char]) -> Cow<'a, str> {
-    let stays = |character: char| !is_unprintable(character) || allowed.contains(&character);
-    if text.chars().all(stays) {
+    escape_with(
+        text,
+        |character| !is_unprintable(character) || allowed.contains(&character),
+        push_escaped,
+    )
+}
+
+/// `text` with the characters that do not stay in the form that `push` appends.
+fn escape_with(
+    text: &str,
+    stays: impl Fn(char) -> bool,
+    push: impl Fn(&mut String, char),
+) -> Cow<'_, str> {
+    if text.chars().all(&stays) {
         return Cow::Borrowed(text);
     }
 
@@ -102,7 +133,7 @@ fn escape_except<'a>(text: &'a str, allowed: &[char]) -> Cow<'a, str> {
         if stays(character) {
             escaped.push(character);
         } else {
-            push_escaped(&mut escaped, character);
+            push(&mut escaped, character);
         }
     }
     Cow::Owned(escaped)
@@ -118,6 +149,18 @@ fn push_escaped(text: &mut String, character: char) {
         other => {
             write!(text, "\\u{{{:x}}}", u32::from(other)).expect("a String takes all text");
         }
+    }
+}
+
+/// Appends the escape of a character in a string of JSON: one for each unit of UTF-16.
+fn push_json_escape(text: &mut String, character: char) {
+    if character == '\r' {
+        // Only between values, like a space; a terminal would write over the line.
+        text.push(' ');
+        return;
+    }
+    for unit in character.encode_utf16(&mut [0; 2]) {
+        write!(text, "\\u{unit:04x}").expect("a String takes all text");
     }
 }
 
@@ -172,6 +215,35 @@ mod tests {
 
         assert!(matches!(escape("grün, 日本 \\n"), Cow::Borrowed(_)));
         assert_eq!(escape_lines("a\n\tb\r\x07"), "a\n\tb\\r\\u{7}");
+    }
+
+    #[test]
+    fn items_of_a_list_add_no_lines() {
+        let names = ["a\nroot: forged".to_owned(), "b\u{1b}[2J".to_owned()];
+        assert_eq!(escape_list(&names), r"a\nroot: forged, b\u{1b}[2J");
+    }
+
+    #[test]
+    fn escaped_json_has_the_same_value() {
+        let value = serde_json::json!({ "a\u{202e}b": "c\u{9b}\u{7f}\u{e0041}\u{1b}\n\"é中🚀" });
+        let json = serde_json::to_string_pretty(&value).unwrap();
+        let escaped = escape_json(&json);
+
+        assert_eq!(
+            escaped,
+            "{\n  \"a\\u202eb\": \"c\\u009b\\u007f\\udb40\\udc41\\u001b\\n\\\"é中🚀\"\n}"
+        );
+        let read: serde_json::Value = serde_json::from_str(&escaped).unwrap();
+        assert_eq!(read, value);
+        assert_eq!(escape_json("{\n\t\"a\": 1\r\n}"), "{\n\t\"a\": 1 \n}");
+    }
+
+    #[test]
+    fn a_body_is_escaped_by_its_form() {
+        assert_eq!(escape_body("[\"\u{202e}\"]"), "[\"\\u202e\"]");
+        assert_eq!(escape_body("up\u{202e} 1\n"), "up\\u{202e} 1\n");
+        // Not valid JSON.
+        assert_eq!(escape_body("[\"\u{1b}\"]"), "[\"\\u{1b}\"]");
     }
 
     #[test]
