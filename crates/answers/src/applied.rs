@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use navarch_api::printable::escape;
 use serde::{Deserialize, Serialize};
 
 use super::rollout::RolloutState;
@@ -144,7 +145,11 @@ impl fmt::Display for AppliedEverywhere {
             |of: fn(&Applied) -> usize| known.iter().map(|applied| of(applied)).sum::<usize>();
 
         if known.is_empty() {
-            writeln!(f, "{}: not found on any control plane", self.object)?;
+            writeln!(
+                f,
+                "{}: not found on any control plane",
+                escape(&self.object)
+            )?;
         } else {
             let generation = known
                 .iter()
@@ -162,7 +167,7 @@ impl fmt::Display for AppliedEverywhere {
             let reached = sum(|one| one.reached);
             let pending = sum(|one| one.pending);
             let refused = sum(|one| one.refused);
-            let object = &self.object;
+            let object = escape(&self.object);
             writeln!(
                 f,
                 "{object}: {generation} is acknowledged by {taken} of {reached} affected proxies, {pending} pending, {refused} refused"
@@ -173,7 +178,8 @@ impl fmt::Display for AppliedEverywhere {
             if let Some(error) = &applied.quarantined {
                 writeln!(
                     f,
-                    "  quarantined: proxies have the previous version, or none; {error}"
+                    "  quarantined: proxies have the previous version, or none; {}",
+                    escape(error)
                 )?;
             }
 
@@ -190,13 +196,19 @@ impl fmt::Display for AppliedEverywhere {
                 writeln!(
                     f,
                     "  pending  {} {} {since}",
-                    one.proxy,
-                    one.types.join(",")
+                    escape(&one.proxy),
+                    escape(&one.types.join(","))
                 )?;
             }
 
             for one in &applied.refused_proxies {
-                writeln!(f, "  refused  {} {}: {}", one.proxy, one.r#type, one.said)?;
+                let proxy = escape(&one.proxy);
+                let resource_type = escape(&one.r#type);
+                writeln!(
+                    f,
+                    "  refused  {proxy} {resource_type}: {}",
+                    escape(&one.said)
+                )?;
             }
         }
 
@@ -218,10 +230,10 @@ impl fmt::Display for AppliedEverywhere {
                     "generation {}, {} of {}",
                     one.generation, one.taken, one.reached
                 ),
-                (None, Some(error)) => error.clone(),
+                (None, Some(error)) => escape(error).into_owned(),
                 (None, None) => "the object does not exist".to_owned(),
             };
-            writeln!(f, "    {}: {status}", replica.address)?;
+            writeln!(f, "    {}: {status}", escape(&replica.address))?;
         }
 
         Ok(())
@@ -246,6 +258,43 @@ mod tests {
             applied: Some(applied),
             error: None,
         }
+    }
+
+    #[test]
+    fn texts_of_proxies_add_no_lines() {
+        let forged = || "a\n  refused  forged\u{1b}[2J".to_owned();
+        let applied = Applied {
+            quarantined: Some(forged()),
+            pending_proxies: vec![PendingProxy {
+                proxy: forged(),
+                types: vec![forged()],
+                since_seconds: None,
+            }],
+            refused_proxies: vec![RefusedProxy {
+                proxy: forged(),
+                r#type: forged(),
+                said: forged(),
+            }],
+            ..Applied::default()
+        };
+        let silent = Replica {
+            address: forged(),
+            applied: None,
+            error: Some(forged()),
+        };
+        let answered = Replica {
+            address: forged(),
+            applied: Some(applied),
+            error: None,
+        };
+
+        let text = AppliedEverywhere {
+            object: forged(),
+            replicas: vec![answered, silent],
+        }
+        .to_string();
+        assert_eq!(text.lines().count(), 7, "{text}");
+        assert!(!text.contains('\u{1b}'), "{text}");
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod differ;
 
 use std::fmt;
 
+use navarch_api::printable::escape;
 use serde::{Deserialize, Serialize};
 
 pub use certificate::CertificateEnd;
@@ -117,13 +118,13 @@ impl fmt::Display for Finding {
         writeln!(
             f,
             "  {sign}  {}\n         next: {}",
-            self.what.replace('\n', " "),
-            self.next
+            escape(&self.what),
+            escape(&self.next)
         )?;
         if self.docs.is_empty() {
             Ok(())
         } else {
-            writeln!(f, "         see:  {}", self.docs)
+            writeln!(f, "         see:  {}", escape(&self.docs))
         }
     }
 }
@@ -133,11 +134,13 @@ impl fmt::Display for Health {
         writeln!(
             f,
             "Navarch {}: {} proxies, {} services",
-            self.version, self.proxies, self.services
+            escape(&self.version),
+            self.proxies,
+            self.services
         )?;
         self.certificates
             .iter()
-            .try_for_each(|one| writeln!(f, "  {one}"))?;
+            .try_for_each(|one| writeln!(f, "  {}", escape(&one.to_string())))?;
         if self.findings.is_empty() {
             return writeln!(f, "  nothing is wrong");
         }
@@ -161,6 +164,17 @@ mod tests {
         assert_eq!(
             (*level, what.as_str(), next.as_str()),
             (Level::Note, "3 more things", "next")
+        );
+    }
+
+    #[test]
+    fn texts_of_a_finding_add_no_lines() {
+        let what = "web\n  WRONG  forged\u{1b}[2J".to_owned();
+        let finding = Finding::of(Check::Input, Level::Note, what, "a\nb");
+        let text = finding.to_string();
+        assert!(
+            text.starts_with("  note   web\\n  WRONG  forged\\u{1b}[2J\n         next: a\\nb\n"),
+            "{text}"
         );
     }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use navarch_api::printable::escape;
 use serde::{Deserialize, Serialize};
 
 /// All quarantined objects: the body of `/debug/quarantine`.
@@ -43,9 +44,10 @@ impl fmt::Display for QuarantinedObjects {
             };
             writeln!(
                 f,
-                "{object}: generation {generation} is quarantined, {served}"
+                "{}: generation {generation} is quarantined, {served}",
+                escape(object)
             )?;
-            writeln!(f, "  {message}")?;
+            writeln!(f, "  {}", escape(message))?;
         }
         Ok(())
     }
@@ -71,6 +73,20 @@ mod tests {
             "VirtualService shop/v: generation 3 is quarantined, generation 2 is served\n  rejected by 2 of 2\n\
              VirtualService shop/v: generation 3 is quarantined, it is not served\n  rejected by 2 of 2\n"
         );
+
+        let forged = QuarantinedObject {
+            message: "x\nVirtualService shop/w: forged\u{1b}[2J".to_owned(),
+            ..one(None)
+        };
+        let all = QuarantinedObjects {
+            quarantined: vec![forged],
+        };
+        let text = all.to_string();
+        assert!(
+            text.ends_with("\n  x\\nVirtualService shop/w: forged\\u{1b}[2J\n"),
+            "{text}"
+        );
+
         assert_eq!(
             QuarantinedObjects::default().to_string(),
             "no object is quarantined\n"

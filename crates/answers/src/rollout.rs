@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use navarch_api::printable::{escape, escape_list};
 use serde::{Deserialize, Serialize};
 
 /// Maximum number of listed proxies.
@@ -91,14 +92,15 @@ impl fmt::Display for Rollout {
         let others = self
             .before
             .map_or_else(|| "no such object".to_owned(), generation);
-        write!(f, "{}: {}", self.object, self.state.word())?;
+        write!(f, "{}: {}", escape(&self.object), self.state.word())?;
 
         if let Some(share) = self.stage.checked_sub(1).and_then(|at| self.stages.get(at)) {
             write!(
                 f,
-                ", stage {} of {} ({share})",
+                ", stage {} of {} ({})",
                 self.stage,
-                self.stages.len()
+                self.stages.len(),
+                escape(share)
             )?;
             write!(f, " since {:.0} s", self.seconds)?;
         }
@@ -124,10 +126,10 @@ impl fmt::Display for Rollout {
         }
 
         if !self.pending_proxies.is_empty() {
-            writeln!(f, "  pending: {}", self.pending_proxies.join(", "))?;
+            writeln!(f, "  pending: {}", escape_list(&self.pending_proxies))?;
         }
 
-        writeln!(f, "  {}", self.reason)
+        writeln!(f, "  {}", escape(&self.reason))
     }
 }
 
@@ -161,6 +163,15 @@ mod tests {
         let text = "VirtualService shop/reviews: stopped\n  all proxies have no such object\n  \
                     web-1.shop refused rds: no such filter\n";
         assert_eq!(rollout.to_string(), text);
+
+        rollout.object = "a\nb".to_owned();
+        rollout.pending_proxies = vec!["web-1\n  forged".to_owned()];
+        rollout.reason = "refused\n  forged\u{1b}[2J".to_owned();
+        assert_eq!(
+            rollout.to_string(),
+            "a\\nb: stopped\n  all proxies have no such object\n  pending: web-1\\n  forged\n  \
+             refused\\n  forged\\u{1b}[2J\n"
+        );
 
         assert_eq!(
             Rollouts::default().to_string(),

@@ -2,6 +2,8 @@
 
 use std::fmt::{self, Write as _};
 
+use navarch_api::printable::{escape, escape_lines, escape_list};
+
 use super::plan::{Plan, ResourcePlan};
 use super::proposal::{Action, ObjectPlan};
 use super::traffic::TrafficChange;
@@ -37,11 +39,11 @@ impl fmt::Display for Plan {
         )?;
 
         if !self.asked.is_empty() {
-            writeln!(f, "  connected to {}", self.asked.join(", "))?;
+            writeln!(f, "  connected to {}", escape_list(&self.asked))?;
         }
 
         for (workload, proxies) in &self.workloads {
-            writeln!(f, "  {workload}: {proxies}")?;
+            writeln!(f, "  {}: {proxies}", escape(workload))?;
         }
 
         if !self.types.is_empty() {
@@ -54,7 +56,8 @@ impl fmt::Display for Plan {
             let removed = totals.removed;
             writeln!(
                 f,
-                "  {kind}: {added} added, {changed} changed, {removed} removed, at {} proxies",
+                "  {}: {added} added, {changed} changed, {removed} removed, at {} proxies",
+                escape(kind),
                 totals.proxies
             )?;
         }
@@ -71,10 +74,10 @@ impl fmt::Display for Plan {
             writeln!(
                 f,
                 "  {}{}: {} → {}",
-                change.request,
-                from(&names),
-                change.before,
-                change.after
+                escape(&change.request),
+                escape(&from(&names)),
+                escape(&change.before),
+                escape(&change.after)
             )?;
         }
 
@@ -160,7 +163,7 @@ impl Plan {
             });
         }
 
-        lines
+        lines.iter().map(|line| escape(line).into_owned()).collect()
     }
 }
 
@@ -187,7 +190,7 @@ fn some(names: &[&str]) -> String {
     }
 }
 
-/// A list with a title, unless empty.
+/// A list with a title, unless empty: a line for each item.
 fn list(
     f: &mut fmt::Formatter<'_>,
     title: &str,
@@ -197,7 +200,7 @@ fn list(
         if at == 0 {
             writeln!(f, "\n{title}")?;
         }
-        writeln!(f, "  {line}")?;
+        writeln!(f, "  {}", escape(&line))?;
     }
     Ok(())
 }
@@ -211,13 +214,15 @@ fn short(workload: &str) -> &str {
 fn object_lines(object: &ObjectPlan) -> String {
     let mut text = format!(
         "  {} ({}): {}\n",
-        object.object, object.place, object.action
+        escape(&object.object),
+        escape(&object.place),
+        object.action
     );
     for error in &object.errors {
-        _ = writeln!(text, "    error: {error}");
+        _ = writeln!(text, "    error: {}", escape(error));
     }
     for warning in &object.warnings {
-        _ = writeln!(text, "    warning: {warning}");
+        _ = writeln!(text, "    warning: {}", escape(warning));
     }
     text
 }
@@ -231,9 +236,11 @@ fn resource_lines(resource: &ResourcePlan) -> String {
     };
     let mut text = format!(
         "  {sign} {} {} ({} proxies)\n",
-        resource.r#type, resource.name, resource.proxies
+        escape(&resource.r#type),
+        escape(&resource.name),
+        resource.proxies
     );
-    for line in resource.diff.lines() {
+    for line in escape_lines(&resource.diff).lines() {
         _ = writeln!(text, "      {line}");
     }
     text
@@ -254,6 +261,41 @@ mod tests {
 
     use super::super::plan::Refused;
     use super::*;
+
+    #[test]
+    fn texts_of_objects_and_servers_add_no_lines() {
+        let forged = || "a\nProxies\n  forged\u{1b}[2J".to_owned();
+        let change = TrafficChange {
+            request: forged(),
+            from: BTreeSet::from([forged()]),
+            before: forged(),
+            after: forged(),
+        };
+        let refused = Refused {
+            r#type: forged(),
+            name: forged(),
+            proxies: 1,
+            reason: forged(),
+        };
+
+        let plan = Plan {
+            reached: 1,
+            workloads: BTreeMap::from([(forged(), 1)]),
+            asked: vec![forged()],
+            traffic: vec![change],
+            left_out: vec![forged()],
+            refused: vec![refused],
+            more: vec![forged()],
+            ..Plan::default()
+        };
+
+        let text = plan.to_string();
+        assert_eq!(text.matches("\nProxies\n").count(), 1, "{text}");
+        assert!(!text.contains('\u{1b}'), "{text}");
+        for line in plan.summary() {
+            assert!(!line.contains(['\n', '\u{1b}']), "{line}");
+        }
+    }
 
     #[test]
     fn a_plan_summary_has_proxies_traffic_and_problems() {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 
+use navarch_api::printable::{escape, escape_list};
 use serde::{Deserialize, Serialize};
 
 /// The resources of a proxy and their inputs.
@@ -129,7 +130,9 @@ impl fmt::Display for WhyProxy {
             writeln!(
                 f,
                 "{} {} of {} is generated from",
-                made.r#type, made.name, self.proxy
+                escape(&made.r#type),
+                escape(&made.name),
+                escape(&self.proxy)
             )?;
 
             for one in &made.objects {
@@ -141,9 +144,9 @@ impl fmt::Display for WhyProxy {
                     FieldsKnown::Unasked => String::new(),
                     FieldsKnown::Unknown => ": fields unknown".to_owned(),
                     FieldsKnown::NoEffect => ": no effect".to_owned(),
-                    FieldsKnown::Fields(fields) => format!(": {}", fields.join(", ")),
+                    FieldsKnown::Fields(fields) => format!(": {}", escape_list(fields)),
                 };
-                writeln!(f, "  {}{generation}{field}", one.object)?;
+                writeln!(f, "  {}{generation}{field}", escape(&one.object))?;
             }
         }
 
@@ -153,7 +156,8 @@ impl fmt::Display for WhyProxy {
 
 impl fmt::Display for WhyPush {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "The last pushes of {}, newest first", self.proxy)?;
+        let proxy = escape(&self.proxy);
+        writeln!(f, "The last pushes of {proxy}, newest first")?;
 
         for one in &self.pushes {
             let answer = match (one.answered_ms, one.taken) {
@@ -161,9 +165,9 @@ impl fmt::Display for WhyPush {
                 (Some(ms), _) => format!("REFUSED after {ms:.1} ms"),
                 (None, _) => "not acknowledged".to_owned(),
             };
-            let at = &one.at;
-            let kind = &one.r#type;
-            let causes = one.causes.join(", ");
+            let at = escape(&one.at);
+            let kind = escape(&one.r#type);
+            let causes = escape_list(&one.causes);
 
             let resources = one.resources;
             let removed = one.removed;
@@ -180,19 +184,79 @@ impl fmt::Display for WhyPush {
 
 impl fmt::Display for WhyNot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}", self.request)?;
+        writeln!(f, "{}", escape(&self.request))?;
         self.steps
             .iter()
-            .try_for_each(|step| writeln!(f, "  {step}"))?;
+            .try_for_each(|step| writeln!(f, "  {}", escape(step)))?;
         match &self.reason {
-            Some(reason) => writeln!(f, "It fails: {reason}")?,
+            Some(reason) => writeln!(f, "It fails: {}", escape(reason))?,
             None => writeln!(f, "No problem found in the configuration.")?,
         }
         if let Some(advice) = &self.advice {
-            writeln!(f, "  {advice}")?;
+            writeln!(f, "  {}", escape(advice))?;
         }
         self.unknown
             .iter()
-            .try_for_each(|one| writeln!(f, "  not known to the control plane: {one}"))
+            .try_for_each(|one| writeln!(f, "  not known to the control plane: {}", escape(one)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A text that would add a line, and clear the screen.
+    const FORGED: &str = "a\nIt fails: forged\u{1b}[2J";
+
+    fn assert_lines(text: &str, expected: usize) {
+        assert_eq!(text.lines().count(), expected, "{text}");
+        assert!(!text.contains('\u{1b}'), "{text}");
+    }
+
+    #[test]
+    fn texts_of_answers_add_no_lines() {
+        let forged = || FORGED.to_owned();
+
+        let why_not = WhyNot {
+            request: forged(),
+            steps: vec![forged()],
+            reason: Some(forged()),
+            advice: Some(forged()),
+            unknown: vec![forged()],
+        };
+        assert_lines(&why_not.to_string(), 5);
+
+        let source = SourceObject {
+            object: forged(),
+            generation: Some(1),
+            field: FieldsKnown::Fields(vec![forged()]),
+        };
+        let made = ResourceProvenance {
+            r#type: forged(),
+            name: forged(),
+            version: forged(),
+            objects: vec![source],
+        };
+        let why_proxy = WhyProxy {
+            proxy: forged(),
+            resources: vec![made],
+        };
+        assert_lines(&why_proxy.to_string(), 2);
+
+        let pushed = Pushed {
+            at: forged(),
+            r#type: forged(),
+            causes: vec![forged()],
+            resources: 1,
+            removed: 0,
+            bytes: 7,
+            answered_ms: None,
+            taken: None,
+        };
+        let why_push = WhyPush {
+            proxy: forged(),
+            pushes: vec![pushed],
+        };
+        assert_lines(&why_push.to_string(), 2);
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use navarch_api::printable::escape;
 use navarch_api::regular_file;
 
 use super::format::{Line, VERSION};
@@ -75,9 +76,9 @@ impl fmt::Display for Broken {
         write!(
             f,
             "{} at byte {}: {}; {what}",
-            self.file.display(),
+            escape(&self.file.display().to_string()),
             self.offset,
-            self.reason
+            escape(&self.reason)
         )
     }
 }

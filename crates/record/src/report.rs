@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use navarch_api::printable::{escape, escape_list};
 use serde::Serialize;
 
 use super::format::Moment;
@@ -167,8 +168,12 @@ impl fmt::Display for Difference {
             played,
         } = self;
 
-        let file = file.display();
+        let file = file.display().to_string();
+        let file = escape(&file);
+        let proxy = escape(proxy);
+        let r#type = escape(r#type);
         let recorded = describe_push(recorded);
+        let recorded = escape(&recorded);
         let played = describe_push(played);
         write!(
             f,
@@ -180,8 +185,8 @@ impl fmt::Display for Difference {
 /// The first names, and the number of further ones.
 fn some(names: &[String], count: usize) -> String {
     match count.saturating_sub(names.len()) {
-        0 => names.join(", "),
-        more => format!("{}, and {more} more", names.join(", ")),
+        0 => escape_list(names),
+        more => format!("{}, and {more} more", escape_list(names)),
     }
 }
 
@@ -196,10 +201,12 @@ impl fmt::Display for PlayedStep {
                 inputs,
                 proxies,
             } => {
-                let file = file.display();
+                let file = file.display().to_string();
                 writeln!(
                     f,
-                    "{file} of navarch {navarch} begins with {inputs} inputs and {proxies} proxies"
+                    "{} of navarch {} begins with {inputs} inputs and {proxies} proxies",
+                    escape(&file),
+                    escape(navarch)
                 )?;
             }
             Played::Changed {
@@ -215,35 +222,51 @@ impl fmt::Display for PlayedStep {
                 writeln!(f, "push {revision} for {all}")?;
             }
             Played::Anew { revision } => writeln!(f, "push {revision}: everything was recomputed")?,
-            Played::Connected { proxy } => writeln!(f, "{proxy} connects")?,
-            Played::Gone { proxies } => writeln!(f, "{} gone", proxies.join(", "))?,
+            Played::Connected { proxy } => writeln!(f, "{} connects", escape(proxy))?,
+            Played::Gone { proxies } => writeln!(f, "{} gone", escape_list(proxies))?,
             Played::Subscribed {
                 proxy,
                 r#type,
                 names: None,
-            } => writeln!(f, "{proxy} subscribes to all of {type}")?,
+            } => writeln!(
+                f,
+                "{} subscribes to all of {}",
+                escape(proxy),
+                escape(r#type)
+            )?,
             Played::Subscribed {
                 proxy,
                 r#type,
                 names: Some(names),
-            } => {
-                writeln!(f, "{proxy} subscribes to {names} names of {type}")?;
-            }
+            } => writeln!(
+                f,
+                "{} subscribes to {names} names of {}",
+                escape(proxy),
+                escape(r#type)
+            )?,
             Played::Unsubscribed { proxy, r#type } => {
-                writeln!(f, "{proxy} unsubscribes from {type}")?
+                writeln!(f, "{} unsubscribes from {}", escape(proxy), escape(r#type))?;
             }
             Played::Took {
                 r#type,
                 proxies,
                 names,
-            } => writeln!(f, "ACK of {type} by {}", some(names, *proxies))?,
+            } => writeln!(f, "ACK of {} by {}", escape(r#type), some(names, *proxies))?,
             Played::Refused {
                 proxy,
                 r#type,
                 said,
-            } => writeln!(f, "NACK of {type} by {proxy}: {said}")?,
+            } => writeln!(
+                f,
+                "NACK of {} by {}: {}",
+                escape(r#type),
+                escape(proxy),
+                escape(said)
+            )?,
             Played::Synced => writeln!(f, "the initial configuration was read")?,
-            Played::Lost { why } => writeln!(f, "the recording is incomplete from here: {why}")?,
+            Played::Lost { why } => {
+                writeln!(f, "the recording is incomplete from here: {}", escape(why))?;
+            }
         }
 
         for push in &self.pushes {
@@ -266,12 +289,111 @@ impl fmt::Display for PlayedStep {
                 format!(" ({touched})")
             };
 
-            writeln!(f, "    {type}: {parts}{touched} to {proxies}")?;
+            let resource_type = escape(r#type);
+            writeln!(f, "    {resource_type}: {parts}{touched} to {proxies}")?;
         }
 
         match &self.difference {
             Some(difference) => writeln!(f, "    DIFFERS  {difference}"),
             None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use navarch_api::printable::is_unprintable;
+
+    use super::*;
+
+    /// A name that a client subscribes to: it would add a line, ring and clear the screen.
+    fn forged() -> String {
+        "a\n2026-01-01T00:00:00.000Z  forged\u{7}\u{1b}]0;x\u{9b}2J\u{202e}\0".to_owned()
+    }
+
+    fn assert_lines(what: Played, expected: usize) {
+        let push = PlayedPush {
+            r#type: forged(),
+            proxies: 2,
+            names: vec![forged()],
+            resources: 1,
+            added: 1,
+            changed: 0,
+            removed: 0,
+            touched: vec![forged()],
+            bytes: 7,
+            digest: forged(),
+        };
+        let difference = Difference {
+            file: PathBuf::from(forged()),
+            offset: 3,
+            proxy: forged(),
+            r#type: forged(),
+            recorded: Some((1, forged())),
+            played: None,
+        };
+        let step = PlayedStep {
+            at: Moment("2026-06-01T00:00:00Z".parse().unwrap()),
+            what,
+            pushes: vec![push],
+            difference: Some(difference),
+        };
+
+        let text = step.to_string();
+        assert_eq!(text.lines().count(), expected, "{text}");
+        let hidden = text
+            .chars()
+            .find(|one| *one != '\n' && is_unprintable(*one));
+        assert_eq!(hidden, None, "{text}");
+    }
+
+    #[test]
+    fn names_of_clients_add_no_lines_to_a_step() {
+        let one = forged;
+        let several = || vec![forged(), forged()];
+        for what in [
+            Played::Begun {
+                file: PathBuf::from(forged()),
+                navarch: one(),
+                inputs: 1,
+                proxies: 1,
+            },
+            Played::Changed {
+                revision: 1,
+                inputs: several(),
+                more: 1,
+            },
+            Played::Anew { revision: 1 },
+            Played::Connected { proxy: one() },
+            Played::Gone { proxies: several() },
+            Played::Subscribed {
+                proxy: one(),
+                r#type: one(),
+                names: None,
+            },
+            Played::Subscribed {
+                proxy: one(),
+                r#type: one(),
+                names: Some(2),
+            },
+            Played::Unsubscribed {
+                proxy: one(),
+                r#type: one(),
+            },
+            Played::Took {
+                r#type: one(),
+                proxies: 3,
+                names: several(),
+            },
+            Played::Refused {
+                proxy: one(),
+                r#type: one(),
+                said: one(),
+            },
+            Played::Synced,
+            Played::Lost { why: one() },
+        ] {
+            assert_lines(what, 3);
         }
     }
 }
