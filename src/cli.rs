@@ -39,6 +39,7 @@ mod why;
 mod writing;
 
 use std::path::Path;
+use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 
@@ -94,11 +95,18 @@ enum Command {
     Version(version::VersionCommand),
 }
 
-/// Runs the program with the arguments and environment of the process.
-///
-/// # Errors
-/// The error of the command, with a hint how to fix it.
-pub fn run() -> anyhow::Result<std::process::ExitCode> {
+/// Runs the program with the arguments and environment of the process. An error of the command is
+/// printed, with a hint how to fix it.
+#[must_use]
+pub fn run() -> ExitCode {
+    run_command().unwrap_or_else(|error| {
+        // As std prints the error of `main`, but escaped: it may quote a server or a file.
+        output::report(&format!("Error: {error:?}"));
+        ExitCode::FAILURE
+    })
+}
+
+fn run_command() -> anyhow::Result<ExitCode> {
     // Before any TLS; the commands that serve warn about an unknown policy.
     let policy = environment::variable("COMPLIANCE_POLICY").unwrap_or_default();
     cryptography::install(&policy);
@@ -130,11 +138,11 @@ pub fn run() -> anyhow::Result<std::process::ExitCode> {
         Command::Dashboard(dashboard) => return dashboard.run(),
         Command::Completions(completions) => completions.run(),
         Command::Man(man) => man.run()?,
-        Command::Crds => crds::print(),
+        Command::Crds => crds::print()?,
         Command::Version(version) => version.run()?,
     }
 
-    Ok(std::process::ExitCode::SUCCESS)
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Inserts the command that the program is named after, as in

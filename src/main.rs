@@ -6,6 +6,6 @@
 static ALLOCATOR: navarch_profile::Profiled<mimalloc::MiMalloc> =
     navarch_profile::Profiled::new(mimalloc::MiMalloc);
 
-fn main() -> anyhow::Result<std::process::ExitCode> {
+fn main() -> std::process::ExitCode {
     navarch::cli::run()
 }

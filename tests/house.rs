@@ -1,6 +1,7 @@
 //! Rules for the source code that the compiler cannot check: every file belongs to a module, files
 //! have a maximum length, hashers have a key, files are read in one way, the version is stated in one
-//! place, the chart warns of values without effect; and which files a new clone compiles.
+//! place, the chart warns of values without effect, commands print in one way; and which files a new
+//! clone compiles.
 
 #![allow(
     clippy::indexing_slicing,
@@ -20,6 +21,8 @@ use regex::Regex;
 mod chart_values;
 #[path = "house/support.rs"]
 mod support;
+#[path = "house/terminal.rs"]
+mod terminal;
 
 /// Maximum length of a file without its tests.
 const MAX_LINES: usize = 700;

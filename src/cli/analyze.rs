@@ -4,7 +4,6 @@ mod live;
 mod revision;
 
 use std::collections::BTreeSet;
-use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -15,11 +14,13 @@ use navarch_analysis::analyzer::{self, Findings};
 use navarch_analysis::{
     Context, Filter, Kind, Level, Mesh, Message, Reader, Suppression, messages,
 };
+use navarch_api::printable::escape;
 use serde::Serialize as _;
 use tokio::runtime::Runtime;
 
 use super::cluster::ClusterClient;
 use super::color::{Color, Colors};
+use super::output::{self, print_json, print_yaml, report};
 use super::reading;
 use live::{Live, LiveFlags};
 
@@ -164,7 +165,7 @@ impl Analyze {
     /// If files or the mesh config cannot be read.
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         if self.list_analyzers {
-            print(&list())?;
+            output::write(&list())?;
             return Ok(ExitCode::SUCCESS);
         }
         self.analyze().map(ExitCode::from)
@@ -201,7 +202,7 @@ impl Analyze {
 
         let faults = reader.faults().to_vec();
         for fault in &faults {
-            print_error(&format!("{fault} - skipping"));
+            report(&escape(&format!("{fault} - skipping")));
         }
 
         for unknown in self
@@ -209,7 +210,7 @@ impl Analyze {
             .iter()
             .filter(|unwanted| !messages::is_code(&unwanted.code))
         {
-            print_error(&format!(
+            report(&format!(
                 "Warning: Supplied message code '{}' is an unknown message code and will not have any effect.",
                 unknown.code
             ));
@@ -265,7 +266,7 @@ impl Analyze {
             .map(|live| live.warnings(&findings))
             .unwrap_or_default();
         for warning in &warnings {
-            print_error(&format!("Warning: {warning}."));
+            report(&escape(&format!("Warning: {warning}.")));
         }
 
         let code = self.print_findings(&findings, &files, (target.as_str(), faults.len()))?;
@@ -318,10 +319,10 @@ impl Analyze {
                 files.push(path.clone());
             } else {
                 ensure!(path.exists(), "file not found: {}", path.display());
-                print_error(&format!(
+                report(&escape(&format!(
                     "Skipping file {}, recognized file extensions are: [.json .yaml .yml]",
                     path.display()
-                ));
+                )));
             }
         }
 
@@ -336,13 +337,13 @@ impl Analyze {
         (target, faults): (&str, usize),
     ) -> anyhow::Result<u8> {
         if self.verbose {
-            print_error(&format!("Analyzed resources in {}", target_words(target)));
+            report(&format!("Analyzed resources in {}", target_words(target)));
             for (title, names) in [
                 ("Skipped", &findings.skipped),
                 ("Executed", &findings.executed),
             ] {
                 if !names.is_empty() {
-                    print_error(&format!("{title} analyzers:\n\t{}", names.join("\n\t")));
+                    report(&format!("{title} analyzers:\n\t{}", names.join("\n\t")));
                 }
             }
         }
@@ -353,25 +354,21 @@ impl Analyze {
             .filter(|message| message.level() <= self.output_threshold)
             .collect();
 
-        let text = match self.output {
-            Format::Log => shown
-                .iter()
-                .map(|message| self.line(message))
-                .collect::<Vec<_>>()
-                .join("\n"),
-            Format::Json => json(&shown)?,
-            Format::Yaml if shown.is_empty() => "[]\n".to_owned(),
-            Format::Yaml => serde_saphyr::to_string(
-                &shown
-                    .iter()
-                    .map(|message| message.to_json())
-                    .collect::<Vec<_>>(),
-            )?,
-        };
+        match self.output {
+            Format::Log => {
+                let lines: Vec<_> = shown.iter().map(|message| self.line(message)).collect();
+                output::write(&format!("{}\n", lines.join("\n")))?;
+            }
+            Format::Json => print_json(&json(&shown)?)?,
+            Format::Yaml if shown.is_empty() => print_yaml("[]\n\n")?,
+            Format::Yaml => {
+                let values: Vec<_> = shown.iter().map(|message| message.to_json()).collect();
+                print_yaml(&format!("{}\n", serde_saphyr::to_string(&values)?))?;
+            }
+        }
 
-        print(&format!("{text}\n"))?;
         if shown.is_empty() {
-            print_error(&success_text(files, target, faults));
+            report(&success_text(files, target, faults));
         }
 
         let is_found = findings
@@ -381,7 +378,7 @@ impl Analyze {
 
         Ok(match self.output {
             Format::Log if is_found => {
-                print_error(&format!(
+                report(&format!(
                     "Error: Analyzers found issues when analyzing {}.\nSee {} for more information about causes and resolutions.",
                     target_words(target),
                     navarch_analysis::EXPLANATIONS
@@ -389,28 +386,29 @@ impl Analyze {
                 MESSAGES_EXIT_CODE
             }
             Format::Log if faults > 0 && !self.ignore_unknown => {
-                print_error("Error: Some files couldn't be parsed.");
+                report(&"Error: Some files couldn't be parsed.");
                 UNREADABLE_EXIT_CODE
             }
             Format::Log | Format::Json | Format::Yaml => 0,
         })
     }
 
-    /// A message as text.
+    /// A message as one line.
     fn line(&self, message: &Message) -> String {
         let text = message.to_string();
+        let text = escape(&text);
         let level = message.level().to_string();
         let color = match message.level() {
             Level::Error => Color::Red,
             Level::Warning => Color::Yellow,
-            Level::Info => return text,
+            Level::Info => return text.into_owned(),
         };
         match text.strip_prefix(&level) {
             Some(rest) => format!(
                 "{}{rest}",
                 Colors::of_stdout(self.color).paint(color, &level)
             ),
-            None => text,
+            None => text.into_owned(),
         }
     }
 }
@@ -436,7 +434,7 @@ fn success_text(files: &[PathBuf], target: &str, faults: usize) -> String {
 
     let names: Vec<_> = files
         .iter()
-        .map(|file| file.display().to_string())
+        .map(|file| escape(&file.display().to_string()).into_owned())
         .collect();
     match names.as_slice() {
         [] => format!("\u{2714} No validation issues found when analyzing {target}."),
@@ -469,19 +467,6 @@ fn json(messages: &[&Message]) -> anyhow::Result<String> {
         .replace('<', "\\u003c")
         .replace('>', "\\u003e")
         .replace('&', "\\u0026"))
-}
-
-/// Prints to the standard output. A closed pipe is not an error.
-fn print(text: &str) -> anyhow::Result<()> {
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error.into()),
-        Err(_) | Ok(()) => Ok(()),
-    }
-}
-
-/// Prints to the standard error, apart from the messages.
-fn print_error(text: &str) {
-    eprintln!("{text}");
 }
 
 #[cfg(test)]

@@ -5,9 +5,11 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
 use http::{HeaderValue, Method};
+use navarch_api::printable::escape;
 use serde_json::Value;
 
 use super::debug_api::{ACCESS_ADVICE, DebugApi};
+use super::output::{print_body, print_text};
 use crate::admin::CA_COMMAND;
 use navarch_agent::local_http::LocalRequest;
 
@@ -56,7 +58,6 @@ enum Command {
 
 impl Ca {
     /// Sends the request, and prints the response.
-    #[expect(clippy::print_stdout, reason = "printing is what the command is for")]
     pub(super) fn run(self) -> anyhow::Result<()> {
         let order = match &self.command {
             Command::Status { .. } => None,
@@ -74,15 +75,13 @@ impl Ca {
         let answer = self.send(order)?;
 
         match self.command {
-            Command::Status { json: true } => println!("{answer}"),
+            Command::Status { json: true } => print_body(&answer),
             Command::Status { json: false } | Command::Rotate { .. } => {
                 let status =
                     serde_json::from_str(&answer).context("invalid response of the debug API")?;
-                print!("{}", describe(&status));
+                print_text(&describe(&status))
             }
         }
-
-        Ok(())
     }
 
     /// Requests the status from the debug API, or sends a command to it.
@@ -117,7 +116,7 @@ impl Ca {
                 )
             }
             401 | 403 => bail!("{place} denied access: {ACCESS_ADVICE}"),
-            _ => bail!("command rejected: {}", text.trim()),
+            _ => bail!("command rejected: {}", escape(text.trim())),
         }
     }
 }
@@ -125,11 +124,8 @@ impl Ca {
 /// The status as text.
 fn describe(status: &Value) -> String {
     let text = |value: &Value, name: &str| {
-        value
-            .get(name)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .to_owned()
+        let text = value.get(name).and_then(Value::as_str).unwrap_or_default();
+        escape(text).into_owned()
     };
 
     let list = |name: &str| {
@@ -157,10 +153,10 @@ fn describe(status: &Value) -> String {
     ];
 
     for root in list("roots") {
-        let until = root.get("trustedUntil").and_then(Value::as_str);
-        let until = until
-            .map(|until| format!(", trusted until {until}"))
-            .unwrap_or_default();
+        let until = match text(&root, "trustedUntil") {
+            until if until.is_empty() => until,
+            until => format!(", trusted until {until}"),
+        };
         let subject = text(&root, "subject");
         let ends = text(&root, "notAfter");
         let fingerprint: String = text(&root, "fingerprint").chars().take(16).collect();
@@ -170,7 +166,8 @@ fn describe(status: &Value) -> String {
         ));
     }
 
-    if let Some(after) = status.get("signsAfter").and_then(Value::as_str) {
+    let after = text(status, "signsAfter");
+    if !after.is_empty() {
         lines.push(format!("next     signs after {after}"));
     }
 
@@ -182,7 +179,8 @@ fn describe(status: &Value) -> String {
         ));
     }
 
-    if let Some(problem) = status.get("problem").and_then(Value::as_str) {
+    let problem = text(status, "problem");
+    if !problem.is_empty() {
         lines.push(format!("problem  {problem}"));
     }
 
@@ -194,6 +192,20 @@ fn describe(status: &Value) -> String {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn texts_of_the_status_add_no_lines() {
+        let status = json!({
+            "phase": "settled", "keptIn": "a\nproblem  forged\u{1b}[2J",
+            "missing": [{"who": "web-1\nnext     forged", "why": "\u{202e}"}],
+        });
+        let text = describe(&status);
+        assert_eq!(text.lines().count(), 3, "{text}");
+        assert!(
+            text.contains(r"kept in  a\nproblem  forged\u{1b}[2J"),
+            "{text}"
+        );
+    }
 
     #[test]
     fn ca_status_lists_missing_proxies() {

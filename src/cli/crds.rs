@@ -2,8 +2,12 @@
 
 use navarch_api::crds;
 
+use super::output;
+
 /// Prints the CustomResourceDefinitions of Istio's kinds.
-#[expect(clippy::print_stdout, reason = "printing is what the command is for")]
-pub(super) fn print() {
-    print!("{}", crds::yaml());
+///
+/// # Errors
+/// If the output cannot be written.
+pub(super) fn print() -> anyhow::Result<()> {
+    output::write(&crds::yaml())
 }

@@ -23,6 +23,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::debug_api::{ACCESS_ADVICE, ControlPlane, DebugApi, Servers};
+use super::output::{print_text, report};
 use crate::admin;
 use navarch_agent::local_http::{LocalRequest, LocalResponse};
 
@@ -95,10 +96,6 @@ impl Dashboard {
     ///
     /// # Errors
     /// If the port is in use, or the control plane does not respond.
-    #[expect(
-        clippy::print_stdout,
-        reason = "the address is what the command is for"
-    )]
     pub(super) fn run(&self) -> anyhow::Result<ExitCode> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -129,7 +126,7 @@ impl Dashboard {
             let own = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
             let listener = TcpListener::bind(own).await.with_context(|| format!("failed to listen on {own}"))?;
             let url = format!("http://{}/", listener.local_addr()?);
-            println!("{url} shows the mesh of {name}; press Ctrl-C to stop");
+            print_text(&format!("{url} shows the mesh of {name}; press Ctrl-C to stop\n"))?;
             if self.browser {
                 show(&url);
             }
@@ -158,7 +155,9 @@ fn show(url: &str) {
         .stderr(Stdio::null())
         .spawn();
     if let Err(error) = started {
-        eprintln!("failed to start the browser {program}: {error}; open the address yourself");
+        report(&format!(
+            "failed to start the browser {program}: {error}; open the address yourself"
+        ));
     }
 }
 

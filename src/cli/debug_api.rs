@@ -14,10 +14,12 @@ use futures_util::future::join_all;
 use http::{HeaderValue, Method, header};
 use jiff::Timestamp;
 use navarch_agent::local_http::{LocalRequest, LocalResponse};
+use navarch_api::printable::escape;
 use navarch_api::regular_file;
 use tokio::runtime::Runtime;
 
 use super::cluster::{Cluster, ClusterFlags, ReadyPod};
+use super::output::report;
 
 /// Maximum size of a response in bytes.
 const MAX_RESPONSE: usize = 1 << 30;
@@ -150,10 +152,9 @@ impl DebugApi {
         runtime.block_on(async {
             let (place, others) = servers.one().await?;
             if others > 0 {
-                // On the standard error, so that JSON output stays valid.
-                eprintln!(
+                report(&format!(
                     "response of {place}; it does not include the proxies of {others} other ready control planes"
-                );
+                ));
             }
             servers.query_at(&place, request).await
         })
@@ -350,7 +351,7 @@ impl Servers {
             401 | 403 => bail!("{place} denied access: {ACCESS_ADVICE}"),
             status => bail!(
                 "{place} responded with {status}: {}",
-                String::from_utf8_lossy(&answer.body).trim()
+                escape(String::from_utf8_lossy(&answer.body).trim())
             ),
         }
     }

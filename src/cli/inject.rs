@@ -1,6 +1,5 @@
 //! `navarch inject`: injects objects in files, without a cluster.
 
-use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -10,8 +9,10 @@ use serde_json::Value;
 use similar::TextDiff;
 
 use super::environment;
+use super::output::{print_yaml, report};
 use super::reading::read;
 use navarch_api::mesh::MeshConfig;
+use navarch_api::printable::escape;
 use navarch_api::yaml::{self, Schema};
 use navarch_webhook::inject::{Injector, InjectorInputs, NativeSidecars, Note, inject_object};
 
@@ -81,9 +82,10 @@ impl Inject {
             }
         }
 
-        std::io::stdout().write_all(out.as_bytes())?;
-        let lines: String = notes.iter().map(note_line).collect();
-        std::io::stderr().write_all(lines.as_bytes())?;
+        print_yaml(&out)?;
+        for line in notes.iter().flat_map(note_lines) {
+            report(&escape(&line));
+        }
         Ok(())
     }
 
@@ -137,14 +139,14 @@ impl Inject {
     }
 }
 
-/// The message to the user about an object.
-fn note_line(note: &Note) -> String {
+/// The messages to the user about an object.
+fn note_lines(note: &Note) -> Vec<String> {
     let skipped = note
         .skipped
-        .map(|reason| format!("{}: not injected: {}\n", note.object, reason.explained()));
+        .map(|reason| format!("{}: not injected: {}", note.object, reason.explained()));
     let warnings = note
         .warnings
         .iter()
-        .map(|warning| format!("{}: {warning}\n", note.object));
+        .map(|warning| format!("{}: {warning}", note.object));
     skipped.into_iter().chain(warnings).collect()
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use clap::{Args, ValueEnum};
 use http::Method;
+use navarch_api::printable::escape;
 
 use super::debug_api::{DebugApi, DebugRequest};
 use super::output::{Output, print};
@@ -159,7 +160,7 @@ impl PlanCommand {
         })? {
             match answer.and_then(|answer| read(&answer)) {
                 Ok(part) => parts.push((place, part)),
-                Err(error) => silent.push(format!("{error:#}")),
+                Err(error) => silent.push(escape(&format!("{error:#}")).into_owned()),
             }
         }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use navarch_api::printable::escape;
 use parking_lot::{Condvar, Mutex};
 
 /// Operations shorter than this have no line.
@@ -112,7 +113,7 @@ impl Shared {
             let timed_out = self.ended.wait_for(&mut state, wait).timed_out();
             if timed_out && !state.is_over {
                 let seconds = clock().duration_since(begun).as_secs();
-                let text: String = state.text.chars().take(MAX_WIDTH).collect();
+                let text: String = escape(&state.text).chars().take(MAX_WIDTH).collect();
                 _ = write!(to, "{CLEAR_LINE}{text} … {seconds} s").and_then(|()| to.flush());
                 is_shown = true;
             }
@@ -174,6 +175,17 @@ mod tests {
             "{:?}",
             written(&paper)
         );
+    }
+
+    #[test]
+    fn a_progress_text_moves_no_cursor() {
+        let paper = Paper::default();
+        let progress = begin(&paper, Duration::ZERO);
+        progress.set_text("web\u{1b}[2J\nforged".to_owned());
+        while !written(&paper).contains(r"web\u{1b}[2J\nforged … ") {
+            std::thread::yield_now();
+        }
+        drop(progress);
     }
 
     #[test]

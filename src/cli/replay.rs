@@ -1,6 +1,5 @@
 //! `navarch replay`: a record, played again.
 
-use std::io::{ErrorKind, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -9,7 +8,7 @@ use clap::Args;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::output::{Output, print};
+use super::output::{Output, print, print_part, report};
 use super::progress::Progress;
 use navarch_record::{Broken, PlayedStep, Player, STACK, Segment, segments};
 
@@ -165,10 +164,11 @@ impl Replay {
             outcome.differs = step.difference.is_some();
 
             match self.output {
-                Output::Text => match std::io::stdout().write_all(step.to_string().as_bytes()) {
-                    Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(false),
-                    printed => printed?,
-                },
+                Output::Text => {
+                    if !print_part(&step)? {
+                        return Ok(false);
+                    }
+                }
                 Output::Json => outcome.steps.push(step),
             }
 
@@ -182,8 +182,7 @@ impl Replay {
     fn report_broken(&self, broken: Broken, player: &mut Player, outcome: &mut Outcome) {
         player.skip();
         let word = if broken.is_torn { "note" } else { "error" };
-        // If it cannot be printed, the exit code reports it.
-        _ = writeln!(std::io::stderr(), "{word}: {broken}");
+        report(&format!("{word}: {broken}"));
         outcome.broken.push(broken);
     }
 }

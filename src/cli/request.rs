@@ -7,6 +7,8 @@ use anyhow::{Context as _, ensure};
 use clap::Args;
 use navarch_agent::local_http::LocalRequest;
 
+use super::output::print_body;
+
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum size of a response in bytes: `config_dump`s are large.
 const MAX_RESPONSE: usize = 1 << 30;
@@ -27,7 +29,6 @@ pub(super) struct Request {
 
 impl Request {
     /// Sends the request, and prints only the response body.
-    #[expect(clippy::print_stdout, reason = "printing is what the command is for")]
     pub(super) fn run(self) -> anyhow::Result<()> {
         let path = format!("/{}", self.path.trim_start_matches('/'));
         let question = LocalRequest {
@@ -48,7 +49,7 @@ impl Request {
         let answer = runtime
             .block_on(question.send())
             .with_context(|| format!("127.0.0.1:{}{path}", self.port))?;
-        println!("{}", String::from_utf8_lossy(&answer.body));
+        print_body(&String::from_utf8_lossy(&answer.body))?;
 
         ensure!(
             answer.status.is_success(),

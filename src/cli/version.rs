@@ -8,11 +8,11 @@ use anyhow::{Context as _, ensure};
 use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Args, ValueEnum};
 use navarch_agent::local_http::LocalResponse;
-use navarch_api::printable::escape_lines;
+use navarch_api::printable::escape;
 use serde::{Deserialize, Serialize};
 
 use super::debug_api::{Among, DebugApi, DebugRequest, ReplicaResponse};
-use super::output;
+use super::output::{self, print_json, print_text, print_yaml};
 use crate::admin::Build;
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -123,13 +123,12 @@ impl VersionCommand {
             report(&error);
         }
 
-        let text = match (self.output, self.short) {
-            (Some(Format::Json), _) => format!("{}\n", serde_json::to_string_pretty(&versions)?),
-            (Some(Format::Yaml), _) => serde_saphyr::to_string(&versions)?,
-            (None, true) => escape_lines(&versions.short()).into_owned(),
-            (None, false) => escape_lines(&versions.long()).into_owned(),
-        };
-        output::write(&text)
+        match (self.output, self.short) {
+            (Some(Format::Json), _) => print_json(&serde_json::to_string_pretty(&versions)?),
+            (Some(Format::Yaml), _) => print_yaml(&serde_saphyr::to_string(&versions)?),
+            (None, true) => print_text(&versions.short()),
+            (None, false) => print_text(&versions.long()),
+        }
     }
 }
 
@@ -200,10 +199,10 @@ impl Versions {
         if let [first, others @ ..] = control_planes {
             let version = &first.info.version;
             if others.iter().all(|other| other.info.version == *version) {
-                text.push_str(&format!("control plane version: {version}\n"));
+                text.push_str(&format!("control plane version: {}\n", escape(version)));
             } else {
                 for one in control_planes {
-                    let version = &one.info.version;
+                    let version = escape(&one.info.version);
                     text.push_str(&format!("{} version: {version}\n", one.component));
                 }
             }
@@ -299,7 +298,7 @@ fn counts(proxies: &[ProxyVersion]) -> String {
 
     counts
         .iter()
-        .map(|(version, count)| format!("{version} ({count} proxies)"))
+        .map(|(version, count)| format!("{} ({count} proxies)", escape(version)))
         .collect::<Vec<_>>()
         .join(", ")
 }
@@ -335,7 +334,7 @@ impl From<SyncStatus> for ProxyVersion {
 
 /// Prints an error to the standard error, so that the output stays valid.
 fn report(error: &anyhow::Error) {
-    eprintln!("{}", escape_lines(&format!("{error:#}")));
+    output::report(&escape(&format!("{error:#}")));
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
+use navarch_api::printable::escape;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -164,9 +165,9 @@ impl Why {
                 }
                 Ok(answer) => messages.push(format!(
                     "{address}: {}",
-                    String::from_utf8_lossy(&answer.body).trim()
+                    escape(String::from_utf8_lossy(&answer.body).trim())
                 )),
-                Err(error) => messages.push(format!("{error:#}")),
+                Err(error) => messages.push(escape(&format!("{error:#}")).into_owned()),
             }
         }
 

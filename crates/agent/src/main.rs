@@ -2,11 +2,21 @@
 
 use std::process::ExitCode;
 
+use navarch_api::printable::escape_lines;
+
 /// Returns freed memory to the system.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-fn main() -> anyhow::Result<ExitCode> {
+fn main() -> ExitCode {
+    run().unwrap_or_else(|error| {
+        // As std prints the error of `main`, but escaped: it may quote a server or a file.
+        eprintln!("{}", escape_lines(&format!("Error: {error:?}")));
+        ExitCode::FAILURE
+    })
+}
+
+fn run() -> anyhow::Result<ExitCode> {
     let arguments = navarch_agent::cli::words(std::env::args_os())?;
     let command = navarch_agent::cli::command_of_name(arguments.first().map(String::as_str))
         .unwrap_or_default();

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
+use navarch_api::printable::escape_body;
 
 use crate::flags::{CommandLine, Flag, UnknownFlags};
 use crate::local_http::LocalRequest;
@@ -48,7 +49,7 @@ pub(super) fn run(arguments: &[String]) -> anyhow::Result<i32> {
     let answer = runtime
         .block_on(question.send())
         .with_context(|| format!("localhost:{port}{path}"))?;
-    println!("{}", String::from_utf8_lossy(&answer.body));
+    println!("{}", escape_body(&String::from_utf8_lossy(&answer.body)));
 
     ensure!(
         answer.status.as_u16() < 400,
