@@ -135,7 +135,9 @@ pub(super) struct Discovery {
     #[arg(long, alias = "caCertFile", value_name = "FILE", value_parser = path)]
     ca_cert_file: Option<PathBuf>,
     /// Directory for a recording of all inputs and of all responses to proxies, for navarch replay;
-    /// without keys and passwords of Secrets. Each replica needs its own
+    /// without private keys and other values of Secrets and without the environment of agents, but
+    /// with all other metadata of proxies and with secrets in other objects. Each replica needs its
+    /// own
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
     /// Maximum size of the recording, such as 512Mi; the oldest part is deleted first

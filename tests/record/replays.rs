@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Adds a Secret with a certificate, its key and a password, as kubectl stores it, and a Gateway
-/// with the certificate. Returns the values that must not be recorded.
+/// with the certificate. Returns the texts that must not be recorded.
 fn add_secret(folder: &Path) -> Vec<String> {
     let pair = rcgen::generate_simple_self_signed(vec!["shop.example".to_owned()]).unwrap();
     let chain = pair.cert.pem();
@@ -24,7 +24,7 @@ fn add_secret(folder: &Path) -> Vec<String> {
             "kubectl.kubernetes.io/last-applied-configuration": format!("{{\"data\":{{\"tls.key\":\"{key_data}\"}}}}"),
             "note": "the password is hunter2hunter2",
         } },
-        "data": { "tls.crt": chain, "tls.key": key_data, "password": BASE64_STANDARD.encode("hunter2hunter2") },
+        "data": { "tls.crt": chain, "tls.key": key_data, "alice-password": BASE64_STANDARD.encode("hunter2hunter2") },
     });
 
     let gateway = serde_json::json!({
@@ -47,9 +47,23 @@ fn add_secret(folder: &Path) -> Vec<String> {
         "hunter2".to_owned(),
         BASE64_STANDARD.encode("hunter2hunter2"),
         "PRIVATE KEY".to_owned(),
+        "alice-password".to_owned(),
     ];
 
     lines.chain(others).collect()
+}
+
+/// Adds a RequestAuthentication whose JWKS has a symmetric key, which it returns.
+fn add_symmetric_key(folder: &Path) -> String {
+    let key = BASE64_STANDARD.encode("hunter3hunter3");
+    let jwks = serde_json::json!({ "keys": [{ "kty": "oct", "kid": "a", "k": key }] });
+    let object = serde_json::json!({
+        "apiVersion": "security.istio.io/v1", "kind": "RequestAuthentication",
+        "metadata": { "name": "tokens", "namespace": "bookshop" },
+        "spec": { "jwtRules": [{ "issuer": "shop.example", "jwks": jwks.to_string() }] },
+    });
+    std::fs::write(folder.join("tokens.json"), object.to_string()).unwrap();
+    key
 }
 
 /// A record of a mesh with edits, and the values that it must not contain.
@@ -218,7 +232,8 @@ async fn a_corrupt_recording_is_reported_with_its_position() {
 async fn a_support_bundle_contains_the_debug_pages_of_a_running_control_plane() {
     let folder = bookshop();
     let record = tempfile::tempdir().unwrap();
-    let hidden = add_secret(folder.path());
+    let mut hidden = add_secret(folder.path());
+    hidden.push(add_symmetric_key(folder.path()));
     let navarch = start(folder.path(), record.path(), &[]).await;
     let bundle = record.path().join("bundle.tar.gz");
     let address = navarch.monitoring.to_string();
@@ -227,6 +242,7 @@ async fn a_support_bundle_contains_the_debug_pages_of_a_running_control_plane() 
         move || command_output(&["support-bundle", "--address", &address, "--file", &path]);
     let (words, code) = tokio::task::spawn_blocking(packed).await.unwrap();
     assert_eq!(code, 0, "{words}");
+    assert!(words.contains("note: configz.json"), "{words}");
 
     let listed = std::process::Command::new("tar")
         .arg("xzOf")

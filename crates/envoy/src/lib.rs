@@ -34,6 +34,7 @@ pub mod made_objects;
 pub mod mtls;
 mod name_table;
 pub mod names;
+mod node_annotations;
 mod objects;
 pub mod patches;
 pub mod policy;
@@ -57,6 +58,8 @@ mod test_mesh;
 use std::collections::BTreeSet;
 
 pub use endpoints::ClusterLocalHosts;
+pub use node_annotations::READ_ANNOTATIONS;
+pub use secrets::READ_SECRET_KEYS;
 
 use bytes::Bytes;
 

@@ -21,7 +21,7 @@ use super::format::{
 use super::inputs::{Inputs, written};
 use super::name_sets::NameSets;
 use super::push_groups::PushGroups;
-use super::redact::Redactor;
+use super::redact::{Redactor, redact_metadata};
 
 /// Maximum length in bytes of a recorded NACK message.
 const MAX_NACK_MESSAGE: usize = 4096;
@@ -394,7 +394,7 @@ fn proxy_line(number: u64, connected: &Connected) -> Line {
         at: Moment(*at),
         node: proxy.node_id.to_string(),
         cluster: proxy.service_cluster.to_string(),
-        metadata: (*proxy.metadata).clone(),
+        metadata: redact_metadata(&proxy.metadata),
         locality: [&locality.region, &locality.zone, &locality.sub_zone].map(ToString::to_string),
         extensions: extensions.map(|all| all.iter().map(ToString::to_string).collect()),
         deltas: proxy.uses_delta,

@@ -1,8 +1,12 @@
-//! Redaction of secrets in a recording: certificates are kept, everything else is replaced by a
-//! digest with an ephemeral key.
+//! Redaction of secrets in a recording.
+//!
+//! Of Secrets only the entries that Navarch reads are kept: certificates as they are, everything
+//! else as a digest with an ephemeral key. Of a proxy's metadata, the environment of its agent and
+//! annotations of its pod that Navarch does not read are left out.
 
 use std::sync::Arc;
 
+use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use navarch_api::any_object::AnyObject;
@@ -10,6 +14,7 @@ use navarch_api::hash::keyed_hash;
 use navarch_api::kubernetes::{Secret, SecretBytes};
 use navarch_api::object::Object;
 use navarch_envoy::gateway_api::check_pair;
+use navarch_envoy::{READ_ANNOTATIONS, READ_SECRET_KEYS};
 
 /// Prefix of a redacted private key with certificates in the same Secret; followed by the name of
 /// their entry, and a space.
@@ -19,6 +24,12 @@ const REDACTED: &str = "redacted ";
 /// What the names of the labels begin with that are read of Secrets: `istio/multiCluster`, and the
 /// revision in `istio.io/rev`.
 const ISTIO_LABELS: &str = "istio";
+/// The settings in a proxy's metadata.
+const PROXY_CONFIG: &str = "PROXY_CONFIG";
+/// The environment of the agent in these settings: no translator reads it, in neither spelling.
+const ENVIRONMENT: [&str; 2] = ["proxyMetadata", "proxy_metadata"];
+/// The annotations of the pod in a proxy's metadata.
+const ANNOTATIONS: &str = "ANNOTATIONS";
 /// The PEM labels that are not secret.
 const PUBLIC: [&str; 3] = ["CERTIFICATE", "X509 CRL", "TRUSTED CERTIFICATE"];
 
@@ -50,11 +61,16 @@ impl Redactor {
 
     fn secret(&self, secret: &Object<Secret>) -> Object<Secret> {
         let mut redacted = secret.clone();
-        let data = &secret.spec.data;
-        redacted.spec.data = data
-            .iter()
-            .map(|(name, value)| (name.clone(), self.value(name, value, &secret.spec)))
-            .collect();
+        // The names of other entries can tell as much as their values, such as accounts.
+        redacted
+            .spec
+            .data
+            .retain(|name, _| READ_SECRET_KEYS.contains(&&**name));
+        let read = redacted.spec.clone();
+        for (name, value) in &mut redacted.spec.data {
+            *value = self.value(name, value, &read);
+        }
+
         // Tools keep whole manifests in annotations: as JSON, compressed, in parts. Navarch reads
         // none of a Secret's.
         redacted.meta.annotations = Default::default();
@@ -96,6 +112,51 @@ impl Redactor {
         };
 
         SecretBytes::new(text.into_bytes())
+    }
+}
+
+/// The metadata of a proxy without the environment of its agent and the annotations that are not
+/// read. Other values stay: EnvoyFilters can match any of them.
+pub(crate) fn redact_metadata(metadata: &Value) -> Value {
+    let mut redacted = metadata.clone();
+
+    match redacted.get_mut(PROXY_CONFIG) {
+        // The agent sends an object; its text is read as well.
+        Some(Value::String(text)) => {
+            if let Ok(mut settings) = serde_json::from_str(text) {
+                remove_environment(&mut settings);
+                *text = settings.to_string();
+            }
+        }
+        Some(settings) => remove_environment(settings),
+        None => {}
+    }
+
+    match redacted.get_mut(ANNOTATIONS) {
+        Some(Value::String(text)) => {
+            if let Ok(mut annotations) = serde_json::from_str(text) {
+                keep_read_annotations(&mut annotations);
+                *text = annotations.to_string();
+            }
+        }
+        Some(annotations) => keep_read_annotations(annotations),
+        None => {}
+    }
+
+    redacted
+}
+
+fn remove_environment(settings: &mut Value) {
+    if let Some(settings) = settings.as_object_mut() {
+        for name in ENVIRONMENT {
+            settings.remove(name);
+        }
+    }
+}
+
+fn keep_read_annotations(annotations: &mut Value) {
+    if let Some(annotations) = annotations.as_object_mut() {
+        annotations.retain(|name, _| READ_ANNOTATIONS.contains(&name.as_str()));
     }
 }
 
@@ -162,6 +223,7 @@ mod tests {
         values
             .chain(redacted.meta.annotations.values().map(ToString::to_string))
             .chain(redacted.meta.labels.values().map(ToString::to_string))
+            .chain(redacted.spec.data.keys().map(ToString::to_string))
             .collect::<Vec<_>>()
             .join("\n")
     }
@@ -184,10 +246,10 @@ mod tests {
         assert!(
             text.contains(&chain)
                 && text.contains("redacted key of tls.crt ")
-                && text.ends_with("true"),
+                && text.ends_with("true\ntls.crt\ntls.key"),
             "{text}"
         );
-        for hidden in ["PRIVATE KEY", "hunter2"] {
+        for hidden in ["PRIVATE KEY", "hunter2", "password"] {
             assert!(!text.contains(hidden), "{hidden}: {text}");
         }
 
@@ -226,11 +288,64 @@ mod tests {
     }
 
     #[test]
+    fn entries_of_secrets_that_are_not_read_leave_no_name() {
+        let pair = rcgen::generate_simple_self_signed(vec!["a.example".to_owned()]).unwrap();
+        let chain = pair.cert.pem();
+        let key = pair.signing_key.serialize_pem();
+        let all = secret(
+            &[
+                ("alice@example.com", "x"),
+                ("alice.crt", &chain),
+                ("tls.key", &key),
+                (".dockerconfigjson", "{}"),
+            ],
+            "",
+        );
+
+        let redacted = Redactor::new().secret(&all);
+        let names: Vec<&str> = redacted.spec.data.keys().map(|name| &**name).collect();
+        assert_eq!(names, [".dockerconfigjson", "tls.key"]);
+        assert!(!written(&all).contains("alice"), "{}", written(&all));
+    }
+
+    #[test]
+    fn the_environment_of_an_agent_is_no_part_of_its_metadata() {
+        let metadata = serde_json::json!({
+            "NAMESPACE": "shop",
+            "LABELS": { "app": "web" },
+            "PROXY_CONFIG": {
+                "concurrency": 2,
+                "proxyMetadata": { "TOKEN": "hunter2" },
+                "proxy_metadata": { "TOKEN": "hunter2" },
+            },
+            "ANNOTATIONS": {
+                "kubectl.kubernetes.io/last-applied-configuration": "hunter2",
+                "resource.opentelemetry.io/service.name": "web",
+            },
+        });
+        let expected = serde_json::json!({
+            "NAMESPACE": "shop",
+            "LABELS": { "app": "web" },
+            "PROXY_CONFIG": { "concurrency": 2 },
+            "ANNOTATIONS": { "resource.opentelemetry.io/service.name": "web" },
+        });
+        assert_eq!(redact_metadata(&metadata), expected);
+
+        let texts = serde_json::json!({
+            "PROXY_CONFIG": metadata["PROXY_CONFIG"].to_string(),
+            "ANNOTATIONS": metadata["ANNOTATIONS"].to_string(),
+        });
+        let redacted = redact_metadata(&texts).to_string();
+        assert!(redacted.contains("concurrency"), "{redacted}");
+        assert!(!redacted.contains("hunter2"), "{redacted}");
+    }
+
+    #[test]
     fn equal_values_have_equal_digests_in_one_process() {
         let redactor = Redactor::new();
         let value = |text: &str| {
-            let all = secret(&[("p", text)], "");
-            redactor.secret(&all).spec.data["p"].expose().clone()
+            let all = secret(&[("key", text)], "");
+            redactor.secret(&all).spec.data["key"].expose().clone()
         };
         assert_eq!(value("one"), value("one"));
         assert_ne!(value("one"), value("two"));

@@ -32,6 +32,7 @@ use crate::build::ads_source;
 use crate::cidr;
 use crate::gateway_api::has_inference_pools;
 use crate::hbone::filters as hbone_filters;
+use crate::node_annotations::{FORWARDS_CLIENT_IDENTITY, annotation};
 use crate::policy::PolicyService;
 use crate::traffic_extension;
 use navarch_api::cidr::Cidr;
@@ -123,14 +124,7 @@ impl Query for ForwardsClientIdentity {
     type Value = bool;
 
     fn compute(&self, view: &View<'_>) -> bool {
-        let annotations = view.proxy().meta("ANNOTATIONS");
-        let annotations =
-            annotations.and_then(|text| serde_json::from_str::<serde_json::Value>(&text).ok());
-        let annotation = annotations
-            .as_ref()
-            .and_then(|all| all.get("ambient.istio.io/xfcc-include-client-identity"));
-        annotation
-            .and_then(serde_json::Value::as_str)
+        annotation(view.proxy(), FORWARDS_CLIENT_IDENTITY)
             .is_some_and(|value| value.eq_ignore_ascii_case("true"))
     }
 }

@@ -23,6 +23,21 @@ const TLS_STAPLE: &str = "tls.ocsp-staple";
 const TLS_CA: &str = "ca.crt";
 /// A TLS Secret's revocations.
 const TLS_CRL: &str = "ca.crl";
+/// The credentials for registries of images.
+pub(crate) const DOCKER_CONFIG: &str = ".dockerconfigjson";
+/// The keys of Secrets that are read; a recording keeps no others.
+pub const READ_SECRET_KEYS: [&str; 10] = [
+    CERT,
+    KEY,
+    CA,
+    CRL,
+    TLS_CERT,
+    TLS_KEY,
+    TLS_STAPLE,
+    TLS_CA,
+    TLS_CRL,
+    DOCKER_CONFIG,
+];
 /// Maximum number of names of keys in a message.
 const MAX_LISTED_KEYS: usize = 3;
 

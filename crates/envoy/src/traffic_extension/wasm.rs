@@ -20,6 +20,7 @@ use serde_json::Value;
 
 use super::{Extension, Program, named};
 use crate::build::encode;
+use crate::secrets::DOCKER_CONFIG;
 use navarch_api::istio::{EnvValueSource, FailStrategy, PluginType, PullPolicy, WasmConfig};
 use navarch_api::kubernetes::Secret;
 use navarch_api::names::ResourceName;
@@ -33,8 +34,8 @@ const TIMEOUT: prost_types::Duration = prost_types::Duration {
     nanos: 0,
 };
 
-/// The type of Secrets that hold registry credentials, and their key.
-const DOCKER: (&str, &str) = ("kubernetes.io/dockerconfigjson", ".dockerconfigjson");
+/// The type of Secrets that hold registry credentials.
+const DOCKER_TYPE: &str = "kubernetes.io/dockerconfigjson";
 
 /// Whether the proxy has a verified identity: only then may it get credentials.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -89,8 +90,8 @@ fn credentials(view: &View<'_>, extension: &Extension, wasm: &WasmConfig) -> Opt
     let bytes = secret
         .spec
         .data
-        .get(DOCKER.1)
-        .filter(|_| &*secret.spec.secret_type == DOCKER.0)?;
+        .get(DOCKER_CONFIG)
+        .filter(|_| &*secret.spec.secret_type == DOCKER_TYPE)?;
     String::from_utf8(bytes.expose().to_vec()).ok()
 }
 

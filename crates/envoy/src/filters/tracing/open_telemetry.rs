@@ -11,6 +11,7 @@ use navarch_proto::envoy::extensions::tracers::opentelemetry::samplers::v3::Dyna
 use super::headers;
 use super::provider::{grpc_service, http_uri};
 use crate::filters::provider::{ProviderCluster, cluster};
+use crate::node_annotations::{TRACED_SERVICE, annotation};
 use navarch_api::duration::Duration;
 use navarch_api::mesh::{
     DynatraceSampler, OpenTelemetryTracingProvider, ServiceAttributeEnrichment,
@@ -172,15 +173,7 @@ impl Query for ServiceName {
 
     fn compute(&self, view: &View<'_>) -> String {
         let proxy = view.proxy();
-        let annotation = proxy.meta("ANNOTATIONS").and_then(|text| {
-            let annotations: serde_json::Value = serde_json::from_str(&text).ok()?;
-            Some(
-                annotations
-                    .get("resource.opentelemetry.io/service.name")?
-                    .as_str()?
-                    .to_owned(),
-            )
-        });
+        let annotation = annotation(proxy, TRACED_SERVICE);
 
         let labels = proxy.labels();
         let label = |name: &str| labels.get(name).map(|value| value.to_string());
