@@ -1,5 +1,7 @@
 //! `navarch support-bundle`: one file with the data that is needed to investigate a fault.
 
+mod symmetric_keys;
+
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -17,6 +19,7 @@ use serde_json::json;
 use super::debug_api::{DebugApi, DebugRequest};
 use super::output::{Output, print};
 use super::progress::Progress;
+use navarch_api::printable::escape;
 use navarch_api::regular_file;
 use navarch_record::segments;
 
@@ -24,7 +27,8 @@ use navarch_record::segments;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum size of a file of a recording in bytes.
 const MAX_FILE_BYTES: u64 = 8 << 30;
-/// The pages in the bundle, with their file names. None of them contains keys or passwords.
+/// The pages in the bundle, with their file names. None of them contains a Secret; objects and mesh
+/// config are in them as they are, without symmetric keys of JWKS.
 const BUNDLED_PAGES: &[(&str, &str)] = &[
     ("/version", "version.json"),
     ("/metrics", "metrics.txt"),
@@ -42,10 +46,17 @@ const BUNDLED_PAGES: &[(&str, &str)] = &[
     ("/debug/view/changes", "changes.json"),
 ];
 
+/// What a reader of the bundle can see, for those who pass it on.
+const NOTE: &str = "note: configz.json and mesh.json have the configuration as it is, with what \
+    EnvoyFilters, WasmPlugins and headers of tracing providers contain: search them for passwords \
+    before you pass the bundle on";
+
 /// Collect data for the diagnosis of a problem: versions, metrics, debug pages, a recording
 ///
 /// The bundle is a tar.gz with the data of every control plane, and a recording if there is one. It
-/// contains no keys and passwords, but names, addresses and configuration.
+/// contains no Secrets and no symmetric keys of JWKS, but names, addresses and all other
+/// configuration as it is: also passwords in EnvoyFilters, in the configuration of Wasm modules and
+/// in mesh config. A recording is packed unchanged.
 ///
 /// Exit codes: 0 complete; 1 something is missing, see errors.txt in the bundle; 2 the command line
 /// is wrong.
@@ -122,18 +133,21 @@ impl SupportBundle {
         })?;
         let lines = files
             .iter()
-            .map(|file| format!("  {file}\n"))
+            .map(|file| format!("  {}\n", escape(file)))
             .collect::<String>();
 
         let wrong = errors
             .iter()
-            .map(|error| format!("  missing: {error}\n"))
+            .map(|error| format!("  missing: {}\n", escape(error)))
             .collect::<String>();
-        let text = format!("{}\n{lines}{wrong}", path.display());
+        let text = format!(
+            "{}\n{lines}{wrong}{NOTE}\n",
+            escape(&path.display().to_string())
+        );
         print(
             self.output,
             &text,
-            &json!({ "file": path, "packed": files, "missing": errors }),
+            &json!({ "file": path, "packed": files, "missing": errors, "note": NOTE }),
         )?;
 
         Ok(ExitCode::from(u8::from(!errors.is_empty())))
@@ -186,7 +200,9 @@ impl SupportBundle {
             {
                 let place = format!("{}/{name}", address.replace(['/', ':', '[', ']'], "_"));
                 match answer {
-                    Ok(answer) => bundle.add(&place, &answer.body)?,
+                    Ok(answer) => {
+                        bundle.add(&place, &symmetric_keys::leave_out(&answer.body))?;
+                    }
                     Err(error) => bundle.errors.push(format!("{address}{path}: {error:#}")),
                 }
             }
