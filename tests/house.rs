@@ -1,7 +1,7 @@
 //! Rules for the source code that the compiler cannot check: every file belongs to a module, files
 //! have a maximum length, hashers have a key, files are read in one way, the version is stated in one
-//! place, the chart warns of values without effect, commands print in one way; and which files a new
-//! clone compiles.
+//! place, the chart warns of values without effect, commands print in one way,
+//! labels of metrics are escaped; and which files a new clone compiles.
 
 #![allow(
     clippy::indexing_slicing,
@@ -19,6 +19,8 @@ use regex::Regex;
 
 #[path = "house/chart_values.rs"]
 mod chart_values;
+#[path = "house/metric_labels.rs"]
+mod metric_labels;
 #[path = "house/support.rs"]
 mod support;
 #[path = "house/terminal.rs"]

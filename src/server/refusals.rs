@@ -10,6 +10,7 @@ use prometheus_client::registry::Registry;
 
 use navarch_api::counter::Count;
 use navarch_api::hash::KeyedSet;
+use navarch_api::label_text::LabelText;
 use navarch_api::object::Kind;
 use navarch_source::{Fault, Problem};
 
@@ -26,7 +27,7 @@ const OTHER_LABEL: &str = "other";
 struct Refused {
     r#type: &'static str,
     /// The place of the object: a file, or `k8s://<kind>/<namespace>/<name>`.
-    name: Arc<str>,
+    name: LabelText,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -128,7 +129,7 @@ impl Refusals {
 
         for kind in kinds {
             self.current.get_or_create(&OfKind { kind }).inc();
-            let name = self.name_of(kind, place);
+            let name = self.name_of(kind, place).into();
             self.total
                 .get_or_create(&Refused { r#type: kind, name })
                 .inc();

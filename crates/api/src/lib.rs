@@ -42,6 +42,7 @@ mod json_reader;
 pub mod key_set;
 pub mod key_source;
 pub mod kubernetes;
+pub mod label_text;
 pub mod log_levels;
 pub mod mcp;
 pub mod mcs;

@@ -13,6 +13,7 @@ use super::injector_state::InjectorState;
 use super::review::Resource;
 use navarch_api::counter::Count;
 use navarch_api::crds;
+use navarch_api::label_text::LabelText;
 
 /// Handles of all metrics that are registered here. Clones share them.
 #[derive(Clone, Debug)]
@@ -58,17 +59,17 @@ struct OutcomeLabel {
 /// The resource of a validated object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ResourceLabels {
-    group: String,
-    version: String,
-    resource: String,
+    group: LabelText,
+    version: LabelText,
+    resource: LabelText,
 }
 
 /// The resource of a rejected object, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct FailureLabels {
-    group: String,
-    version: String,
-    resource: String,
+    group: LabelText,
+    version: LabelText,
+    resource: LabelText,
     /// The reason, as in istiod.
     reason: &'static str,
 }
@@ -94,13 +95,13 @@ struct ReasonLabel {
 /// A webhook configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct NameLabel {
-    name: String,
+    name: LabelText,
 }
 
 /// A webhook configuration whose update failed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct PatchLabels {
-    name: String,
+    name: LabelText,
     reason: &'static str,
 }
 
@@ -216,17 +217,17 @@ impl Metrics {
             None => self
                 .passed
                 .get_or_create(&ResourceLabels {
-                    group,
-                    version,
-                    resource,
+                    group: group.into(),
+                    version: version.into(),
+                    resource: resource.into(),
                 })
                 .inc(),
             Some(reason) => self
                 .failed
                 .get_or_create(&FailureLabels {
-                    group,
-                    version,
-                    resource,
+                    group: group.into(),
+                    version: version.into(),
+                    resource: resource.into(),
                     reason,
                 })
                 .inc(),
@@ -265,22 +266,18 @@ impl Metrics {
     /// Counts an update of a mutating webhook configuration.
     pub(super) fn injection_update(&self, name: &str, is_good: bool) {
         self.injection_updates
-            .get_or_create(&NameLabel {
-                name: name.to_owned(),
-            })
+            .get_or_create(&NameLabel { name: name.into() })
             .inc();
 
         if !is_good {
             let labels = PatchLabels {
-                name: name.to_owned(),
+                name: name.into(),
                 reason: "webhook_update_failure",
             };
             self.injection_update_errors.get_or_create(&labels).inc();
             // Each failed update is retried.
             self.injection_retries
-                .get_or_create(&NameLabel {
-                    name: name.to_owned(),
-                })
+                .get_or_create(&NameLabel { name: name.into() })
                 .inc();
         }
     }

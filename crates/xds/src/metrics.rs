@@ -17,6 +17,7 @@ use tonic::Code;
 use crate::connections::Connections;
 use navarch_api::counter::Count;
 use navarch_api::hash::KeyedMap;
+use navarch_api::label_text::LabelText;
 use navarch_push::resource::ResourceType;
 
 /// Maximum number of proxy versions with a time series of their own; all others share one.
@@ -104,7 +105,7 @@ struct Responses {
 /// The proxy's `ISTIO_VERSION`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct VersionLabel {
-    version: Arc<str>,
+    version: LabelText,
 }
 
 /// The type: its short name, or its URL where Istio uses that.
@@ -119,9 +120,9 @@ struct TypeLabel {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 pub(super) struct RejectLabel {
     /// `<pod>.<namespace>`.
-    node: Arc<str>,
+    node: LabelText,
     /// The name of the gRPC code.
-    err: String,
+    err: LabelText,
 }
 
 impl Metrics {
@@ -286,7 +287,7 @@ impl Metrics {
         *count += 1;
         self.connected
             .get_or_create(&VersionLabel {
-                version: version.clone(),
+                version: version.clone().into(),
             })
             .set(*count);
         version
@@ -296,7 +297,7 @@ impl Metrics {
     pub(super) fn disconnected(&self, version: &Arc<str>) {
         let mut versions = self.versions.lock();
         let label = VersionLabel {
-            version: version.clone(),
+            version: version.clone().into(),
         };
         match versions.get_mut(version) {
             Some(count) if *count > 1 => {
@@ -371,8 +372,8 @@ impl Metrics {
         };
 
         let label = RejectLabel {
-            node,
-            err: format!("{:?}", Code::from_i32(code)),
+            node: node.into(),
+            err: format!("{:?}", Code::from_i32(code)).into(),
         };
         if let Some(family) = self.rejections_of(kind) {
             family.get_or_create(&label).inc();
@@ -484,7 +485,7 @@ mod tests {
             .for_each(|version| metrics.disconnected(version));
         assert!(rows().is_empty() && metrics.versions.lock().is_empty());
         let label = metrics.rejected(ResourceType::Cluster, &Arc::from("x".repeat(1 << 20)), 3);
-        assert_eq!(&*label.node, UNKNOWN);
+        assert_eq!(label.node.as_str(), UNKNOWN);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use crate::admin::SyncStatus;
+use navarch_api::label_text::LabelText;
 use navarch_api::names::ClusterId;
 
 /// Whether it is the cluster that configures the mesh.
@@ -17,13 +18,13 @@ struct TypeLabel {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ClusterLabel {
-    cluster: String,
+    cluster: LabelText,
 }
 
 /// A cluster and its sync status.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct StatusLabels {
-    cluster: String,
+    cluster: LabelText,
     cluster_type: &'static str,
     status: &'static str,
 }
@@ -95,7 +96,7 @@ impl Metrics {
     pub(super) fn timed_out(&self, cluster: &ClusterId) {
         self.timeouts
             .get_or_create(&ClusterLabel {
-                cluster: cluster.to_string(),
+                cluster: cluster.to_string().into(),
             })
             .inc();
     }
@@ -104,7 +105,7 @@ impl Metrics {
     pub(super) fn status(&self, cluster: &ClusterId, status: Option<SyncStatus>) {
         for one in SyncStatus::ALL {
             let labels = StatusLabels {
-                cluster: cluster.to_string(),
+                cluster: cluster.to_string().into(),
                 cluster_type: "remote",
                 status: one.as_str(),
             };

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use navarch_api::metrics_log::{LabelValue, MetricChange};
+use navarch_api::printable::is_unprintable;
 
 use super::families::{ALL, METRICS};
 use super::labels::{Labels, UNKNOWN, is_standard};
@@ -128,7 +129,7 @@ fn write(text: &mut String, label: &str, value: &str) {
             '\\' => text.push_str("\\\\"),
             '"' => text.push_str("\\\""),
             '\n' => text.push_str("\\n"),
-            sign if sign.is_control() => {
+            sign if is_unprintable(sign) => {
                 // Writing to a `String` never fails.
                 let _ = write!(text, "\\\\x{:02x}", u32::from(sign));
             }

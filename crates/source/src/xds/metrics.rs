@@ -8,6 +8,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use navarch_api::counter::Count;
+use navarch_api::label_text::LabelText;
 
 /// Handles of the metrics. Clones share them; by default they are not registered.
 #[derive(Clone, Debug, Default)]
@@ -21,13 +22,13 @@ pub struct XdsMetrics {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct SourceLabel {
     /// `xds://host:port`.
-    source: Arc<str>,
+    source: LabelText,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ResponseLabel {
     /// `xds://host:port`.
-    source: Arc<str>,
+    source: LabelText,
     /// `ack` or `nack`.
     answer: &'static str,
 }
@@ -57,7 +58,7 @@ impl XdsMetrics {
     pub(super) fn connected(&self, source: &Arc<str>, stands: bool) {
         self.connected
             .get_or_create(&SourceLabel {
-                source: source.clone(),
+                source: source.clone().into(),
             })
             .set(i64::from(stands));
     }
@@ -67,7 +68,7 @@ impl XdsMetrics {
         let answer = if taken { "ack" } else { "nack" };
         self.responses
             .get_or_create(&ResponseLabel {
-                source: source.clone(),
+                source: source.clone().into(),
                 answer,
             })
             .inc();
@@ -78,7 +79,7 @@ impl XdsMetrics {
     pub(super) fn count(&self, source: &str, answer: &'static str) -> u64 {
         self.responses
             .get_or_create(&ResponseLabel {
-                source: Arc::from(source),
+                source: source.into(),
                 answer,
             })
             .get()
