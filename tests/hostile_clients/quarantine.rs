@@ -1,6 +1,9 @@
 //! Clients that reject the configuration of others, in order to have it quarantined for honest
 //! proxies.
 
+#[path = "rollouts.rs"]
+mod rollouts;
+
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;

@@ -40,6 +40,14 @@ pub struct Rollout {
     pub taken: usize,
     /// The first of the proxies that have not answered yet.
     pub pending_proxies: Vec<String>,
+    /// The number of clients without an identity that have not acknowledged it: the stage does not
+    /// wait for them.
+    #[serde(default)]
+    pub without_identity: usize,
+    /// The number of proxies of other namespaces that have not acknowledged it in time: the stage
+    /// no longer waits for them.
+    #[serde(default)]
+    pub left_behind: usize,
     /// The reason for waiting, or for the stop.
     pub reason: String,
 }
@@ -129,6 +137,18 @@ impl fmt::Display for Rollout {
             writeln!(f, "  pending: {}", escape_list(&self.pending_proxies))?;
         }
 
+        let not_waited_for: Vec<String> = [
+            (self.without_identity, "without an identity"),
+            (self.left_behind, "outside its namespace"),
+        ]
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, which)| format!("{count} {which}"))
+        .collect();
+        if !not_waited_for.is_empty() {
+            writeln!(f, "  not waited for: {}", not_waited_for.join(", "))?;
+        }
+
         writeln!(f, "  {}", escape(&self.reason))
     }
 }
@@ -150,6 +170,8 @@ mod tests {
             reached: 25,
             taken: 24,
             pending_proxies: vec!["web-1.shop".to_owned()],
+            without_identity: 0,
+            left_behind: 0,
             reason: "waits for 1 proxy to acknowledge it".to_owned(),
         };
 
@@ -157,6 +179,15 @@ mod tests {
                     generation 7 is acknowledged by 24 of 25 affected proxies; the others have generation 6\n  \
                     pending: web-1.shop\n  waits for 1 proxy to acknowledge it\n";
         assert_eq!(rollout.to_string(), text);
+
+        (rollout.without_identity, rollout.left_behind) = (2, 1);
+        let text = rollout.to_string();
+        assert!(
+            text.contains("\n  not waited for: 2 without an identity, 1 outside its namespace\n"),
+            "{text}"
+        );
+
+        (rollout.without_identity, rollout.left_behind) = (0, 0);
         rollout.pending_proxies.clear();
         (rollout.state, rollout.stage, rollout.before) = (RolloutState::Stopped, 0, None);
         rollout.reason = "web-1.shop refused rds: no such filter".to_owned();

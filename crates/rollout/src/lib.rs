@@ -47,7 +47,7 @@ use navarch_xds::connections::{ConnectionInfo, Connections};
 use prometheus::{Answer, Prometheus};
 use proxy_counts::{Members, ProxyCounts, Refusing, chosen, refusing};
 use shared::{MIN_STAGE, Shared};
-use stage::{Next, Query, StageView, next};
+use stage::{Next, Query, StageView, foreign_wait_left, next};
 
 /// Poll interval of the proxies' state.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -80,6 +80,8 @@ struct TrackedRollout {
     /// Proxies that rejected something before the stage began.
     refusing: Refusing,
     tally: ProxyCounts,
+    /// Whether the log says that the stage goes on without proxies of other namespaces.
+    is_going_on_logged: bool,
     /// The result of Prometheus at this stage, and its time.
     query: Option<(Answer, Instant)>,
     /// Whether a query is in flight.
@@ -91,7 +93,8 @@ struct TrackedRollout {
 impl TrackedRollout {
     /// Whether proxies are about to acknowledge its stage.
     fn is_moving(&self) -> bool {
-        let is_acknowledged = self.tally.reached > 0 && self.tally.pending == 0;
+        let pending = self.tally.pending + self.tally.pending_for_a_time;
+        let is_acknowledged = self.tally.reached > 0 && pending == 0;
         !self.is_paused && !is_acknowledged && self.since.elapsed() < MAX_MOVING_TIME
     }
 }
@@ -287,6 +290,7 @@ impl Work {
             is_paused: of_same.is_some_and(|known| known.is_paused),
             refusing: of_same.map_or_else(|| refusing(connections), |known| known.refusing.clone()),
             tally: ProxyCounts::default(),
+            is_going_on_logged: false,
             query: None,
             is_queried: false,
             reason: String::new(),
@@ -305,11 +309,13 @@ impl Work {
         connections: &[ConnectionInfo],
         held: Option<&str>,
     ) -> Result<(), Ended> {
-        let RolloutProgress::Stage { at, chosen: before } = &rollout.progress else {
+        let RolloutProgress::Stage { at, .. } = rollout.progress else {
             return Ok(());
         };
-        let at = *at;
-        let (Some(known), Some(share)) = (self.known.get(name), rollout.share()) else {
+        if rollout.share().is_none() {
+            return Ok(());
+        }
+        let Some(known) = self.known.get(name) else {
             return Ok(());
         };
 
@@ -319,13 +325,22 @@ impl Work {
 
         let members = Members::of(rollout, context, connections);
         let refusing = known.refusing.clone();
+        let since = known.since;
         let is_shared = self.shared.is_some();
         let tally = self
             .push
             .inspect(move |inspect| members.tally(inspect, &object, &refusing, is_shared))
             .await?;
+
+        let at_stage = since.elapsed();
+        let are_foreign_late =
+            tally.pending_for_a_time > 0 && foreign_wait_left(at_stage).is_none();
+        let are_pending = tally.pending > 0 || tally.pending_for_a_time > 0 && !are_foreign_late;
         if let Some(shared) = &mut self.shared {
-            shared.report_pending(name, tally.pending > 0).await;
+            shared.report_pending(name, are_pending).await;
+        }
+        if are_foreign_late {
+            self.log_going_on(name, rollout, &tally);
         }
 
         let Some(known) = self.known.get(name) else {
@@ -336,13 +351,15 @@ impl Work {
         let least = self.shared.as_ref().map(|_| MIN_STAGE).unwrap_or_default();
         let seen = StageView {
             is_last: at + 1 >= shares.len(),
-            at_stage: known.since.elapsed(),
+            at_stage,
             pause: rollout.plan.pause.max(least),
             life: known.begun.map(|begun| begun.elapsed()).unwrap_or_default(),
             max_life: max_life(rollout),
             is_paused: known.is_paused,
             pending: tally.pending,
+            pending_for_a_time: tally.pending_for_a_time,
             contested: tally.contested.as_deref(),
+            contested_for_a_time: tally.contested_for_a_time.as_deref(),
             refused: tally.refused.as_deref(),
             held,
             query: query(rollout, known),
@@ -356,28 +373,7 @@ impl Work {
         match next {
             Next::Stay(reason) => {
                 self.note_reason(name, reason);
-
-                // A workload may have been added since.
-                let now = chosen(
-                    rollout,
-                    share,
-                    before,
-                    connections.iter().map(|info| &*info.proxy),
-                );
-
-                if now.iter().any(|one| !before.contains(one)) {
-                    self.order(
-                        name,
-                        RolloutOrder::Stage {
-                            serial: Some(rollout.serial),
-                            at,
-                            chosen: Arc::new(now),
-                        },
-                    )
-                    .await?;
-                }
-
-                Ok(())
+                self.add_workloads(name, rollout, connections).await
             }
             Next::Ask => {
                 self.query_prometheus(name, rollout);
@@ -413,6 +409,55 @@ impl Work {
             Next::Advance | Next::Complete => Ok(()),
             Next::Stop(reason) => self.stop(name, rollout, &reason).await,
         }
+    }
+
+    /// Adds proxies of workloads that were added since the stage of a rollout began.
+    async fn add_workloads(
+        &mut self,
+        name: &ObjectRef,
+        rollout: &Rollout,
+        connections: &[ConnectionInfo],
+    ) -> Result<(), Ended> {
+        let RolloutProgress::Stage { at, chosen: before } = &rollout.progress else {
+            return Ok(());
+        };
+        let Some(share) = rollout.share() else {
+            return Ok(());
+        };
+
+        let proxies = connections.iter().map(|info| &*info.proxy);
+        let now = chosen(rollout, share, before, proxies);
+        if now.iter().all(|one| before.contains(one)) {
+            return Ok(());
+        }
+
+        self.order(
+            name,
+            RolloutOrder::Stage {
+                serial: Some(rollout.serial),
+                at: *at,
+                chosen: Arc::new(now),
+            },
+        )
+        .await
+    }
+
+    /// Logs, once for each stage, that it goes on without proxies of other namespaces.
+    fn log_going_on(&mut self, name: &ObjectRef, rollout: &Rollout, tally: &ProxyCounts) {
+        let Some(known) = self
+            .known
+            .get_mut(name)
+            .filter(|known| !known.is_going_on_logged)
+        else {
+            return;
+        };
+
+        known.is_going_on_logged = true;
+        tracing::warn!(
+            kind = name.kind.as_str(), ns = %name.name.namespace, name = &*name.name.name, generation = rollout.generation,
+            proxies = tally.pending_for_a_time, rejected = tally.contested_for_a_time.as_deref(),
+            "rollout: waits no longer for proxies outside its namespace to acknowledge the change"
+        );
     }
 
     /// Starts a Prometheus query, unless one is in flight.

@@ -40,14 +40,32 @@ pub(super) struct ProxyCounts {
     pub(super) reached: usize,
     /// Proxies that have acknowledged it.
     pub(super) taken: usize,
-    /// Proxies that have not answered yet.
+    /// Proxies that have not acknowledged it, and hold the stage until they do.
     pub(super) pending: usize,
-    /// The first of the pending proxies.
+    /// Proxies that have not acknowledged it, and hold the stage for a limited time.
+    pub(super) pending_for_a_time: usize,
+    /// Clients without an identity that have not acknowledged it, and do not hold the stage.
+    pub(super) without_identity: usize,
+    /// The first of the proxies that hold the stage.
     pub(super) pending_proxies: Vec<String>,
     /// Why it is stopped: proxies that decide reject it, with the error of one.
     pub(super) refused: Option<String>,
-    /// The first proxy that rejects it, with its error, if that does not decide.
+    /// The first proxy that rejects it, with its error, if that does not decide, but holds the
+    /// stage.
     pub(super) contested: Option<String>,
+    /// The same of a proxy that holds the stage for a limited time.
+    pub(super) contested_for_a_time: Option<String>,
+}
+
+/// How long a proxy that has not acknowledged the new version holds a stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hold {
+    /// Until it acknowledges it.
+    Unlimited,
+    /// At most [`MAX_FOREIGN_WAIT`](super::stage::MAX_FOREIGN_WAIT).
+    Limited,
+    /// Not at all.
+    None,
 }
 
 /// A proxy that sees the new version.
@@ -68,6 +86,8 @@ pub(super) struct TypeState {
 /// The answers of proxies that see the new version.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Members {
+    /// Whether any client of this replica has a voice, whatever version it sees.
+    have_voices: bool,
     proxies: BTreeMap<ProxyId, Member>,
     states: BTreeMap<(ProxyId, ResourceType), TypeState>,
 }
@@ -79,14 +99,20 @@ impl Members {
         context: &PushContext,
         connections: &[ConnectionInfo],
     ) -> Self {
-        let mut members = Self::default();
+        let voter_of =
+            |info: &ConnectionInfo| voter(context, &info.proxy, info.peer.map(|peer| peer.ip()));
+        let mut members = Self {
+            have_voices: connections.iter().any(|info| voter_of(info).is_some()),
+            ..Self::default()
+        };
+
         for info in connections
             .iter()
             .filter(|info| rollout.is_seen_by(&info.proxy.name))
         {
             let member = Member {
                 name: info.proxy.name.clone(),
-                voter: voter(context, &info.proxy, info.peer.map(|peer| peer.ip())),
+                voter: voter_of(info),
             };
             members.proxies.insert(info.proxy_id, member);
             for watch in &info.types {
@@ -109,8 +135,9 @@ impl Members {
     /// `before` are those that rejected something of a type before the
     /// stage began: they count neither as pending nor as refusing. The rejection of a proxy of the
     /// object's own namespace stops the rollout; those of others only as they would quarantine it,
-    /// and those of clients without an identity never. The cost depends on the resources that
-    /// depend on the object.
+    /// and those of clients without an identity never. How long those hold it that do not decide
+    /// depends on their namespace ([`hold_of`], [`hold_of_strangers`]). The cost depends on the
+    /// resources that depend on the object.
     pub(super) fn tally(
         &self,
         inspect: &Inspect<'_>,
@@ -126,6 +153,8 @@ impl Members {
             object: object.object_ref(),
             root: Namespace::new(&inspect.engine.context().mesh.config.root_namespace),
         };
+
+        let strangers = hold_of_strangers(self.have_voices, is_shared);
 
         for (proxy, kinds) in inspect.engine.affected_proxies(&facts_of(object)) {
             let Some(Member { name, voter }) = self.proxies.get(&proxy) else {
@@ -174,39 +203,92 @@ impl Members {
                 Some(voter) => counter.add(voter.clone(), answer),
                 None => counter.add_stranger(),
             }
-            if let Some(text) = rejection {
-                let is_own = voter
-                    .as_ref()
-                    .is_some_and(|voter| voter.account.namespace == subject.object.name.namespace);
-                let place = if is_own {
-                    &mut tally.refused
-                } else {
-                    &mut tally.contested
-                };
-                place.get_or_insert(text);
-            }
 
+            let namespace = voter.as_ref().map(|voter| &voter.account.namespace);
+            let hold = namespace.map_or(strangers, |namespace| hold_of(namespace, &subject));
+            if let Some(text) = rejection {
+                let is_own = namespace == Some(&subject.object.name.namespace);
+                tally.add_rejection(text, is_own, hold);
+            }
             if is_pending {
-                tally.pending += 1;
-                if tally.pending_proxies.len() < NAMED {
-                    tally.pending_proxies.push(name.to_string());
-                }
+                tally.add_pending(name, hold);
             } else {
                 tally.taken += 1;
             }
         }
 
-        if tally.refused.is_none() && tally.contested.is_some() {
+        let is_contested = tally.contested.is_some() || tally.contested_for_a_time.is_some();
+        if tally.refused.is_none() && is_contested {
             let ballot = Ballot {
                 votes: &counter.votes(),
                 is_complete: !is_shared,
             };
             let verdict = Judgement::open(Duration::ZERO).step(&subject, &ballot, MAX_WAIT);
             if matches!(verdict, Verdict::Quarantine(_)) {
-                tally.refused = tally.contested.take();
+                let contested = tally.contested.take();
+                tally.refused = contested.or_else(|| tally.contested_for_a_time.take());
             }
         }
         tally
+    }
+}
+
+impl ProxyCounts {
+    /// Adds the rejection of a proxy; `is_own`: whether it is of the object's namespace.
+    fn add_rejection(&mut self, text: String, is_own: bool, hold: Hold) {
+        let place = match (is_own, hold) {
+            (true, _) => &mut self.refused,
+            (false, Hold::Unlimited) => &mut self.contested,
+            (false, Hold::Limited) => &mut self.contested_for_a_time,
+            (false, Hold::None) => return,
+        };
+        place.get_or_insert(text);
+    }
+
+    /// Adds a proxy that has not acknowledged the new version.
+    fn add_pending(&mut self, name: &str, hold: Hold) {
+        match hold {
+            Hold::Unlimited => self.pending += 1,
+            Hold::Limited => self.pending_for_a_time += 1,
+            Hold::None => {
+                self.without_identity += 1;
+                return;
+            }
+        }
+        if self.pending_proxies.len() < NAMED {
+            self.pending_proxies.push(name.to_owned());
+        }
+    }
+}
+
+/// How long a proxy of this namespace holds a stage: those of the object's own namespace and of the
+/// root namespace, where gateways are, until they acknowledge it. Whoever runs one pod in any other
+/// namespace could else hold the rollouts of all namespaces.
+fn hold_of(namespace: &Namespace, subject: &Subject) -> Hold {
+    if *namespace == subject.object.name.namespace || *namespace == subject.root {
+        Hold::Unlimited
+    } else {
+        Hold::Limited
+    }
+}
+
+/// How long a client without a voice holds a stage.
+///
+/// Anyone who reaches the plain-text port can be such a client. So none holds a stage where clients
+/// have voices; only in a mesh without authentication, where all are of this kind, they hold it
+/// like proxies of the object's namespace.
+///
+/// Any client with a voice distinguishes the two, not only those that the object reaches: else a
+/// mute client would hold each rollout that reaches no other proxy. To gain a voice, an attacker
+/// needs a certificate of the mesh and the address of a workload of its account; all that it gains
+/// is that stages do not wait for clients without a voice, which can stop none. With replicas, the
+/// clients with voices may be connected to another one, and a mute client to one without any: there
+/// it holds a stage for a limited time.
+fn hold_of_strangers(have_voices: bool, is_shared: bool) -> Hold {
+    match (have_voices, is_shared) {
+        (true, _) => Hold::None,
+        (false, true) => Hold::Limited,
+        (false, false) => Hold::Unlimited,
     }
 }
 
@@ -273,4 +355,69 @@ fn workload(proxy: &Proxy) -> (Arc<str>, Arc<str>) {
         .or_else(label)
         .unwrap_or_else(|| proxy.service_cluster.clone());
     (Arc::from(proxy.namespace.as_str()), name)
+}
+
+#[cfg(test)]
+mod tests {
+    use navarch_api::object::{Kind, NamespacedName, ObjectRef};
+
+    use super::*;
+
+    fn subject() -> Subject {
+        Subject {
+            object: ObjectRef {
+                kind: Kind::VirtualService,
+                name: NamespacedName::new("shop", "reviews"),
+            },
+            root: Namespace::new("istio-system"),
+        }
+    }
+
+    #[test]
+    fn only_the_objects_namespace_and_the_root_namespace_hold_a_stage_without_a_limit() {
+        let hold = |namespace: &str| hold_of(&Namespace::new(namespace), &subject());
+        assert_eq!(hold("shop"), Hold::Unlimited);
+        assert_eq!(hold("istio-system"), Hold::Unlimited);
+        assert_eq!(hold("evil"), Hold::Limited);
+    }
+
+    #[test]
+    fn clients_without_a_voice_hold_a_stage_only_where_none_has_one() {
+        assert_eq!(hold_of_strangers(true, false), Hold::None);
+        assert_eq!(hold_of_strangers(true, true), Hold::None);
+        assert_eq!(hold_of_strangers(false, false), Hold::Unlimited);
+        assert_eq!(
+            hold_of_strangers(false, true),
+            Hold::Limited,
+            "those with a voice may be at another replica"
+        );
+    }
+
+    #[test]
+    fn proxies_are_counted_by_how_long_they_hold_a_stage() {
+        let mut counts = ProxyCounts::default();
+        counts.add_pending("web.shop", Hold::Unlimited);
+        counts.add_pending("x.evil", Hold::Limited);
+        counts.add_pending("mute", Hold::None);
+        let rejection = |who: &str| format!("{who} rejected rds: no");
+        counts.add_rejection(rejection("x.evil"), false, Hold::Limited);
+        counts.add_rejection(rejection("mute"), false, Hold::None);
+
+        assert_eq!(
+            counts,
+            ProxyCounts {
+                pending: 1,
+                pending_for_a_time: 1,
+                without_identity: 1,
+                pending_proxies: vec!["web.shop".to_owned(), "x.evil".to_owned()],
+                contested_for_a_time: Some(rejection("x.evil")),
+                ..ProxyCounts::default()
+            }
+        );
+
+        counts.add_rejection(rejection("gateway"), false, Hold::Unlimited);
+        counts.add_rejection(rejection("web.shop"), true, Hold::Unlimited);
+        assert_eq!(counts.contested, Some(rejection("gateway")));
+        assert_eq!(counts.refused, Some(rejection("web.shop")));
+    }
 }

@@ -2,6 +2,11 @@
 
 use std::time::Duration;
 
+/// How long proxies of other namespaces than the object's and the root namespace hold a stage that
+/// they have not acknowledged. An honest proxy acknowledges within seconds, or is about to be
+/// replaced.
+pub(super) const MAX_FOREIGN_WAIT: Duration = Duration::from_mins(10);
+
 /// The observed state of a rollout at a stage.
 #[derive(Clone, Debug)]
 pub(super) struct StageView<'a> {
@@ -16,10 +21,15 @@ pub(super) struct StageView<'a> {
     pub(super) max_life: Duration,
     /// Whether an operator has paused it.
     pub(super) is_paused: bool,
-    /// Number of proxies that have not acknowledged the new version yet.
+    /// Number of proxies that have not acknowledged the new version yet, and hold it until they
+    /// do.
     pub(super) pending: usize,
+    /// Number of those that hold it for [`MAX_FOREIGN_WAIT`] at most.
+    pub(super) pending_for_a_time: usize,
     /// A proxy that rejected it, with its error, if that does not decide.
     pub(super) contested: Option<&'a str>,
+    /// The same of one that holds it for [`MAX_FOREIGN_WAIT`] at most.
+    pub(super) contested_for_a_time: Option<&'a str>,
     /// Why proxies that decide rejected it.
     pub(super) refused: Option<&'a str>,
     /// Why other replicas block it, if they do.
@@ -56,6 +66,38 @@ pub(super) enum Next {
     Stop(String),
 }
 
+/// How much longer proxies of other namespaces hold a stage that has lasted for `at_stage`; `None`
+/// if they no longer do.
+pub(super) fn foreign_wait_left(at_stage: Duration) -> Option<Duration> {
+    MAX_FOREIGN_WAIT
+        .checked_sub(at_stage)
+        .filter(|left| !left.is_zero())
+}
+
+/// A number of proxies in words.
+fn proxies(count: usize) -> String {
+    match count {
+        1 => "1 proxy".to_owned(),
+        count => format!("{count} proxies"),
+    }
+}
+
+/// Why proxies of other namespaces hold the stage, if they do.
+fn held_for_a_time(seen: &StageView<'_>) -> Option<String> {
+    let left = foreign_wait_left(seen.at_stage)?.as_secs_f64().ceil();
+
+    if let Some(contested) = seen.contested_for_a_time {
+        return Some(format!(
+            "{contested}; this alone does not stop it: it goes on in {left} s, at once with navarch rollout promote, \
+             and is stopped by navarch rollout abort"
+        ));
+    }
+    (seen.pending_for_a_time > 0).then(|| {
+        let proxies = proxies(seen.pending_for_a_time);
+        format!("waits for {proxies} outside its namespace to acknowledge it, at most {left} s")
+    })
+}
+
 /// Decides from the observed state.
 pub(super) fn next(seen: &StageView<'_>) -> Next {
     if let Some(message) = seen.refused {
@@ -85,12 +127,12 @@ pub(super) fn next(seen: &StageView<'_>) -> Next {
     }
 
     if seen.pending > 0 {
-        let proxies = if seen.pending == 1 {
-            "1 proxy".to_owned()
-        } else {
-            format!("{} proxies", seen.pending)
-        };
+        let proxies = proxies(seen.pending);
         return Next::Stay(format!("waits for {proxies} to acknowledge it"));
+    }
+
+    if let Some(why) = held_for_a_time(seen) {
+        return Next::Stay(why);
     }
 
     if let Some(left) = seen
@@ -126,7 +168,9 @@ mod tests {
             max_life: Duration::from_secs(86_400),
             is_paused: false,
             pending: 0,
+            pending_for_a_time: 0,
             contested: None,
+            contested_for_a_time: None,
             refused: None,
             held: None,
             query: Query::None,
@@ -192,6 +236,42 @@ mod tests {
             },
             "others wait",
         );
+    }
+
+    #[test]
+    fn proxies_of_other_namespaces_hold_a_stage_for_a_limited_time() {
+        let mute = StageView {
+            pending_for_a_time: 1,
+            ..seen()
+        };
+        stays(&mute, "waits for 1 proxy outside its namespace");
+        stays(&mute, "at most 570 s");
+
+        let rejecting = StageView {
+            contested_for_a_time: Some("x.evil rejected rds"),
+            ..mute.clone()
+        };
+        stays(&rejecting, "x.evil rejected rds; this alone");
+
+        for view in [mute, rejecting] {
+            let late = StageView {
+                at_stage: MAX_FOREIGN_WAIT,
+                ..view
+            };
+            assert_eq!(next(&late), Next::Advance);
+
+            // Those of its own namespace still hold it.
+            let own = StageView {
+                pending: 1,
+                ..late.clone()
+            };
+            stays(&own, "waits for 1 proxy to acknowledge it");
+            let contested = StageView {
+                contested: Some("gateway rejected rds"),
+                ..late
+            };
+            stays(&contested, "gateway rejected rds");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ use navarch_api::object::ObjectRef;
 use navarch_push::context::PushContext;
 use navarch_push::rollout::{Rollout, RolloutProgress};
 
+use super::stage::foreign_wait_left;
 use super::{TrackedRollout, Work};
 
 impl Work {
@@ -53,6 +54,12 @@ fn report(name: &ObjectRef, rollout: &Rollout, known: Option<&TrackedRollout>) -
         .filter(|_| stage > 0)
         .map(|known| known.tally.clone())
         .unwrap_or_default();
+    let at_stage = known.map(|known| known.since.elapsed()).unwrap_or_default();
+    let left_behind = match foreign_wait_left(at_stage) {
+        Some(_) => 0,
+        None => tally.pending_for_a_time,
+    };
+
     RolloutReport {
         object: name.to_string(),
         generation: rollout.generation,
@@ -66,12 +73,12 @@ fn report(name: &ObjectRef, rollout: &Rollout, known: Option<&TrackedRollout>) -
             .iter()
             .map(ToString::to_string)
             .collect(),
-        seconds: known
-            .map(|known| known.since.elapsed().as_secs_f64())
-            .unwrap_or_default(),
+        seconds: at_stage.as_secs_f64(),
         reached: tally.reached,
         taken: tally.taken,
         pending_proxies: tally.pending_proxies,
+        without_identity: tally.without_identity,
+        left_behind,
         reason,
     }
 }
