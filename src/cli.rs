@@ -97,7 +97,6 @@ enum Command {
 
 /// Runs the program with the arguments and environment of the process. An error of the command is
 /// printed, with a hint how to fix it.
-#[must_use]
 pub fn run() -> ExitCode {
     run_command().unwrap_or_else(|error| {
         // As std prints the error of `main`, but escaped: it may quote a server or a file.
