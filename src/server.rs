@@ -5,7 +5,6 @@
 //! error.
 
 mod address;
-mod api_rate;
 mod boot;
 mod config;
 mod configuration_metrics;
@@ -21,7 +20,6 @@ mod grpc_metrics;
 mod http;
 mod ingress;
 mod injector;
-mod kubernetes;
 mod memory;
 mod object_status;
 mod pages;
@@ -57,11 +55,9 @@ mod xds;
 use tokio_util::sync::CancellationToken;
 
 pub use address::{AddressError, ListenAddress};
-pub use api_rate::ApiRate;
 pub use config::Config;
 pub use connection_limits::ConnectionLimits;
 pub use controllers::WritingConfig;
-pub(crate) use kubernetes::api_client;
 pub use publishing::PublishedObjects;
 pub use recording::RecordConfig;
 pub use remotes::RemotesConfig;

@@ -17,7 +17,6 @@ use navarch_agent::local_http::{LocalRequest, LocalResponse};
 use navarch_kubernetes::InWords;
 
 use super::debug_api::Among;
-use crate::server::api_client;
 
 /// The label of control planes, which istioctl uses, too.
 const APP_SELECTOR: &str = "app=istiod";
@@ -181,7 +180,7 @@ pub(super) async fn open(
     let name = format!("context {context:?}, {}", config.cluster_url);
 
     let namespace = config.default_namespace.clone();
-    let client = api_client(config).with_context(|| name.clone())?;
+    let client = navarch_kubernetes::client_of(config, None).with_context(|| name.clone())?;
     Ok(Some(ClusterClient {
         client,
         name,

@@ -17,15 +17,16 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use super::api_rate::ApiRate;
+use super::Config;
 use super::boot::Boot;
 use super::controllers::{selected_namespaces, stays_local};
-use super::{Config, kubernetes};
 use crate::admin::ManagedClusters;
 use clusters::Clusters;
 use leading::Leading;
 pub(super) use leading::{HookRoots, WrittenRemotes};
 use metrics::Metrics;
+use navarch_api::error_chain::chain;
+use navarch_kubernetes::ApiRate;
 use navarch_push::worker::PushHandle;
 use navarch_security::remote_servers::RemoteServers;
 use navarch_source::{Batch, IDLE_TIMEOUT, KubernetesScope, SourceEvent};
@@ -202,20 +203,21 @@ impl Source {
             Self::Secrets(client, namespace) => {
                 configs::follow_secrets(client, &namespace, events).await
             }
-            Self::LocalSecrets(namespace, rate) => match kubernetes::client(None, rate).await {
-                Ok(client) => configs::follow_secrets(client, &namespace, events).await,
-                Err(error) => {
-                    let error = format!("{error:#}");
-                    tracing::error!(
-                        error,
-                        "LOCAL_CLUSTER_SECRET_WATCHER: failed to create a client for the local cluster"
-                    );
-                    events
-                        .send(configs::ConfigEvent::Synced)
-                        .await
-                        .map_err(|_| configs::Closed)
+            Self::LocalSecrets(namespace, rate) => {
+                match navarch_kubernetes::client(None, rate).await {
+                    Ok(client) => configs::follow_secrets(client, &namespace, events).await,
+                    Err(error) => {
+                        tracing::error!(
+                            error = chain(&error),
+                            "LOCAL_CLUSTER_SECRET_WATCHER: failed to create a client for the local cluster"
+                        );
+                        events
+                            .send(configs::ConfigEvent::Synced)
+                            .await
+                            .map_err(|_| configs::Closed)
+                    }
                 }
-            },
+            }
         };
 
         if ended.is_ok() {

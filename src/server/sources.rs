@@ -14,13 +14,13 @@ use tokio::sync::{Notify, mpsc};
 
 pub(super) use self::plan::Plan;
 use self::plan::{Planned, map_name};
-use super::api_rate::ApiRate;
 use super::boot::{Boot, until};
 use super::refusals::Refusals;
 use super::source_address::{SourceAddress, XdsServer};
 use super::{Config, pump};
 use navarch_api::mesh::MeshConfig;
 use navarch_api::regular_file;
+use navarch_kubernetes::ApiRate;
 use navarch_push::worker::PushHandle;
 use navarch_source::{
     Aggregate, Batch, Demand, FileSource, FileSourceConfig, IDLE_TIMEOUT, KeyFetching, KeyMetrics,

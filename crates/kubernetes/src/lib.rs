@@ -1,5 +1,8 @@
-//! What all clients of the Kubernetes API here share: errors in words, patches, and which answers
-//! mean that an object has changed.
+//! What all clients of the Kubernetes API here share: the client itself, errors in words, patches,
+//! and which answers mean that an object has changed.
+
+mod api_rate;
+mod client;
 
 use std::error::Error;
 use std::fmt;
@@ -8,6 +11,9 @@ use kube::api::Patch;
 use kube::core::Status;
 use kube::runtime::watcher;
 use serde_json::{Value, json};
+
+pub use api_rate::ApiRate;
+pub use client::{ClientError, client, client_of};
 
 /// The length of the longest name of an object, in bytes.
 const MAX_NAME_BYTES: usize = 253;

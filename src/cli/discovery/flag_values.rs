@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
-use crate::server::{ApiRate, ListenAddress};
+use crate::server::ListenAddress;
 use navarch_api::names::ClusterId;
 use navarch_api::regular_file;
+use navarch_kubernetes::ApiRate;
 use navarch_security::serving::ConfiguredFiles;
 
 /// The rate limit of the Kubernetes API client, if either flag is set. The other then has Istio's

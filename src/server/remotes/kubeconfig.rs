@@ -6,9 +6,7 @@ use std::path::Path;
 
 use kube::config::{AuthInfo, Cluster, KubeConfigOptions, Kubeconfig};
 use navarch_api::regular_file;
-
-use super::super::api_rate::ApiRate;
-use super::super::kubernetes;
+use navarch_kubernetes::{ApiRate, ClientError};
 
 /// Why a kubeconfig is rejected. The error does not contain its content.
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +34,7 @@ pub(crate) enum KubeconfigError {
     },
     /// No client can be created from it.
     #[error("failed to create a client from the kubeconfig")]
-    Unusable(#[source] anyhow::Error),
+    Unusable(#[source] ClientError),
 }
 
 /// A client from a kubeconfig that may use these otherwise insecure options. No request is sent
@@ -71,7 +69,7 @@ pub(crate) async fn client(
 
     let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await;
     let config = config.map_err(|error| KubeconfigError::Unreadable(error.to_string()))?;
-    kubernetes::client_of(config, rate).map_err(KubeconfigError::Unusable)
+    navarch_kubernetes::client_of(config, rate).map_err(KubeconfigError::Unusable)
 }
 
 /// The cluster name of a kubeconfig: that of its current context, or else of its first context or

@@ -7,7 +7,6 @@ use std::time::Duration;
 use anyhow::Context;
 
 use super::SourcesConfig;
-use crate::server::kubernetes;
 use crate::server::source_address::{SourceAddress, XdsServer};
 use navarch_api::mesh::MeshConfig;
 use navarch_api::names::Namespace;
@@ -56,8 +55,9 @@ impl Plan {
                 client: None,
             };
             if config.kubernetes_registry {
-                plan.client =
-                    Some(kubernetes::client(config.kubeconfig.as_deref(), config.rate).await?);
+                plan.client = Some(
+                    navarch_kubernetes::client(config.kubeconfig.as_deref(), config.rate).await?,
+                );
                 plan.sources.push(Planned::Kubernetes(ReadKinds::Native));
             }
             return Ok(plan);
@@ -72,7 +72,7 @@ impl Plan {
             });
         }
 
-        let client = kubernetes::client(config.kubeconfig.as_deref(), config.rate).await?;
+        let client = navarch_kubernetes::client(config.kubeconfig.as_deref(), config.rate).await?;
         let mesh_file = config
             .mesh_config
             .as_ref()

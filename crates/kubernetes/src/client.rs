@@ -4,7 +4,6 @@ use std::path::Path;
 use std::task::{self, Poll};
 use std::time::Duration;
 
-use anyhow::Context;
 use futures_util::TryFutureExt;
 use futures_util::future::ErrInto;
 use http::{Request, Response};
@@ -14,33 +13,57 @@ use hyper_util::client::legacy::connect::{Connect, HttpConnector};
 use hyper_util::client::legacy::{Builder, Client, ResponseFuture};
 use hyper_util::rt::TokioExecutor;
 use kube::client::{Body, ClientBuilder, ConfigExt};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use tower_service::Service;
 
-use super::api_rate::{ApiRate, Limited};
+use crate::api_rate::{ApiRate, Limited};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Read buffer of a connection: several TLS records.
 const READ_BUFFER_BYTES: usize = 32 << 10;
 
+/// Why there is no client.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The kubeconfig cannot be read.
+    #[error("--kubeconfig {path}")]
+    Kubeconfig {
+        /// The file.
+        path: String,
+        /// Why not.
+        source: KubeconfigError,
+    },
+    /// There is no kubeconfig, and the process does not run in a pod.
+    #[error(
+        "not running in a cluster: set --kubeconfig FILE, or --config-dir DIR to read the configuration from files"
+    )]
+    NotInCluster(#[from] InClusterError),
+    /// The configuration is invalid, such as its certificates.
+    #[error("failed to use the Kubernetes API")]
+    Unusable(#[from] kube::Error),
+}
+
 /// A client of a kubeconfig, or of the cluster that this process runs in. Sends no request yet.
 ///
 /// # Errors
 /// If the file cannot be read, or there is none and this process does not run in a pod.
-pub(super) async fn client(
+pub async fn client(
     kubeconfig: Option<&Path>,
     rate: Option<ApiRate>,
-) -> anyhow::Result<kube::Client> {
+) -> Result<kube::Client, ClientError> {
     let config = match kubeconfig {
         Some(path) => {
-            let file = Kubeconfig::read_from(path).with_context(|| format!("--kubeconfig {}", path.display()))?;
-            let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
-            config.with_context(|| format!("--kubeconfig {}", path.display()))?
+            let failed = |source| ClientError::Kubeconfig {
+                path: path.display().to_string(),
+                source,
+            };
+            let file = Kubeconfig::read_from(path).map_err(failed)?;
+            kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
+                .await
+                .map_err(failed)?
         }
-        None => kube::Config::incluster().context(
-            "not running in a cluster: set --kubeconfig FILE, or --config-dir DIR to read the configuration from files",
-        )?,
+        None => kube::Config::incluster()?,
     };
     client_of(config, rate)
 }
@@ -49,22 +72,14 @@ pub(super) async fn client(
 ///
 /// # Errors
 /// If its certificates are invalid.
-pub(super) fn client_of(
+pub fn client_of(
     mut config: kube::Config,
     rate: Option<ApiRate>,
-) -> anyhow::Result<kube::Client> {
+) -> Result<kube::Client, ClientError> {
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     // The caller decides about timeouts and retries.
     config.default_retry = false;
-    connect(config, rate).context("failed to use the Kubernetes API")
-}
-
-/// A client for a command, with the user's configuration.
-///
-/// # Errors
-/// As [`client_of`].
-pub(crate) fn api_client(config: kube::Config) -> anyhow::Result<kube::Client> {
-    client_of(config, None)
+    Ok(connect(config, rate)?)
 }
 
 /// A client whose connections have small buffers. By default they grow to a megabyte each during

@@ -20,7 +20,7 @@ pub struct ApiRate {
 
 /// A service with this rate limit. Clones share the limit; requests above it wait.
 #[derive(Clone, Debug)]
-pub(super) struct Limited<S> {
+pub(crate) struct Limited<S> {
     inner: S,
     /// When the bucket is full again; `None` without a limit.
     bucket: Option<Arc<Bucket>>,
@@ -48,7 +48,7 @@ impl Bucket {
 
 impl<S> Limited<S> {
     /// The service with this limit, if there is one.
-    pub(super) fn new(inner: S, rate: Option<ApiRate>) -> Self {
+    pub(crate) fn new(inner: S, rate: Option<ApiRate>) -> Self {
         let bucket = rate.map(|rate| {
             let interval = Duration::from_secs_f64(rate.per_second.recip());
             Arc::new(Bucket {
