@@ -57,7 +57,7 @@ pub use over_xds::DebugOverXds;
 pub(crate) use plan::MirrorSource as PlanAsker;
 pub use plan::Plans;
 pub use scratch::PlanLimit;
-pub use state::{AdminState, Build, Problems, Readiness};
+pub use state::{AdminState, Build, Readiness};
 pub(crate) use why::other_input as input_in_words;
 
 /// Enables pages of the debug API.

@@ -16,7 +16,7 @@ use navarch_push::worker::PushHandle;
 use navarch_quarantine::QuarantineControl;
 use navarch_rollout::RolloutControl;
 use navarch_security::ca::keeper::RotationCommands;
-use navarch_source::Problem;
+use navarch_source::Problems;
 use navarch_webhook::CurrentInjector;
 use navarch_xds::connections::Connections;
 
@@ -96,35 +96,6 @@ pub struct AdminState {
     pub profiles: bool,
     /// Limits queries that run outside the push thread.
     pub turns: PlanLimit,
-}
-
-/// Current problems of the input by place (file).
-#[derive(Clone, Debug, Default)]
-pub struct Problems(Arc<Mutex<BTreeMap<Arc<str>, Vec<Problem>>>>);
-
-impl Problems {
-    /// Replaces the problems of a place.
-    pub fn set(&self, place: Arc<str>, problems: Vec<Problem>) {
-        let mut all = self.0.lock();
-        if problems.is_empty() {
-            all.remove(&place);
-        } else {
-            all.insert(place, problems);
-        }
-    }
-
-    /// Removes the problems of all places with this prefix.
-    pub fn forget(&self, beginning: &str) {
-        self.0
-            .lock()
-            .retain(|place, _| !place.starts_with(beginning));
-    }
-
-    /// All problems by place.
-    #[must_use]
-    pub fn all(&self) -> BTreeMap<Arc<str>, Vec<Problem>> {
-        self.0.lock().clone()
-    }
 }
 
 /// The missing parts by name: those that readiness waits for, and those that Navarch works without.

@@ -7,8 +7,9 @@ use prometheus_client::registry::Registry;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::admin::{Problems, Readiness};
+use crate::admin::Readiness;
 use navarch_net::rejections::Rejections;
+use navarch_source::Problems;
 
 /// What a part needs to start. Every part starts its tasks here, so that a task that ends
 /// unexpectedly ends the process, and shutdown waits for all of them.

@@ -8,7 +8,6 @@ use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::refusals::{ProblemSource, Refusals};
-use crate::admin::Problems;
 use navarch_api::any_object::AnyObject;
 use navarch_api::duration::Duration;
 use navarch_api::object::{Kind, ObjectRef};
@@ -16,7 +15,7 @@ use navarch_api::rollout::requests_stages;
 use navarch_push::context::PushContext;
 use navarch_push::mesh_state::Change;
 use navarch_push::worker::{Ended, PushHandle};
-use navarch_source::{Batch, DEFAULT_KEY_TIMEOUT, Demand, Fault, Problem, SourceEvent};
+use navarch_source::{Batch, DEFAULT_KEY_TIMEOUT, Demand, Fault, Problem, Problems, SourceEvent};
 
 /// Converts batches of events to changes; stores and logs problems of sources.
 pub(super) struct Pump {

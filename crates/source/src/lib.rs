@@ -31,6 +31,7 @@ mod mesh_files;
 mod mesh_layers;
 mod mesh_text;
 mod problem;
+mod problems;
 mod xds;
 
 use std::sync::Arc;
@@ -56,6 +57,7 @@ pub use kubernetes::{
 pub use mesh_files::{MeshFileSource, MeshFileSourceConfig};
 pub use mesh_layers::MeshLayers;
 pub use problem::{Fault, FilePosition, Problem};
+pub use problems::Problems;
 pub use xds::{XdsMetrics, XdsSource, XdsSourceConfig};
 
 /// Delays between attempts to reach a server: short enough to notice a recovery soon, long enough

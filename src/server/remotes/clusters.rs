@@ -21,13 +21,13 @@ use super::kubeconfig;
 use super::leading::Leading;
 use super::metrics::Metrics;
 use super::reader::{Milestone, Reader, ReaderEvent};
-use crate::admin::{ManagedClusters, Problems, SyncStatus};
+use crate::admin::{ManagedClusters, SyncStatus};
 use navarch_api::digest::sha256_hex;
 use navarch_api::names::ClusterId;
 use navarch_push::mesh_state::{Change, RemoteChange};
 use navarch_push::worker::PushHandle;
 use navarch_security::remote_servers::RemoteServers;
-use navarch_source::{Batch, KubernetesSourceConfig, SourceEvent};
+use navarch_source::{Batch, KubernetesSourceConfig, Problems, SourceEvent};
 
 /// Capacity of the channel of reader events; readers block when it is full.
 const MAX_PENDING_EVENTS: usize = 64;

@@ -8,14 +8,13 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::admin::Problems;
 use navarch_api::any_object::AnyObject;
 use navarch_api::names::ClusterId;
 use navarch_api::object::ObjectRef;
 use navarch_kubernetes::InWords;
 use navarch_push::mesh_state::{Change, RemoteChange};
 use navarch_push::worker::PushHandle;
-use navarch_source::{Batch, KubernetesSource, KubernetesSourceConfig, SourceEvent};
+use navarch_source::{Batch, KubernetesSource, KubernetesSourceConfig, Problems, SourceEvent};
 
 /// Capacity of the channel of batches; watches block when it is full.
 const BATCHES_CAPACITY: usize = 16;
