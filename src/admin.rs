@@ -46,7 +46,6 @@ use axum::routing::get;
 
 pub use access::{DebugAccess, is_of_this_machine};
 pub use ca::COMMAND as CA_COMMAND;
-pub use clusterz::{ManagedClusters, SyncStatus};
 pub use ctrlz::control_routes;
 pub use distribution::{Share, configuration, shares};
 pub use doctor::{ApiServerHealth, Certificates, Hooks, Right};

@@ -6,7 +6,6 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 
 use super::access::DebugAccess;
-use super::clusterz::ManagedClusters;
 use super::doctor::{ApiServerHealth, Certificates};
 use super::exposition::Exposition;
 use super::plan::Plans;
@@ -14,6 +13,7 @@ use super::scratch::PlanLimit;
 use navarch_net::rejections::Rejections;
 use navarch_push::worker::PushHandle;
 use navarch_quarantine::QuarantineControl;
+use navarch_remotes::ManagedClusters;
 use navarch_rollout::RolloutControl;
 use navarch_security::ca::keeper::RotationCommands;
 use navarch_source::Problems;

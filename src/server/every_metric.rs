@@ -6,7 +6,7 @@ use super::boot::Boot;
 use super::engine::Engine;
 use super::grpc_metrics::GrpcMetrics;
 use super::refusals::ProblemSource;
-use super::{Config, remotes, security, sources};
+use super::{Config, security, sources};
 use navarch_api::decode::Subject;
 use navarch_security::ca;
 use navarch_source::{Fault, FilePosition, Problem};
@@ -20,6 +20,7 @@ pub(crate) const REGISTERING: &[&str] = &[
     "crates/otlp/src/metrics.rs",
     "crates/push/src/metrics.rs",
     "crates/record/src/metrics.rs",
+    "crates/remotes/src/metrics.rs",
     "crates/security/src/ca/metrics.rs",
     "crates/source/src/xds/metrics.rs",
     "crates/status/src/registration/metrics.rs",
@@ -28,7 +29,6 @@ pub(crate) const REGISTERING: &[&str] = &[
     "src/server/engine.rs",
     "src/server/grpc_metrics.rs",
     "src/server/refusals.rs",
-    "src/server/remotes/metrics.rs",
 ];
 
 /// The exposition of a control plane that has rejected one client and one mesh config, and the
@@ -69,7 +69,7 @@ pub(crate) fn exposition(config: &Config) -> anyhow::Result<(String, String)> {
 
     let _ = (
         GrpcMetrics::register(&mut metrics),
-        remotes::metrics::Metrics::register(&mut metrics),
+        navarch_remotes::Metrics::register(&mut metrics),
     );
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &metrics)?;

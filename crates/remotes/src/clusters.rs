@@ -15,14 +15,13 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::RemotesConfig;
 use super::configs::{ConfigEvent, Kubeconfigs};
 use super::kubeconfig;
-use super::leading::Leading;
 use super::metrics::Metrics;
 use super::reader::{Milestone, Reader, ReaderEvent};
-use crate::admin::{ManagedClusters, SyncStatus};
+use super::{Lead, ManagedClusters, RemotesConfig, SyncStatus};
 use navarch_api::digest::sha256_hex;
+use navarch_api::error_chain::chain;
 use navarch_api::names::ClusterId;
 use navarch_push::mesh_state::{Change, RemoteChange};
 use navarch_push::worker::PushHandle;
@@ -44,7 +43,8 @@ pub(super) struct Clusters {
     pub(super) servers: RemoteServers,
     pub(super) shown: ManagedClusters,
     pub(super) metrics: Metrics,
-    pub(super) leading: Leading,
+    /// Runs the controllers of each cluster.
+    pub(super) lead: Lead,
     /// The clusters that are read.
     pub(super) managed: BTreeMap<ClusterId, Managed>,
     /// The number of the next reader.
@@ -199,8 +199,7 @@ impl Clusters {
             match kubeconfig::client(&content, &self.config.insecure, self.config.rate).await {
                 Ok(client) => self.read(cluster, place, hash, client, news).await,
                 Err(error) => {
-                    let error = anyhow::Error::from(error);
-                    tracing::error!(%cluster, place, error = format!("{error:#}"), "failed to use a kubeconfig; remote cluster is not read");
+                    tracing::error!(%cluster, place, error = chain(&error), "failed to use a kubeconfig; remote cluster is not read");
                 }
             }
         }
@@ -258,10 +257,7 @@ impl Clusters {
         } else {
             tracing::info!(%cluster, place, "added remote cluster");
             let leading = self.stop.child_token();
-            let lead = self
-                .leading
-                .clone()
-                .run(cluster.clone(), client.clone(), leading.clone());
+            let lead = (self.lead)(cluster.clone(), client.clone(), leading.clone());
             self.readers.spawn(lead);
             self.servers
                 .set(cluster.clone(), client, self.config.audiences.clone());
@@ -336,7 +332,7 @@ impl Clusters {
             managed.leading.cancel();
             managed.leading = self.stop.child_token();
 
-            let lead = self.leading.clone().run(
+            let lead = (self.lead)(
                 cluster.clone(),
                 coming.client.clone(),
                 managed.leading.clone(),

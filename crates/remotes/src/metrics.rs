@@ -6,7 +6,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use crate::admin::SyncStatus;
+use super::SyncStatus;
 use navarch_api::label_text::LabelText;
 use navarch_api::names::ClusterId;
 
@@ -37,7 +37,7 @@ struct EventLabel {
 
 /// The metrics. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(in crate::server) struct Metrics {
+pub struct Metrics {
     clusters: Family<TypeLabel, Gauge>,
     timeouts: Family<ClusterLabel, Counter>,
     statuses: Family<StatusLabels, Gauge>,
@@ -46,7 +46,7 @@ pub(in crate::server) struct Metrics {
 
 impl Metrics {
     /// Registers the metrics; the own cluster is counted from the start.
-    pub(in crate::server) fn register(registry: &mut Registry) -> Self {
+    pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         registry.register(
             "istiod_managed_clusters",

@@ -10,7 +10,8 @@ use navarch_kubernetes::{ApiRate, ClientError};
 
 /// Why a kubeconfig is rejected. The error does not contain its content.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum KubeconfigError {
+pub enum KubeconfigError {
+    /// It has no content.
     #[error("the kubeconfig is empty")]
     Empty,
     /// It is not a kubeconfig.
@@ -42,7 +43,7 @@ pub(crate) enum KubeconfigError {
 ///
 /// # Errors
 /// If it cannot be parsed, or is rejected.
-pub(crate) async fn client(
+pub async fn client(
     content: &[u8],
     allowed: &BTreeSet<String>,
     rate: Option<ApiRate>,
@@ -77,7 +78,7 @@ pub(crate) async fn client(
 ///
 /// # Errors
 /// If it cannot be parsed.
-pub(crate) fn cluster_of(content: &[u8]) -> Result<Option<String>, KubeconfigError> {
+pub fn cluster_of(content: &[u8]) -> Result<Option<String>, KubeconfigError> {
     let config = read(content)?;
     let mut contexts: Vec<(&str, &str)> = Vec::new();
     for named in &config.contexts {
