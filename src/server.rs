@@ -34,7 +34,6 @@ mod pump;
 mod quarantine;
 mod recording;
 mod refusals;
-mod registration;
 mod remotes;
 mod reports;
 mod rollout;

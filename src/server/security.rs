@@ -10,7 +10,6 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
 
 use super::boot::Boot;
-use super::registration;
 use super::trust::{self, Trust};
 use navarch_api::names::{Namespace, TrustDomain};
 use navarch_api::object::NamespacedName;
@@ -240,7 +239,10 @@ pub(super) async fn start(
     boot: &mut Boot,
 ) -> anyhow::Result<Security> {
     let (keeper, authority, commands) = roots(config, names, client, push).await?;
-    let registration = config.registration.clone().map(registration::with_roots);
+    let registration = config
+        .registration
+        .clone()
+        .map(RegistrationConfig::with_roots_file);
     let mesh: MeshRoots = {
         let push = push.clone();
         Arc::new(move || push.context().mesh.config.ca_certificates.clone())

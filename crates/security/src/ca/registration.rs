@@ -55,6 +55,10 @@ const APPROVED: &str = "Approved";
 const APPROVAL_ATTEMPTS: u32 = 5;
 /// The API server's code for a replaced object that has changed.
 const CONFLICT: u16 = 409;
+/// The file with the roots of an external CA.
+const MOUNTED_ROOTS: &str = "./etc/external-ca-cert/root-cert.pem";
+/// The roots of the cluster, which verify its own signers.
+const CLUSTER_ROOTS: &str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
 /// Name prefix of requests.
 const PREFIX: &str = "csr-workload-";
 
@@ -68,6 +72,22 @@ pub struct RegistrationConfig {
     /// The roots of the signer, if they are in a file: `etc/external-ca-cert/root-cert.pem`, or
     /// those of the cluster.
     pub roots: Option<PathBuf>,
+}
+
+impl RegistrationConfig {
+    /// Selects the file with the roots, if none is set, as istiod does: the mounted one, or else the
+    /// cluster's, unless signers of a domain are configured.
+    #[must_use]
+    pub fn with_roots_file(self) -> Self {
+        let mounted = PathBuf::from(MOUNTED_ROOTS);
+        let roots = match self.roots {
+            Some(roots) => Some(roots),
+            None if regular_file::may_exist(&mounted) => Some(mounted),
+            None if self.signer_domain.is_empty() => Some(PathBuf::from(CLUSTER_ROOTS)),
+            None => None,
+        };
+        Self { roots, ..self }
+    }
 }
 
 /// Signs through Kubernetes.

@@ -149,3 +149,22 @@ fn conditions_of_others_stay() {
         .collect();
     assert_eq!(types, ["Noted", APPROVED]);
 }
+
+#[test]
+fn the_clusters_roots_verify_its_own_signers_only() {
+    let roots = |roots: Option<&str>, signer_domain: &str| {
+        let config = RegistrationConfig {
+            signer_domain: signer_domain.to_owned(),
+            roots: roots.map(PathBuf::from),
+            ..RegistrationConfig::default()
+        };
+        config.with_roots_file().roots
+    };
+
+    assert_eq!(roots(None, ""), Some(PathBuf::from(CLUSTER_ROOTS)));
+    assert_eq!(roots(None, "signers.example"), None);
+    assert_eq!(
+        roots(Some("/roots.pem"), ""),
+        Some(PathBuf::from("/roots.pem"))
+    );
+}
