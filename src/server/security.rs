@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
 
 use super::boot::Boot;
-use super::trust::{self, Trust};
+use super::trust::Trust;
 use navarch_api::names::{Namespace, TrustDomain};
 use navarch_api::object::NamespacedName;
 use navarch_net::destination::AddressPolicy;
@@ -37,6 +37,7 @@ use navarch_security::tls_rules::TlsRules;
 use navarch_source::Fetcher;
 use navarch_status::ROOTS_KEY;
 use navarch_xds::connections::Connections;
+use navarch_xds::trusted_roots;
 
 /// Interval at which roots are checked if their lifetimes are very short.
 const FAST_POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -279,7 +280,7 @@ pub(super) async fn start(
     };
 
     count_ends(authority.clone(), certificates.metrics(), boot);
-    let find_missing = trust::find_missing(connections, certificates.receipts());
+    let find_missing = trusted_roots::find_missing(connections, certificates.receipts());
     boot.spawn_until_stop("roots", keeper.run(find_missing));
     let fetcher = Fetcher::new(config.fetched.clone());
 

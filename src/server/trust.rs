@@ -1,29 +1,20 @@
-//! The mesh's trust bundle: its distribution to proxies, and whether they have acknowledged it.
+//! Keeps the mesh's trust bundle in the snapshot, from which proxies receive it.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use navarch_proto::istio::mesh::v1alpha1::ProxyConfig;
-use prost::Message;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use navarch_api::file_events::{FileEvents, WATCHED_INTERVAL};
-use navarch_api::identity::Identity;
 use navarch_api::regular_file;
 use navarch_push::context::{Mesh, PushContext};
 use navarch_push::mesh_state::Change;
-use navarch_push::resource::ResourceType;
 use navarch_push::worker::{Ended, PushHandle};
-use navarch_security::ca::Receipts;
-use navarch_security::ca::keeper::FindMissing;
-use navarch_security::ca::rotation::Missing;
-use navarch_security::trust_bundle::{self, Fetched, TrustBundle};
+use navarch_security::trust_bundle::{self, Fetched, TrustBundle, TrustError};
 use navarch_source::{FetchError, Fetcher};
-use navarch_xds::connections::{ConnectionInfo, Connections, TypeInfo};
 
 /// The delay when nothing is due.
 const IDLE_DELAY: Duration = Duration::from_hours(24);
@@ -33,6 +24,17 @@ const REFRESH_INTERVAL: Duration = Duration::from_mins(30);
 const RETRY_DELAY: Duration = Duration::from_secs(30);
 /// Timeout of an endpoint.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Why the bundle of an endpoint is not used.
+#[derive(Debug, thiserror::Error)]
+enum BundleError {
+    /// It was not fetched.
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
+    /// It is not a bundle of roots.
+    #[error(transparent)]
+    Trust(#[from] TrustError),
+}
 
 /// Keeps the trust bundle of the snapshot up to date.
 pub(super) struct Trust {
@@ -176,7 +178,7 @@ impl Trust {
                     REFRESH_INTERVAL
                 }
                 Err(error) => {
-                    tracing::warn!(endpoint, error = %error, "failed to fetch a SPIFFE bundle");
+                    tracing::warn!(endpoint, %error, "failed to fetch a SPIFFE bundle");
                     RETRY_DELAY
                 }
             };
@@ -188,15 +190,13 @@ impl Trust {
     }
 
     /// Fetches an endpoint. Its certificate is verified, whatever its URL.
-    async fn fetch_bundle(&self, endpoint: &str) -> Result<Arc<[Arc<str>]>, String> {
+    async fn fetch_bundle(&self, endpoint: &str) -> Result<Arc<[Arc<str>]>, BundleError> {
         let bare = endpoint.strip_prefix("https://").unwrap_or(endpoint);
-        let text = |error: FetchError| error.to_string();
         let document = self
             .fetcher
             .document(&format!("https://{bare}"), FETCH_TIMEOUT)
-            .await
-            .map_err(text)?;
-        trust_bundle::from_spiffe(&document).map_err(|error| error.to_string())
+            .await?;
+        Ok(trust_bundle::from_spiffe(&document)?)
     }
 }
 
@@ -233,122 +233,9 @@ async fn other_roots(contexts: &mut watch::Receiver<Arc<PushContext>>, known: &A
     }
 }
 
-/// Returns the connected proxies that do not trust all of some roots yet.
-pub(super) fn find_missing(connections: Arc<Connections>, receipts: Receipts) -> FindMissing {
-    Arc::new(move |roots| lacking(&connections.list(), &receipts, roots))
-}
-
-/// The authenticated connected proxies that lack some of the roots. Proxies with PCDS must have
-/// acknowledged them there; all others must have received them with their last certificate.
-fn lacking(open: &[ConnectionInfo], receipts: &Receipts, roots: &str) -> Vec<Missing> {
-    let wanted: BTreeSet<Arc<str>> = trust_bundle::split(roots, "")
-        .unwrap_or_default()
-        .into_iter()
-        .collect();
-    let mut callers: BTreeMap<(&Identity, IpAddr), usize> = BTreeMap::new();
-
-    for info in open {
-        if let (Some(identity), Some(peer)) = (&info.proxy.identity, info.peer) {
-            *callers.entry((identity, peer.ip())).or_default() += 1;
-        }
-    }
-
-    let mut missing = BTreeMap::new();
-
-    for info in open {
-        let proxy_config = info
-            .types
-            .iter()
-            .find(|one| one.kind == ResourceType::ProxyConfig);
-        let why = match (proxy_config, &info.proxy.identity, info.peer) {
-            (Some(proxy_config), Some(_), _) => unacknowledged(proxy_config, &wanted),
-            (None, Some(identity), Some(peer)) => {
-                // If two proxies cannot be distinguished, one of them may have been handed the
-                // roots.
-                let is_sure = callers.get(&(identity, peer.ip())) == Some(&1);
-                let has = is_sure && receipts.has(identity, peer.ip(), roots);
-                (!has).then_some(
-                    "it does not use PCDS, and has received no certificate since the change",
-                )
-            }
-            // An unauthenticated proxy does not count, as it could block the rotation for as long
-            // as it likes.
-            (_, None, _) => None,
-            (None, Some(_), None) => Some("it does not use PCDS, and its address is unknown"),
-        };
-
-        if let Some(why) = why {
-            missing.insert(info.id.to_string(), why.to_owned());
-        }
-    }
-
-    missing
-        .into_iter()
-        .map(|(who, why)| Missing { who, why })
-        .collect()
-}
-
-/// Why a proxy with PCDS has not acknowledged the roots; `None` if it has.
-fn unacknowledged(proxy_config: &TypeInfo, wanted: &BTreeSet<Arc<str>>) -> Option<&'static str> {
-    if proxy_config.rejected.is_some() {
-        return Some("it rejected the roots");
-    }
-
-    let acknowledged = match (&proxy_config.sent, &proxy_config.acked) {
-        (Some(sent), Some(acked)) => sent.nonce == acked.nonce,
-        _ => false,
-    };
-    if !acknowledged {
-        return Some("it has not acknowledged the roots");
-    }
-
-    let all = proxy_config
-        .resources
-        .iter()
-        .flat_map(|sent| &sent.resources);
-    let has: BTreeSet<Arc<str>> = all
-        .filter_map(|resource| ProxyConfig::decode(resource.body.clone()).ok())
-        .flat_map(|config| config.ca_certificates_pem)
-        .map(Arc::from)
-        .collect();
-
-    (!wanted.is_subset(&has)).then_some("not all roots were sent to it yet")
-}
-
 #[cfg(test)]
 mod tests {
-    use jiff::Timestamp;
-
     use super::*;
-    use navarch_push::engine::ProxyId;
-    use navarch_push::proxy::{Locality, Proxy};
-    use navarch_xds::Protocol;
-
-    fn stream(pod: &str, identity: Option<&str>) -> ConnectionInfo {
-        let id = format!("sidecar~10.0.0.1~{pod}.shop~shop.svc.cluster.local");
-        let mut proxy = Proxy::parse(&id, serde_json::Value::Null, Locality::default()).unwrap();
-        proxy.identity = identity.map(|identity| Identity::parse(identity).unwrap());
-        ConnectionInfo {
-            id: Arc::from(pod),
-            peer: Some(([10, 0, 0, 1], 1).into()),
-            connected_at: Timestamp::UNIX_EPOCH,
-            protocol: Protocol::Delta,
-            proxy: Arc::new(proxy),
-            proxy_id: ProxyId::of(1),
-            types: Vec::new(),
-        }
-    }
-
-    #[test]
-    fn streams_without_an_identity_keep_no_root_waiting() {
-        let open = [
-            stream("web", Some("spiffe://td/ns/shop/sa/web")),
-            stream("stranger", None),
-        ];
-        let missing = lacking(&open, &Receipts::default(), "");
-        let who: Vec<&str> = missing.iter().map(|missing| missing.who.as_str()).collect();
-        assert_eq!(who, ["web"]);
-    }
 
     #[test]
     fn roots_stay_trusted_while_their_file_is_unreadable() {

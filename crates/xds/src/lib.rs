@@ -13,7 +13,7 @@
 //! A stream's task only transfers bytes. All decisions are made in its `session`, without I/O or
 //! clock. Everything that runs on a connection is one task (`transport::connection_task`). This
 //! crate handles collections, names and proxies. It does not read the content of resources, except
-//! for the endpoints that a cluster waits for.
+//! for the endpoints that a cluster waits for, and the roots that a proxy has acknowledged.
 
 #![cfg_attr(
     test,
@@ -38,6 +38,7 @@ pub mod server;
 mod session;
 mod stream;
 mod transport;
+pub mod trusted_roots;
 mod workloads;
 
 pub use debug::{DebugPages, DebugRequest, DebugResponse, DebugResponseFuture};
