@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-use navarch::agent::dns::{Answer, Carrier, Table, TableConfig, answer};
+use navarch::agent::dns::{Carrier, DnsAnswer, Table, TableConfig, answer};
 use navarch_proto::istio::networking::nds::v1::NameTable;
 use navarch_proto::istio::networking::nds::v1::name_table::NameInfo;
 
@@ -60,12 +60,12 @@ pub fn run(data: &[u8]) {
         (Carrier::Udp, None),
     ] {
         let bytes = match answer(data, carrier, table, 7, true) {
-            Answer::Now(bytes) => bytes,
-            Answer::Forward(question) => {
+            DnsAnswer::Now(bytes) => bytes,
+            DnsAnswer::Forward(question) => {
                 assert!(data.len() >= 12, "only packets with a header are forwarded");
                 question.failure
             }
-            Answer::Nothing => continue,
+            DnsAnswer::Nothing => continue,
         };
 
         assert_eq!(
@@ -80,6 +80,6 @@ pub fn run(data: &[u8]) {
         assert!(bytes.len() <= usize::from(u16::MAX));
 
         // A response is never answered, so two agents cannot send each other packets for ever.
-        assert_eq!(answer(&bytes, carrier, table, 7, true), Answer::Nothing);
+        assert_eq!(answer(&bytes, carrier, table, 7, true), DnsAnswer::Nothing);
     }
 }

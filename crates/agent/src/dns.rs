@@ -19,7 +19,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use answer::{Answer, Carrier, answer};
+pub use answer::{Carrier, DnsAnswer, answer};
 pub use forward::Forwarding;
 pub use server::{DnsServer, serve};
 pub use table::{Lookup, NameTableSink, Table, TableConfig};

@@ -38,7 +38,7 @@ pub enum EnvoyCommand {
 
 /// How Envoy ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum EnvoyEnd {
     /// On command.
     OnOrder,
     /// By itself, with this exit code; 128 and the number for a signal.
@@ -62,7 +62,7 @@ pub async fn keep(
     mut launch: Launch,
     plan: &DrainPlan,
     orders: &mut mpsc::Receiver<EnvoyCommand>,
-) -> std::io::Result<Ended> {
+) -> std::io::Result<EnvoyEnd> {
     let mut child = launch.start()?;
     let mut drained = false;
 
@@ -72,7 +72,9 @@ pub async fn keep(
             order = orders.recv() => After::Order(order),
         };
         match after {
-            After::Exit(status) => return status.map(|status| Ended::ByItself(exit_code(status))),
+            After::Exit(status) => {
+                return status.map(|status| EnvoyEnd::ByItself(exit_code(status)));
+            }
             After::Order(Some(EnvoyCommand::Drain)) => {
                 plan.drain(drain::AfterDrain::GoOn).await;
                 drained = true;
@@ -85,11 +87,11 @@ pub async fn keep(
             }
             After::Order(Some(EnvoyCommand::Quit)) => {
                 kill(&mut child).await?;
-                return Ok(Ended::OnOrder);
+                return Ok(EnvoyEnd::OnOrder);
             }
             After::Order(Some(EnvoyCommand::Terminate) | None) => {
                 end_gracefully(&mut child, plan, orders, drained).await?;
-                return Ok(Ended::OnOrder);
+                return Ok(EnvoyEnd::OnOrder);
             }
         }
     }

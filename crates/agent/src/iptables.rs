@@ -30,7 +30,7 @@ mod validation;
 
 pub use apply::{ApplyError, DryRun, apply, dry_run};
 pub use capture::{Capture, CaptureError, Mode};
-pub use families::Family;
+pub use families::IpFamily;
 pub use options::{HostFacts, Options};
 pub use routes::RouteError;
 pub use rule::{Rule, Table, restore_text};

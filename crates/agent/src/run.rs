@@ -27,7 +27,7 @@ use tokio_util::task::TaskTracker;
 
 use super::command::ProxyCommand;
 use super::dns::NameTableSink;
-use super::envoy_life::{AdminApi, DrainPlan, Ended, EnvoyCommand, Launch, keep};
+use super::envoy_life::{AdminApi, DrainPlan, EnvoyCommand, EnvoyEnd, Launch, keep};
 use super::iptables::TRACE_GROUP;
 use super::metrics::AgentMetrics;
 use super::services::{self as parts, Services, ServicesError};
@@ -131,8 +131,8 @@ pub async fn run(
     }
 
     Ok(match ended {
-        Ended::OnOrder => 0,
-        Ended::ByItself(code) => {
+        EnvoyEnd::OnOrder => 0,
+        EnvoyEnd::ByItself(code) => {
             tracing::error!(code, "Envoy exited on its own");
             code
         }
@@ -221,9 +221,9 @@ async fn log_packets() {
 }
 
 /// Waits for a termination order. Other orders have no receiver and are ignored.
-async fn wait_for_end(orders: &mut mpsc::Receiver<EnvoyCommand>) -> Ended {
+async fn wait_for_end(orders: &mut mpsc::Receiver<EnvoyCommand>) -> EnvoyEnd {
     while let Some(EnvoyCommand::Drain | EnvoyCommand::Restart(_)) = orders.recv().await {}
-    Ended::OnOrder
+    EnvoyEnd::OnOrder
 }
 
 /// The command line of Envoy.

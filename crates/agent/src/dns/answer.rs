@@ -29,7 +29,7 @@ pub enum Carrier {
 
 /// How a message is answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum DnsAnswer {
     /// This answer is sent.
     Now(Vec<u8>),
     /// The query is forwarded to the resolvers.
@@ -57,17 +57,17 @@ pub fn answer(
     table: Option<&Table>,
     random: u32,
     forward_early: bool,
-) -> Answer {
+) -> DnsAnswer {
     let Ok(query) = Message::from_vec(message) else {
         return malformed(message);
     };
 
     if query.metadata.message_type != MessageType::Query {
-        return Answer::Nothing;
+        return DnsAnswer::Nothing;
     }
 
     let limit = limit(&query, carrier);
-    let now = |message: Message| encode(message, limit).map_or(Answer::Nothing, Answer::Now);
+    let now = |message: Message| encode(message, limit).map_or(DnsAnswer::Nothing, DnsAnswer::Now);
     if query.metadata.op_code != OpCode::Query {
         return now(reply(&query, ResponseCode::NotImp));
     }
@@ -127,10 +127,10 @@ pub fn answer(
 }
 
 /// Forwards the query.
-fn forward(failure: Message, limit: u16, carrier: Carrier) -> Answer {
+fn forward(failure: Message, limit: u16, carrier: Carrier) -> DnsAnswer {
     let failure = encode(failure, limit);
-    failure.map_or(Answer::Nothing, |failure| {
-        Answer::Forward(Question {
+    failure.map_or(DnsAnswer::Nothing, |failure| {
+        DnsAnswer::Forward(Question {
             failure,
             limit,
             carrier,
@@ -184,17 +184,17 @@ fn reply(query: &Message, code: ResponseCode) -> Message {
 
 /// The answer to an invalid message: a format error, if it has a header and is not a response
 /// itself.
-fn malformed(message: &[u8]) -> Answer {
+fn malformed(message: &[u8]) -> DnsAnswer {
     let (Some([high, low, flags, _]), true) = (message.first_chunk::<4>(), message.len() >= HEADER)
     else {
-        return Answer::Nothing;
+        return DnsAnswer::Nothing;
     };
     if flags & 0x80 != 0 {
-        return Answer::Nothing;
+        return DnsAnswer::Nothing;
     }
     let id = u16::from_be_bytes([*high, *low]);
     let reply = Message::error_msg(id, OpCode::Query, ResponseCode::FormErr);
-    encode(reply, PLAIN_UDP).map_or(Answer::Nothing, Answer::Now)
+    encode(reply, PLAIN_UDP).map_or(DnsAnswer::Nothing, DnsAnswer::Now)
 }
 
 /// The maximum size of the answer to a query.

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::answer::{Answer, Carrier, Question, answer};
+use super::answer::{Carrier, DnsAnswer, Question, answer};
 use super::forward::Forwarding;
 use super::table::NameTableSink;
 use super::{BeforeTable, DnsConfig};
@@ -126,7 +126,7 @@ pub async fn serve(server: DnsServer, stop: CancellationToken) {
 
 impl DnsHandler {
     /// Decides how a message is answered.
-    fn decide(&self, message: &[u8], carrier: Carrier) -> Answer {
+    fn decide(&self, message: &[u8], carrier: Carrier) -> DnsAnswer {
         self.metrics.count_dns_query();
         let table = self.names.table();
         let random = u32::from_be_bytes(random::bytes());
@@ -182,8 +182,8 @@ async fn datagrams(socket: Arc<UdpSocket>, handler: Arc<DnsHandler>) {
 
         match handler.decide(message, Carrier::Udp) {
             // Errors of sending to a client are ignored.
-            Answer::Now(answer) => drop(socket.send_to(&answer, peer).await),
-            Answer::Forward(question) => {
+            DnsAnswer::Now(answer) => drop(socket.send_to(&answer, peer).await),
+            DnsAnswer::Forward(question) => {
                 let socket = socket.clone();
                 let handler = handler.clone();
                 let message = message.to_vec();
@@ -192,7 +192,7 @@ async fn datagrams(socket: Arc<UdpSocket>, handler: Arc<DnsHandler>) {
                     drop(socket.send_to(&answer, peer).await);
                 });
             }
-            Answer::Nothing => {}
+            DnsAnswer::Nothing => {}
         }
     }
 }
@@ -234,9 +234,9 @@ async fn serve_connection(
             message => message?,
         };
         let answer = match handler.decide(&message, Carrier::Tcp) {
-            Answer::Now(answer) => answer,
-            Answer::Forward(question) => handler.forward(&message, peer, question).await,
-            Answer::Nothing => return Ok(()),
+            DnsAnswer::Now(answer) => answer,
+            DnsAnswer::Forward(question) => handler.forward(&message, peer, question).await,
+            DnsAnswer::Nothing => return Ok(()),
         };
 
         let length =

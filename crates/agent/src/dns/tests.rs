@@ -82,7 +82,7 @@ fn table_response(name: &str, kind: RecordType) -> Option<(ResponseCode, Vec<Str
     let table = Table::new(&wire(), &table_config());
     let bytes = query(name, kind).to_vec().unwrap();
     match answer(&bytes, Carrier::Udp, Some(&table), 1, false) {
-        Answer::Now(answer) => {
+        DnsAnswer::Now(answer) => {
             let answer = Message::from_vec(&answer).unwrap();
             assert!(answer.metadata.authoritative && answer.metadata.recursion_desired);
             assert_eq!((answer.metadata.id, answer.queries.len()), (7, 1));
@@ -93,8 +93,8 @@ fn table_response(name: &str, kind: RecordType) -> Option<(ResponseCode, Vec<Str
                 .collect();
             Some((answer.metadata.response_code, records))
         }
-        Answer::Forward(_) => None,
-        Answer::Nothing => panic!("no answer"),
+        DnsAnswer::Forward(_) => None,
+        DnsAnswer::Nothing => panic!("no answer"),
     }
 }
 
@@ -187,7 +187,7 @@ fn large_dns_responses_are_truncated_to_the_clients_limit() {
         }
 
         let bytes = message.to_vec().unwrap();
-        let Answer::Now(answered) = answer(&bytes, carrier, Some(&table), 1, false) else {
+        let DnsAnswer::Now(answered) = answer(&bytes, carrier, Some(&table), 1, false) else {
             panic!("no answer")
         };
 
@@ -210,15 +210,15 @@ fn large_dns_responses_are_truncated_to_the_clients_limit() {
 fn malformed_dns_queries_get_no_or_a_short_response() {
     let table = Table::new(&wire(), &table_config());
     let think = |bytes: &[u8]| answer(bytes, Carrier::Udp, Some(&table), 1, false);
-    assert_eq!(think(b""), Answer::Nothing);
-    assert_eq!(think(&[0; 11]), Answer::Nothing);
+    assert_eq!(think(b""), DnsAnswer::Nothing);
+    assert_eq!(think(&[0; 11]), DnsAnswer::Nothing);
     let mut response = query("web.", RecordType::A);
     response.metadata.message_type = MessageType::Response;
-    assert_eq!(think(&response.to_vec().unwrap()), Answer::Nothing);
+    assert_eq!(think(&response.to_vec().unwrap()), DnsAnswer::Nothing);
     let mut cut = query("web.", RecordType::A).to_vec().unwrap();
     cut.truncate(14);
 
-    let Answer::Now(answered) = think(&cut) else {
+    let DnsAnswer::Now(answered) = think(&cut) else {
         panic!("no answer")
     };
 
@@ -235,7 +235,7 @@ fn malformed_dns_queries_get_no_or_a_short_response() {
         false,
     );
 
-    let Answer::Now(answered) = unsynced else {
+    let DnsAnswer::Now(answered) = unsynced else {
         panic!("no answer")
     };
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
-use super::{AdminApi, DrainPlan, Ended, EnvoyCommand, Launch, keep};
+use super::{AdminApi, DrainPlan, EnvoyCommand, EnvoyEnd, Launch, keep};
 
 fn shell(script: &str) -> Launch {
     let arguments = vec!["-c".to_owned(), script.to_owned()];
@@ -34,7 +34,7 @@ fn plan(duration: Duration) -> DrainPlan {
 }
 
 /// Runs a script with a list of commands.
-async fn run(script: &str, drain: Duration, given: &[EnvoyCommand]) -> (Ended, Duration) {
+async fn run(script: &str, drain: Duration, given: &[EnvoyCommand]) -> (EnvoyEnd, Duration) {
     let (give, mut orders) = mpsc::channel(8);
     for order in given {
         give.send(order.clone()).await.unwrap();
@@ -52,11 +52,11 @@ async fn run(script: &str, drain: Duration, given: &[EnvoyCommand]) -> (Ended, D
 async fn exit_codes_are_passed_on_and_signals_become_shell_exit_codes() {
     assert_eq!(
         run("exit 7", Duration::ZERO, &[]).await.0,
-        Ended::ByItself(7)
+        EnvoyEnd::ByItself(7)
     );
     assert_eq!(
         run("kill -SEGV $$", Duration::ZERO, &[]).await.0,
-        Ended::ByItself(128 + 11)
+        EnvoyEnd::ByItself(128 + 11)
     );
 }
 
@@ -64,7 +64,7 @@ async fn exit_codes_are_passed_on_and_signals_become_shell_exit_codes() {
 async fn termination_waits_for_the_drain_unless_it_was_drained_before() {
     let drain = Duration::from_millis(300);
     let (ended, took) = run("exec sleep 60", drain, &[EnvoyCommand::Terminate]).await;
-    assert!(ended == Ended::OnOrder && took >= drain, "{took:?}");
+    assert!(ended == EnvoyEnd::OnOrder && took >= drain, "{took:?}");
     let (ended, took) = run(
         "exec sleep 60",
         Duration::from_secs(60),
@@ -72,7 +72,7 @@ async fn termination_waits_for_the_drain_unless_it_was_drained_before() {
     )
     .await;
     assert!(
-        ended == Ended::OnOrder && took < Duration::from_secs(5),
+        ended == EnvoyEnd::OnOrder && took < Duration::from_secs(5),
         "{took:?}"
     );
 }
@@ -86,7 +86,7 @@ async fn a_drain_is_cut_short_by_quit_and_by_the_process_itself() {
     )
     .await;
     assert!(
-        ended == Ended::OnOrder && took < Duration::from_secs(5),
+        ended == EnvoyEnd::OnOrder && took < Duration::from_secs(5),
         "{took:?}"
     );
     let (ended, _) = run(
@@ -95,7 +95,7 @@ async fn a_drain_is_cut_short_by_quit_and_by_the_process_itself() {
         &[EnvoyCommand::Terminate],
     )
     .await;
-    assert_eq!(ended, Ended::OnOrder);
+    assert_eq!(ended, EnvoyEnd::OnOrder);
 }
 
 #[tokio::test]
@@ -105,6 +105,6 @@ async fn a_restart_starts_with_the_new_arguments() {
         run("exec sleep 60", Duration::from_millis(10), &[other])
             .await
             .0,
-        Ended::ByItself(9)
+        EnvoyEnd::ByItself(9)
     );
 }

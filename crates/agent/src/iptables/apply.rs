@@ -2,7 +2,7 @@
 //! replaced.
 
 use super::capture::{Capture, CaptureError};
-use super::families::Family;
+use super::families::IpFamily;
 use super::nftables;
 use super::options::Options;
 use super::routes::{self, RouteError};
@@ -38,7 +38,7 @@ pub struct DryRun {
 
 /// The tools and rules of one family.
 struct FamilyRules {
-    family: Family,
+    family: IpFamily,
     tool: Tool,
     rules: Vec<Rule>,
 }
@@ -135,7 +135,7 @@ fn exchange(
 }
 
 /// Generates the rules of a family for these options.
-fn generate(options: &Options, family: Family) -> Result<Vec<Rule>, CaptureError> {
+fn generate(options: &Options, family: IpFamily) -> Result<Vec<Rule>, CaptureError> {
     let rules = rules(&options.capture, family)?;
     Ok(if options.trace { traced(rules) } else { rules })
 }
@@ -175,7 +175,7 @@ fn drift(parts: &[FamilyRules], capture: &Capture, options: &Options) -> (bool, 
 
     // Leftover IPv6 rules affect traffic even if IPv6 is not captured.
     if !capture.ipv6
-        && let Ok(tool) = Tool::find(Family::V6, &options.binary, None)
+        && let Ok(tool) = Tool::find(IpFamily::V6, &options.binary, None)
         && tool.save().is_ok_and(|saved| {
             State::parse(&saved).against(&State::default()) == Comparison::Differs
         })

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::families::Family;
+use super::families::IpFamily;
 use super::ranges::{Range, Ranges, list};
 
 /// The maximum number of included groups: one rule matches all of them, and kernels limit the
@@ -169,17 +169,17 @@ impl Capture {
     }
 
     /// The address families for which rules are generated.
-    pub fn families(&self) -> impl Iterator<Item = Family> {
-        [Family::V4, Family::V6]
+    pub fn families(&self) -> impl Iterator<Item = IpFamily> {
+        [IpFamily::V4, IpFamily::V6]
             .into_iter()
-            .filter(|family| self.ipv6 || *family == Family::V4)
+            .filter(|family| self.ipv6 || *family == IpFamily::V4)
     }
 
     /// The range of a family that is the application's own loopback.
-    pub(super) fn loopback(&self, family: Family) -> &str {
+    pub(super) fn loopback(&self, family: IpFamily) -> &str {
         match family {
-            Family::V4 => &self.loopback_range,
-            Family::V6 => "::1/128",
+            IpFamily::V4 => &self.loopback_range,
+            IpFamily::V6 => "::1/128",
         }
     }
 }

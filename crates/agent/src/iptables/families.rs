@@ -4,14 +4,14 @@ use std::net::IpAddr;
 
 /// An address family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Family {
+pub enum IpFamily {
     /// IPv4, with the program `iptables`.
     V4,
     /// IPv6, with the program `ip6tables`.
     V6,
 }
 
-impl Family {
+impl IpFamily {
     /// Whether an address belongs to this family.
     #[must_use]
     pub fn has(self, address: IpAddr) -> bool {

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use super::families::Family;
+use super::families::IpFamily;
 
 /// The ranges of both families.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,7 +37,7 @@ impl Ranges {
         Some(Self { all: false, ranges })
     }
 
-    pub(super) fn of(&self, family: Family) -> impl Iterator<Item = Range> {
+    pub(super) fn of(&self, family: IpFamily) -> impl Iterator<Item = Range> {
         self.ranges
             .iter()
             .copied()
@@ -89,7 +89,7 @@ mod tests {
         let ranges = Ranges::parse("10.1.2.3/8,,2001:db8::/32,127.0.0.1/32").unwrap();
         assert_eq!(
             ranges
-                .of(Family::V4)
+                .of(IpFamily::V4)
                 .map(|range| range.to_string())
                 .collect::<Vec<_>>(),
             ["10.1.2.3/8", "127.0.0.1/32"]
@@ -97,7 +97,7 @@ mod tests {
 
         assert_eq!(
             ranges
-                .of(Family::V6)
+                .of(IpFamily::V6)
                 .map(|range| range.to_string())
                 .collect::<Vec<_>>(),
             ["2001:db8::/32"]

@@ -13,7 +13,7 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use nix::net::if_::if_nametoindex;
 
 use super::capture::{Capture, Mode};
-use super::families::Family;
+use super::families::IpFamily;
 use super::netlink::Netlink;
 
 /// The source address of Envoy's IPv6 connections to the pod, as of `127.0.0.6`. IPv4 needs none,
@@ -88,7 +88,7 @@ fn failed(object: String, source: io::Error) -> RouteError {
 
 /// Adds the rule for marked packets unless it exists: the kernel gives each rule a priority of its
 /// own, so that it does not find them equal.
-fn add_rule(netlink: &mut Netlink, family: Family, mark: u32, table: u32) -> io::Result<()> {
+fn add_rule(netlink: &mut Netlink, family: IpFamily, mark: u32, table: u32) -> io::Result<()> {
     let is_it = |rule: RuleMessage| {
         let has = |wanted: RuleAttribute| rule.attributes.contains(&wanted);
         rule.header.action == RuleAction::ToTable
@@ -127,7 +127,7 @@ fn address(address: Ipv6Addr, index: u32) -> RouteNetlinkMessage {
 }
 
 /// Marked packets are routed by a table: `ip rule add fwmark MARK lookup TABLE`.
-fn rule(family: Family, mark: u32, table: u32) -> RouteNetlinkMessage {
+fn rule(family: IpFamily, mark: u32, table: u32) -> RouteNetlinkMessage {
     let mut message = RuleMessage::default();
     message.header.family = address_family(family);
     message.header.action = RuleAction::ToTable;
@@ -137,7 +137,7 @@ fn rule(family: Family, mark: u32, table: u32) -> RouteNetlinkMessage {
 
 /// All packets of a table are for this machine: `ip route add local default dev INDEX table
 /// TABLE`.
-fn route(family: Family, table: u32, index: u32) -> RouteNetlinkMessage {
+fn route(family: IpFamily, table: u32, index: u32) -> RouteNetlinkMessage {
     let mut message = RouteMessage::default();
     message.header.address_family = address_family(family);
     message.header.protocol = RouteProtocol::Boot;
@@ -148,10 +148,10 @@ fn route(family: Family, table: u32, index: u32) -> RouteNetlinkMessage {
 }
 
 /// The kernel's name of a family.
-fn address_family(family: Family) -> AddressFamily {
+fn address_family(family: IpFamily) -> AddressFamily {
     match family {
-        Family::V4 => AddressFamily::Inet,
-        Family::V6 => AddressFamily::Inet6,
+        IpFamily::V4 => AddressFamily::Inet,
+        IpFamily::V6 => AddressFamily::Inet6,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::capture::{Capture, CaptureError, Mode};
 use super::dns;
-use super::families::Family;
+use super::families::IpFamily;
 use super::ranges::{Ranges, list};
 use super::rule::{Rule, Table};
 
@@ -14,7 +14,7 @@ pub(super) const OUTBOUND_MARK: &str = "1338";
 #[derive(Debug)]
 pub(super) struct Builder<'a> {
     pub(super) capture: &'a Capture,
-    pub(super) family: Family,
+    pub(super) family: IpFamily,
     /// The rules so far.
     rules: Vec<Rule>,
 }
@@ -50,7 +50,7 @@ impl Builder<'_> {
 ///
 /// # Errors
 /// When a range of addresses is invalid.
-pub fn rules(capture: &Capture, family: Family) -> Result<Vec<Rule>, CaptureError> {
+pub fn rules(capture: &Capture, family: IpFamily) -> Result<Vec<Rule>, CaptureError> {
     let included = capture.included()?;
     let excluded = capture.excluded()?;
     let mut builder = Builder {

@@ -3,14 +3,14 @@
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use super::families::Family;
+use super::families::IpFamily;
 
 /// The program that changes the tables with `--native-nftables`.
 pub(super) const NFT: &str = "nft";
 
 /// Every program that traffic capture may run: an image that captures traffic must have them all.
 pub fn programs() -> impl Iterator<Item = String> {
-    let variants = |family: Family| {
+    let variants = |family: IpFamily| {
         ["", "-nft", "-legacy"]
             .into_iter()
             .flat_map(move |variant| {
@@ -18,7 +18,7 @@ pub fn programs() -> impl Iterator<Item = String> {
                 ["", "-save", "-restore"].map(|action| format!("{program}{variant}{action}"))
             })
     };
-    [Family::V4, Family::V6]
+    [IpFamily::V4, IpFamily::V6]
         .into_iter()
         .flat_map(variants)
         .chain([NFT.to_owned()])
@@ -65,7 +65,7 @@ impl Tool {
     /// Selects the variant: the forced one, else the legacy variant if it has rules, else nftables,
     /// else the program without a suffix.
     pub(super) fn find(
-        family: Family,
+        family: IpFamily,
         forced: &str,
         lock_file: Option<&str>,
     ) -> Result<Self, ToolError> {

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::connections::{ByteCounts, Rendered};
 use super::families::{ALL, Handles, METRICS, Metric};
 use super::labels::{self, Labels};
-use super::lookups::{self, Answer};
+use super::lookups::{self, PeerAnswer};
 use super::peers::{self, Workload};
 use super::wire::{Certificate, Common, HttpEntry, TcpEntry, Texts, text};
 use super::{Log, MAX_KINDS, State};
@@ -458,9 +458,9 @@ impl State {
             return Ok(None);
         };
         match self.lookups.find(address, seen.peer_principal, now) {
-            Answer::Known(description) => Ok(Some(description)),
-            Answer::Pending(until) if may_wait => Err(Waiting { address, until }),
-            Answer::Pending(_) | Answer::Unknown => Ok(None),
+            PeerAnswer::Known(description) => Ok(Some(description)),
+            PeerAnswer::Pending(until) if may_wait => Err(Waiting { address, until }),
+            PeerAnswer::Pending(_) | PeerAnswer::Unknown => Ok(None),
         }
     }
 

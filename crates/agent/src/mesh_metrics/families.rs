@@ -132,7 +132,7 @@ struct Set {
 
 /// A metric with all of its label sets.
 #[derive(Debug, Default)]
-struct Family {
+struct MetricFamily {
     by_labels: HashMap<Arc<str>, u32>,
     /// Indexes are stable while they are in use.
     sets: Vec<Option<Set>>,
@@ -142,7 +142,7 @@ struct Family {
 /// All metrics.
 #[derive(Debug)]
 pub(super) struct Families {
-    families: [Family; METRICS],
+    families: [MetricFamily; METRICS],
     limit: usize,
     /// Number of label sets.
     count: usize,

@@ -38,7 +38,7 @@ const REFUSAL_PAUSE: Duration = Duration::from_mins(10);
 
 /// The result of a lookup.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum PeerAnswer {
     /// The workload, in the format of endpoint metadata.
     Known(Arc<str>),
     Unknown,
@@ -104,22 +104,24 @@ impl Lookups {
 
     /// The workload with this address and identity. An unknown address is requested from the
     /// control plane.
-    pub(super) fn find(&mut self, address: IpAddr, principal: &str, now: Instant) -> Answer {
+    pub(super) fn find(&mut self, address: IpAddr, principal: &str, now: Instant) -> PeerAnswer {
         let can_ask = self.stream.is_some() && self.refused_until.is_none_or(|until| now >= until);
 
         if let Some(peer) = self.peers.get_mut(&address) {
             peer.seen = now;
             return match peer.is_answered {
-                true => peer.named(principal).map_or(Answer::Unknown, Answer::Known),
+                true => peer
+                    .named(principal)
+                    .map_or(PeerAnswer::Unknown, PeerAnswer::Known),
                 false if can_ask && now < peer.requested_at + WAIT => {
-                    Answer::Pending(peer.requested_at + WAIT)
+                    PeerAnswer::Pending(peer.requested_at + WAIT)
                 }
-                false => Answer::Unknown,
+                false => PeerAnswer::Unknown,
             };
         }
 
         if !can_ask {
-            return Answer::Unknown;
+            return PeerAnswer::Unknown;
         }
 
         if self.peers.len() >= MAX_PEERS {
@@ -139,7 +141,7 @@ impl Lookups {
 
         self.unwanted.remove(&address);
         self.wanted.insert(address);
-        Answer::Pending(now + WAIT)
+        PeerAnswer::Pending(now + WAIT)
     }
 
     /// Whether no lookup of this address is pending.

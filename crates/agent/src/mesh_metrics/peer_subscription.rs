@@ -6,7 +6,7 @@ use prost::Message as _;
 use tokio::time::Instant;
 
 #[cfg(test)]
-use super::lookups::Answer;
+use super::lookups::PeerAnswer;
 use super::lookups::{NameChanges, StreamId};
 use super::{MeshMetrics, Workload};
 
@@ -69,12 +69,12 @@ impl MeshMetrics {
     /// Looks up a client that an entry identifies by address and identity only. Returns whether the
     /// lookup is pending.
     pub(crate) fn look_up_client(&self, address: &str, principal: &str) -> bool {
-        let mut answer = Answer::Unknown;
+        let mut answer = PeerAnswer::Unknown;
         let now = Instant::now();
         self.count(now, |state| {
             answer = state.lookups.find(address.parse().unwrap(), principal, now)
         });
-        matches!(answer, Answer::Pending(_))
+        matches!(answer, PeerAnswer::Pending(_))
     }
 }
 

@@ -109,7 +109,7 @@ struct State {
     /// By name and checksum.
     modules: BTreeMap<Key, Module>,
     /// The checksum of each URL when it was last fetched.
-    latest: BTreeMap<String, Latest>,
+    latest: BTreeMap<String, LatestChecksum>,
 }
 
 /// The key of a module.
@@ -129,7 +129,7 @@ struct Module {
 
 /// The last checksum of a URL.
 #[derive(Debug, Default)]
-struct Latest {
+struct LatestChecksum {
     checksum: String,
     /// The version of each resource that uses it.
     versions: BTreeMap<String, String>,

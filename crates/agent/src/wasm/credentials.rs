@@ -24,13 +24,13 @@ pub(super) enum Credentials {
 struct Config {
     /// Credentials by registry.
     #[serde(default)]
-    auths: BTreeMap<String, Entry>,
+    auths: BTreeMap<String, RegistryAuth>,
 }
 
 /// The credentials of one registry.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "lowercase", default)]
-struct Entry {
+struct RegistryAuth {
     username: String,
     password: String,
     /// User name and password, encoded in Base64.
@@ -57,7 +57,7 @@ impl Credentials {
                 || docker && (*key == DOCKER || host(key) == "docker.io")
         })?;
 
-        let Entry {
+        let RegistryAuth {
             username,
             password,
             auth,

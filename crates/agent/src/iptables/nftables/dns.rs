@@ -5,17 +5,17 @@ use std::net::IpAddr;
 use super::rules::{Owner, TCP, ip, owners};
 use super::ruleset::{Ruleset, Table};
 use crate::iptables::capture::{Capture, DnsCapture};
-use crate::iptables::families::Family;
+use crate::iptables::families::IpFamily;
 
 /// The statement that redirects to the agent's DNS port.
 const TO_AGENT: &str = "counter redirect to :15053";
 
 /// The captured servers, IPv4 first; empty if all servers are captured.
-fn servers(capture: &Capture) -> Vec<(Family, IpAddr)> {
+fn servers(capture: &Capture) -> Vec<(IpFamily, IpAddr)> {
     let DnsCapture::Servers(servers) = &capture.dns else {
         return Vec::new();
     };
-    let of = |family: Family| {
+    let of = |family: IpFamily| {
         servers
             .iter()
             .filter(move |server| family.has(**server))

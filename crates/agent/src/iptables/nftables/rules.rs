@@ -3,17 +3,17 @@
 use super::ruleset::{Ruleset, Table};
 use super::{dns, marks};
 use crate::iptables::capture::{Capture, CaptureError, DnsCapture, Mode};
-use crate::iptables::families::Family;
+use crate::iptables::families::IpFamily;
 use crate::iptables::ranges::{Ranges, list};
 
 /// Matches TCP of both families.
 pub(super) const TCP: &str = "meta l4proto tcp";
 
 /// The nftables keyword for addresses of a family.
-pub(super) fn ip(family: Family) -> &'static str {
+pub(super) fn ip(family: IpFamily) -> &'static str {
     match family {
-        Family::V4 => "ip",
-        Family::V6 => "ip6",
+        IpFamily::V4 => "ip",
+        IpFamily::V6 => "ip6",
     }
 }
 

@@ -64,9 +64,18 @@ fn begun(now: Instant) -> (Lookups, StreamId) {
 fn a_peer_is_looked_up_once_and_then_cached() {
     let now = Instant::now();
     let (mut lookups, stream) = begun(now);
-    assert_eq!(lookups.find(at(1), BUYER, now), Answer::Pending(now + WAIT));
-    assert_eq!(lookups.find(at(2), BUYER, now), Answer::Pending(now + WAIT));
-    assert_eq!(lookups.find(at(1), BUYER, now), Answer::Pending(now + WAIT));
+    assert_eq!(
+        lookups.find(at(1), BUYER, now),
+        PeerAnswer::Pending(now + WAIT)
+    );
+    assert_eq!(
+        lookups.find(at(2), BUYER, now),
+        PeerAnswer::Pending(now + WAIT)
+    );
+    assert_eq!(
+        lookups.find(at(1), BUYER, now),
+        PeerAnswer::Pending(now + WAIT)
+    );
     let requested = NameChanges {
         subscribe: names(&["net/10.0.0.1", "net/10.0.0.2"]),
         unsubscribe: Vec::new(),
@@ -80,21 +89,21 @@ fn a_peer_is_looked_up_once_and_then_cached() {
     lookups.take(answer(vec![pod], &["net/10.0.0.2"])).unwrap();
     assert_eq!(
         lookups.find(at(1), BUYER, now),
-        Answer::Known(DESCRIPTION.into())
+        PeerAnswer::Known(DESCRIPTION.into())
     );
 
     assert_eq!(
         lookups.find(at(1), "spiffe://other/ns/shop/sa/buyer", now),
-        Answer::Known(DESCRIPTION.into())
+        PeerAnswer::Known(DESCRIPTION.into())
     );
 
     // Another identity at an address is another peer, and an address without a workload is not
     // requested again.
     assert_eq!(
         lookups.find(at(1), "spiffe://td/ns/shop/sa/seller", now),
-        Answer::Unknown
+        PeerAnswer::Unknown
     );
-    assert_eq!(lookups.find(at(2), BUYER, now), Answer::Unknown);
+    assert_eq!(lookups.find(at(2), BUYER, now), PeerAnswer::Unknown);
     assert!(!lookups.has_changes() && lookups.is_settled(at(2)));
 
     assert_eq!(lookups.by_uid.len(), 1);
@@ -108,9 +117,9 @@ fn a_peer_is_looked_up_once_and_then_cached() {
     lookups
         .take(answer(vec![workload("b", "b", &[at(2)])], &[UID]))
         .unwrap();
-    assert_eq!(lookups.find(at(1), BUYER, now), Answer::Unknown);
+    assert_eq!(lookups.find(at(1), BUYER, now), PeerAnswer::Unknown);
     assert!(
-        matches!(lookups.find(at(2), BUYER, now), Answer::Known(description) if description.starts_with("b;shop;b;"))
+        matches!(lookups.find(at(2), BUYER, now), PeerAnswer::Known(description) if description.starts_with("b;shop;b;"))
     );
 
     assert!(!lookups.by_uid.contains_key(UID));
@@ -133,12 +142,12 @@ fn workloads_with_the_same_address_and_identity_keep_only_common_metadata() {
 
     assert_eq!(
         lookups.find(at(1), BUYER, now),
-        Answer::Known(DESCRIPTION.into())
+        PeerAnswer::Known(DESCRIPTION.into())
     );
     lookups
         .take(answer(vec![workload("b", "other", &[at(1)])], &[]))
         .unwrap();
-    assert_eq!(lookups.find(at(1), BUYER, now), Answer::Unknown);
+    assert_eq!(lookups.find(at(1), BUYER, now), PeerAnswer::Unknown);
 }
 
 #[test]
@@ -146,12 +155,12 @@ fn peer_lookups_time_out_and_fail_at_once_without_a_stream() {
     let now = Instant::now();
     let (mut lookups, stream) = begun(now);
     lookups.find(at(1), BUYER, now);
-    assert_eq!(lookups.find(at(1), BUYER, now + WAIT), Answer::Unknown);
+    assert_eq!(lookups.find(at(1), BUYER, now + WAIT), PeerAnswer::Unknown);
     lookups.find(at(2), BUYER, now);
     lookups.end(stream);
     assert_eq!(
         [at(2), at(3)].map(|address| lookups.find(address, BUYER, now)),
-        [Answer::Unknown, Answer::Unknown]
+        [PeerAnswer::Unknown, PeerAnswer::Unknown]
     );
 
     // Without a stream there was no request; the next stream subscribes to all addresses.
@@ -166,11 +175,11 @@ fn peer_lookups_time_out_and_fail_at_once_without_a_stream() {
     // A control plane that does not support the type gets no further requests.
     lookups.refused(now);
     let third = lookups.begin(now);
-    assert_eq!(lookups.find(at(4), BUYER, now), Answer::Unknown);
+    assert_eq!(lookups.find(at(4), BUYER, now), PeerAnswer::Unknown);
     let later = now + REFUSAL_PAUSE;
     assert_eq!(
         lookups.find(at(4), BUYER, later),
-        Answer::Pending(later + WAIT)
+        PeerAnswer::Pending(later + WAIT)
     );
 
     assert_eq!(lookups.next(third).unwrap().subscribe, ["net/10.0.0.4"]);
@@ -198,7 +207,7 @@ fn peers_of_an_earlier_stream_are_kept_until_the_next_stream_responds() {
     lookups.begin(now);
     assert_eq!(
         lookups.find(at(1), BUYER, now),
-        Answer::Known(DESCRIPTION.into())
+        PeerAnswer::Known(DESCRIPTION.into())
     );
 
     // Meanwhile one workload was removed, and another has taken over the address.
@@ -209,10 +218,10 @@ fn peers_of_an_earlier_stream_are_kept_until_the_next_stream_responds() {
         ))
         .unwrap();
 
-    assert_eq!(lookups.find(at(1), BUYER, now), Answer::Unknown);
+    assert_eq!(lookups.find(at(1), BUYER, now), PeerAnswer::Unknown);
     assert_eq!(
         lookups.find(at(2), BUYER, now),
-        Answer::Known(DESCRIPTION.into())
+        PeerAnswer::Known(DESCRIPTION.into())
     );
     assert_eq!(lookups.by_uid.len(), 1);
 }
