@@ -22,12 +22,12 @@ pub struct Exposition {
     /// The registry that is encoded for each scrape.
     registry: Registry,
     /// The last text; readers of a new one wait for it.
-    latest: Mutex<Option<Latest>>,
+    latest: Mutex<Option<LatestText>>,
 }
 
 /// A text, while it is being read.
 #[derive(Debug)]
-struct Latest {
+struct LatestText {
     /// When it was begun.
     begun: Instant,
     /// When the next one may begin.
@@ -81,7 +81,7 @@ impl Exposition {
                 let text = Arc::new(text);
                 let ended = Instant::now();
                 let next = ended + ((ended - begun) * PAUSE_FACTOR).min(MAX_PAUSE);
-                *latest = Some(Latest {
+                *latest = Some(LatestText {
                     begun,
                     next,
                     text: Arc::downgrade(&text),

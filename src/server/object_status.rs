@@ -50,9 +50,9 @@ impl Family {
 }
 
 /// Sends the last published statuses; outdated ones are skipped.
-struct Latest(watch::Sender<Option<Arc<Collection>>>);
+struct LatestCollection(watch::Sender<Option<Arc<Collection>>>);
 
-impl Sink for Latest {
+impl Sink for LatestCollection {
     fn publish(&self, _: ResourceType, collection: Arc<Collection>, _: &Arc<PushCause>) {
         self.0.send_replace(Some(collection));
     }
@@ -78,7 +78,10 @@ pub(super) async fn run(
     };
 
     let (latest, published) = watch::channel(None);
-    let Ok(id) = push.connect(proxy, None, Arc::new(Latest(latest))).await else {
+    let Ok(id) = push
+        .connect(proxy, None, Arc::new(LatestCollection(latest)))
+        .await
+    else {
         return;
     };
 

@@ -83,8 +83,9 @@ impl Workloads for WorkloadRegistration {
                 Box::pin(async move {
                     let proxy = workload.proxy.clone();
                     match registrar.connect(workload, at).await {
-                        Ok(registered) => Ok(registered
-                            .map(|registered| Box::new(Entry(registered)) as Box<dyn Presence>)),
+                        Ok(registered) => Ok(registered.map(|registered| {
+                            Box::new(RegisteredStream(registered)) as Box<dyn Presence>
+                        })),
                         Err(error) => {
                             tracing::warn!(%proxy, error = %with_cause(&error), "failed to register a workload");
                             Err(status(&error))
@@ -117,9 +118,9 @@ impl Workloads for WorkloadRegistration {
 
 /// A stream whose workload has an entry.
 #[derive(Debug)]
-struct Entry(Registered);
+struct RegisteredStream(Registered);
 
-impl Presence for Entry {
+impl Presence for RegisteredStream {
     fn report(&self, reason: Option<&str>) {
         self.0
             .report(reason.map_or(WorkloadHealth::Healthy, |reason| {

@@ -16,7 +16,7 @@ use navarch_push::context::PushContext;
 use navarch_push::proxy::Proxy;
 use navarch_registry::model::ServiceTarget;
 use navarch_walk::policy::Peer;
-use navarch_walk::{Connection, Entry as WayIn, HttpRequest, Outcome, Tls, Walk};
+use navarch_walk::{Connection, Entry, HttpRequest, Outcome, Tls, Walk};
 use prost::Message;
 
 use super::evaluation::{Evaluation, Visit, evaluate, forwarded_request};
@@ -55,7 +55,7 @@ struct ServerHosts {
 }
 
 /// A request at a gateway.
-struct Entry<'a> {
+struct RequestAtGateway<'a> {
     context: &'a PushContext,
     gateway: &'a ProxySnapshot,
     request: &'a Request,
@@ -133,7 +133,7 @@ pub(super) fn trace_ingress(
         return answer;
     }
 
-    let entry = Entry {
+    let entry = RequestAtGateway {
         context,
         gateway,
         request,
@@ -171,7 +171,7 @@ fn found<'a>(
     found
 }
 
-impl Entry<'_> {
+impl RequestAtGateway<'_> {
     /// Adds the route of the request at the gateway. Returns false if there is none, with the
     /// reason in `answer`.
     fn trace_route(
@@ -342,7 +342,7 @@ fn connection(
 ) -> Option<Connection> {
     let destination = SocketAddr::new(*proxy.ips.first()?, entry_port.listens);
     let bare = Connection {
-        entry: WayIn::Direct,
+        entry: Entry::Direct,
         destination,
         source: None,
         tls: None,

@@ -9,7 +9,7 @@ use super::hash::{KeyedMap, keyed_hash};
 /// caller must check a found item, since another key can have the same hash.
 #[derive(Clone, Default)]
 pub struct HashIndex {
-    entries: KeyedMap<u32, Entry>,
+    entries: KeyedMap<u32, IndexEntry>,
     /// The numbers of entries with several items, ascending.
     lists: Vec<Vec<u32>>,
     /// Indexes of unused lists.
@@ -18,7 +18,7 @@ pub struct HashIndex {
 
 /// One number; or, with [`LIST_TAG`] set, the index of a list.
 #[derive(Clone, Copy, Debug)]
-struct Entry(u32);
+struct IndexEntry(u32);
 
 /// The bit that marks indexes of lists.
 const LIST_TAG: u32 = 1 << 31;
@@ -26,7 +26,7 @@ const LIST_TAG: u32 = 1 << 31;
 /// Lists up to this length have exact capacity: most stay this short.
 const MAX_EXACT_CAPACITY: usize = 8;
 
-impl Entry {
+impl IndexEntry {
     /// The index of the list, if it is one.
     fn list(self) -> Option<usize> {
         (self.0 & LIST_TAG != 0).then(|| usize::try_from(self.0 & !LIST_TAG).unwrap_or(usize::MAX))
@@ -83,7 +83,7 @@ impl HashIndex {
 
     /// As [`HashIndex::insert`], for the hash of the key.
     pub fn insert_at(&mut self, hash: KeyHash, number: u32) {
-        let entry = self.entries.entry(hash.0).or_insert(Entry(number));
+        let entry = self.entries.entry(hash.0).or_insert(IndexEntry(number));
         let Some(list) = entry.list() else {
             if entry.0 != number {
                 let both = vec![entry.0.min(number), entry.0.max(number)];
@@ -92,7 +92,7 @@ impl HashIndex {
                     u32::try_from(self.lists.len() - 1)
                         .expect("there are at least as many numbers as lists, and fewer than 2³¹")
                 });
-                *entry = Entry(at | LIST_TAG);
+                *entry = IndexEntry(at | LIST_TAG);
                 if let Some(list) = entry.list().and_then(|at| self.lists.get_mut(at)) {
                     *list = both;
                 }
@@ -134,7 +134,7 @@ impl HashIndex {
         if let [one] = list[..] {
             *list = Vec::new();
             self.free.push(entry.0 & !LIST_TAG);
-            *entry = Entry(one);
+            *entry = IndexEntry(one);
         }
     }
 
@@ -152,7 +152,7 @@ impl HashIndex {
         self.entries.shrink_to(keys);
     }
 
-    fn numbers<'a>(&'a self, entry: &'a Entry) -> &'a [u32] {
+    fn numbers<'a>(&'a self, entry: &'a IndexEntry) -> &'a [u32] {
         match entry.list() {
             Some(at) => self
                 .lists

@@ -16,10 +16,10 @@ use super::shared_texts::{HasTexts, SharedTexts};
 /// take several times the size of the content. A clone increments a reference count, a lookup is a
 /// binary search, a change copies all entries.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TextMap(Arc<[Entry]>);
+pub struct TextMap(Arc<[TextPair]>);
 
 /// A key and its value.
-type Entry = (Arc<str>, Arc<str>);
+type TextPair = (Arc<str>, Arc<str>);
 
 impl TextMap {
     /// An empty map, which allocates nothing.
@@ -74,7 +74,7 @@ impl TextMap {
     }
 
     /// The entries, to be replaced by equal ones; empty once the map was cloned.
-    pub(super) fn entries_mut(&mut self) -> impl Iterator<Item = &mut Entry> {
+    pub(super) fn entries_mut(&mut self) -> impl Iterator<Item = &mut TextPair> {
         Arc::get_mut(&mut self.0).into_iter().flatten()
     }
 
@@ -85,8 +85,10 @@ impl TextMap {
 }
 
 /// Iterates over entries.
-pub type Iter<'a> =
-    std::iter::Map<std::slice::Iter<'a, Entry>, fn(&'a Entry) -> (&'a Arc<str>, &'a Arc<str>)>;
+pub type Iter<'a> = std::iter::Map<
+    std::slice::Iter<'a, TextPair>,
+    fn(&'a TextPair) -> (&'a Arc<str>, &'a Arc<str>),
+>;
 
 impl HasTexts for TextMap {
     fn share(&mut self, texts: &mut SharedTexts) {
@@ -106,11 +108,11 @@ impl Serialize for TextMap {
     }
 }
 
-impl FromIterator<Entry> for TextMap {
+impl FromIterator<TextPair> for TextMap {
     /// Of entries with the same key, the last is used.
-    fn from_iter<I: IntoIterator<Item = Entry>>(entries: I) -> Self {
+    fn from_iter<I: IntoIterator<Item = TextPair>>(entries: I) -> Self {
         // Uses a map only if the entries are not in the order of their keys, which is rare.
-        let entries: Vec<Entry> = entries.into_iter().collect();
+        let entries: Vec<TextPair> = entries.into_iter().collect();
         if entries.is_sorted_by(|(one, _), (other, _)| one < other) {
             return if entries.is_empty() {
                 Self::default()
@@ -128,8 +130,8 @@ impl FromIterator<Entry> for TextMap {
     }
 }
 
-impl Extend<Entry> for TextMap {
-    fn extend<I: IntoIterator<Item = Entry>>(&mut self, entries: I) {
+impl Extend<TextPair> for TextMap {
+    fn extend<I: IntoIterator<Item = TextPair>>(&mut self, entries: I) {
         let mut entries = entries.into_iter().peekable();
         if entries.peek().is_some() {
             *self = self.0.iter().cloned().chain(entries).collect();
@@ -137,8 +139,8 @@ impl Extend<Entry> for TextMap {
     }
 }
 
-impl<const N: usize> From<[Entry; N]> for TextMap {
-    fn from(entries: [Entry; N]) -> Self {
+impl<const N: usize> From<[TextPair; N]> for TextMap {
+    fn from(entries: [TextPair; N]) -> Self {
         entries.into_iter().collect()
     }
 }

@@ -13,7 +13,7 @@ const INDEX: usize = 2 * MAX_STACKS;
 const PROBES: usize = 32;
 
 /// The allocations of a stack, as [`Weight`]s, since the process began.
-struct Entry {
+struct StackEntry {
     /// `first_frame << 8 | frame_count`.
     frames: AtomicU64,
     allocated: Sum,
@@ -51,7 +51,7 @@ impl Weight {
     }
 }
 
-impl Entry {
+impl StackEntry {
     /// The allocated weight, and the part of it that is in use.
     fn sums(&self) -> (Weight, Weight) {
         // Read the freed weight first, or a concurrent free could make it larger than the allocated
@@ -90,8 +90,8 @@ impl Sum {
 /// Index by hash: 48 bits of the hash, and the id of the stack. Two stacks with the same hash share
 /// an id, which is unlikely among at most 8192.
 static BY_HASH: [AtomicU64; INDEX] = [const { AtomicU64::new(0) }; INDEX];
-static ENTRIES: [Entry; MAX_STACKS] = [const {
-    Entry {
+static ENTRIES: [StackEntry; MAX_STACKS] = [const {
+    StackEntry {
         frames: AtomicU64::new(0),
         allocated: Sum::new(),
         freed: Sum::new(),
@@ -210,7 +210,7 @@ pub(crate) fn freed(stack: u16, weight: Weight) {
 /// The sums of all stacks: allocated, and in use.
 pub(crate) fn totals() -> (Weight, Weight) {
     let count = ENTRY_COUNT.load(Ordering::Relaxed);
-    let sums = ENTRIES.iter().take(count).map(Entry::sums);
+    let sums = ENTRIES.iter().take(count).map(StackEntry::sums);
     sums.fold(
         Default::default(),
         |(allocated, in_use), (more, more_in_use)| {

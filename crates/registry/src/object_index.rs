@@ -15,12 +15,12 @@ use navarch_api::object::{Kind, NamespacedName, ObjectRef};
 /// are keyed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ObjectIndex {
-    entries: OrdSet<Entry>,
+    entries: OrdSet<IndexedObject>,
 }
 
 /// An object of one hash.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Entry {
+struct IndexedObject {
     /// The hash without its high bits, above the kind's index in [`Kind::ALL`].
     tag: u64,
     name: NamespacedName,
@@ -29,7 +29,7 @@ struct Entry {
 /// Number of bits of a tag that contain the kind.
 const KIND_BITS: u32 = 8;
 
-impl Entry {
+impl IndexedObject {
     fn new(hash: u64, object: &ObjectRef) -> Self {
         Self {
             tag: hash << KIND_BITS | object.kind as u64,
@@ -49,17 +49,17 @@ impl Entry {
 impl ObjectIndex {
     /// Adds an object to a hash.
     pub(super) fn insert(&mut self, hash: u64, object: &ObjectRef) {
-        self.entries.insert(Entry::new(hash, object));
+        self.entries.insert(IndexedObject::new(hash, object));
     }
 
     pub(super) fn remove(&mut self, hash: u64, object: &ObjectRef) {
-        self.entries.remove(&Entry::new(hash, object));
+        self.entries.remove(&IndexedObject::new(hash, object));
     }
 
     /// The objects of a hash, in their order.
     pub(super) fn get(&self, hash: u64) -> impl Iterator<Item = ObjectRef> + use<'_> {
         let tag = hash << KIND_BITS;
-        let first = Entry {
+        let first = IndexedObject {
             tag,
             name: NamespacedName::default(),
         };
@@ -67,7 +67,7 @@ impl ObjectIndex {
             .entries
             .range((Bound::Included(first), Bound::Unbounded));
         here.take_while(move |entry| entry.tag >> KIND_BITS == tag >> KIND_BITS)
-            .map(Entry::object)
+            .map(IndexedObject::object)
     }
 
     /// Whether it has no objects.

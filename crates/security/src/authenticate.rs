@@ -72,7 +72,7 @@ pub struct Credentials<'a> {
 
 /// Why an authenticator rejected a caller.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
+pub enum CallerFault {
     /// The certificate has no identity of this mesh.
     #[error("certificate: {0}")]
     Certificate(String),
@@ -89,7 +89,7 @@ type Reviewers = (Option<ClusterId>, Arc<TokenReviews>);
 
 /// No authenticator accepted the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unknown(pub Vec<Fault>);
+pub struct Unknown(pub Vec<CallerFault>);
 
 /// Authenticates callers.
 #[derive(Clone)]
@@ -149,7 +149,7 @@ impl Authenticator {
         if !shown.certificates.is_empty() {
             match certificate::caller(shown.certificates, &snapshot, jiff::Timestamp::now()) {
                 Ok(caller) => return Ok(caller),
-                Err(reason) => faults.push(Fault::Certificate(reason)),
+                Err(reason) => faults.push(CallerFault::Certificate(reason)),
             }
         }
 
@@ -157,16 +157,16 @@ impl Authenticator {
             match token {
                 Ok(token) => match self.by_token(token, shown, &snapshot).await {
                     Ok(caller) => return Ok(caller),
-                    Err(reasons) => faults.extend(reasons.into_iter().map(Fault::Token)),
+                    Err(reasons) => faults.extend(reasons.into_iter().map(CallerFault::Token)),
                 },
-                Err(reason) => faults.push(Fault::Token(reason.to_owned())),
+                Err(reason) => faults.push(CallerFault::Token(reason.to_owned())),
             }
         }
 
         if !self.trusted.is_empty() && shown.headers.contains_key(xfcc::HEADER) {
             match xfcc::caller(shown, &self.trusted, &snapshot) {
                 Ok(caller) => return Ok(caller),
-                Err(reason) => faults.push(Fault::Forwarded(reason)),
+                Err(reason) => faults.push(CallerFault::Forwarded(reason)),
             }
         }
 

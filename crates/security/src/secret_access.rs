@@ -27,16 +27,16 @@ const KEPT_NO: Duration = Duration::from_secs(60);
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A pending result; an error means that the review failed.
-pub type Answer<'a> = Pin<Box<dyn Future<Output = Result<bool, ReviewError>> + Send + 'a>>;
+pub type AccessFuture<'a> = Pin<Box<dyn Future<Output = Result<bool, ReviewError>> + Send + 'a>>;
 
 /// Reviews the permissions of service accounts.
 pub trait AccessReviewer: Send + Sync + 'static {
     /// Whether a service account may list the secrets of its namespace.
-    fn may_list_secrets<'a>(&'a self, account: &'a NamespacedName) -> Answer<'a>;
+    fn may_list_secrets<'a>(&'a self, account: &'a NamespacedName) -> AccessFuture<'a>;
 }
 
 impl AccessReviewer for ApiServer {
-    fn may_list_secrets<'a>(&'a self, account: &'a NamespacedName) -> Answer<'a> {
+    fn may_list_secrets<'a>(&'a self, account: &'a NamespacedName) -> AccessFuture<'a> {
         Box::pin(async move {
             let review = SubjectAccessReview {
                 spec: SubjectAccessReviewSpec {

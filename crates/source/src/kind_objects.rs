@@ -17,7 +17,7 @@ pub(super) struct KindObjects {
     kind: Kind,
     /// The name of the source in problems: `k8s://`, `xds://host:port/`.
     source: Arc<str>,
-    objects: NamedTable<Entry>,
+    objects: NamedTable<SentObject>,
     /// The number of the current pass over all objects.
     round: u32,
     /// The tags of this revision.
@@ -25,7 +25,7 @@ pub(super) struct KindObjects {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct SentObject {
     last_valid: LastValid,
     /// Whether problems of it were sent.
     unhealthy: bool,
@@ -42,7 +42,7 @@ enum LastValid {
     Nothing(NamespacedName),
 }
 
-impl HasName for Entry {
+impl HasName for SentObject {
     fn name(&self) -> &NamespacedName {
         match &self.last_valid {
             LastValid::Object(object) => &object.meta().key,
@@ -135,7 +135,7 @@ impl KindObjects {
 
         let Some(entry) = known else {
             batch.push(SourceEvent::Added(object.clone()));
-            self.objects.put(Entry {
+            self.objects.put(SentObject {
                 last_valid: LastValid::Object(object),
                 unhealthy,
                 seen: self.round,
@@ -164,7 +164,7 @@ impl KindObjects {
         match self.objects.get_mut(&name) {
             Some(entry) => (entry.seen, entry.unhealthy) = (self.round, true),
             None => {
-                _ = self.objects.put(Entry {
+                _ = self.objects.put(SentObject {
                     last_valid: LastValid::Nothing(name),
                     unhealthy: true,
                     seen: self.round,

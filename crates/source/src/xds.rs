@@ -34,7 +34,7 @@ use navarch_api::mcp;
 use navarch_api::object::Kind;
 
 pub use metrics::XdsMetrics;
-use stream::{Ended, Stream};
+use stream::{Stream, StreamEnd};
 
 /// The largest response: a hundred thousand objects of 2 KiB.
 const MAX_RESPONSE: usize = 256 << 20;
@@ -135,12 +135,12 @@ impl XdsSource {
             let begun = Instant::now();
             let ended = match self.connect().await {
                 Ok(channel) => Stream::new(&mut self, &events).run(channel).await,
-                Err(error) => Ended::Broken(chain(&error)),
+                Err(error) => StreamEnd::Broken(chain(&error)),
             };
             self.config.metrics.connected(&self.name, false);
             let reason = match ended {
-                Ended::Unheard => return,
-                Ended::Broken(reason) => reason,
+                StreamEnd::Unheard => return,
+                StreamEnd::Broken(reason) => reason,
             };
             tracing::warn!(source = %self.name, reason, "disconnected from the config source; keeping the last received configuration");
 

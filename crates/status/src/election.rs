@@ -68,7 +68,7 @@ struct ObservedLock {
 
 /// Why leading ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ended {
+enum TermEnd {
     /// Another control plane took over, or the lock could not be renewed in time.
     Lost,
     /// This control plane shuts down.
@@ -116,12 +116,12 @@ impl Election {
             let ended = {
                 let mut job = std::pin::pin!(work(led.clone()));
                 let ended = tokio::select! {
-                    () = &mut job => Ended::Done,
-                    () = self.keep(&mut seen) => Ended::Lost,
-                    () = stop.cancelled() => Ended::Stopped,
+                    () = &mut job => TermEnd::Done,
+                    () = self.keep(&mut seen) => TermEnd::Lost,
+                    () = stop.cancelled() => TermEnd::Stopped,
                 };
                 led.cancel();
-                if ended != Ended::Done {
+                if ended != TermEnd::Done {
                     job.await;
                 }
                 ended
@@ -129,7 +129,7 @@ impl Election {
 
             tracing::info!(lock = %self.name, identity = %self.candidate.identity, "lost leader lock");
             self.release(&mut seen).await;
-            if ended == Ended::Done {
+            if ended == TermEnd::Done {
                 return;
             }
         }

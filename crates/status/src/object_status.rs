@@ -30,7 +30,7 @@ pub(crate) use merge::ISTIO_GROUP;
 pub use merge::{Share, status_correction};
 use navarch_api::object::{Kind, ObjectRef};
 use navarch_kubernetes::InWords;
-use pace::{Outcome, Pace};
+use pace::{Pace, WriteOutcome};
 
 /// Maximum number of concurrent writes.
 const AT_ONCE: usize = 8;
@@ -186,7 +186,11 @@ fn observes_later(status: &Value, generation: i64) -> bool {
 
 /// Writes a status, if the object is still the observed version. Returns the object and the
 /// outcome.
-async fn write_status(cluster: Cluster, write: Write, denials: Denials) -> (ObjectRef, Outcome) {
+async fn write_status(
+    cluster: Cluster,
+    write: Write,
+    denials: Denials,
+) -> (ObjectRef, WriteOutcome) {
     let Write {
         object,
         seen,
@@ -207,16 +211,16 @@ async fn write_status(cluster: Cluster, write: Write, denials: Denials) -> (Obje
         .patch_status(&name.name, &PatchParams::default(), &Patch::Merge(patch))
         .await
     {
-        Ok(_) => Outcome::Taken,
+        Ok(_) => WriteOutcome::Taken,
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {
             tracing::debug!(%object, "object changed concurrently; retrying");
-            Outcome::Overtaken
+            WriteOutcome::Overtaken
         }
         // Tried again, in case the right is given later.
-        Err(error) if denials.covers(object.kind.as_str(), &error) => Outcome::Failed,
+        Err(error) if denials.covers(object.kind.as_str(), &error) => WriteOutcome::Failed,
         Err(error) => {
             tracing::warn!(%object, error = %InWords(&error), "failed to write status; retrying");
-            Outcome::Failed
+            WriteOutcome::Failed
         }
     };
 

@@ -55,7 +55,7 @@ struct World {
 }
 
 /// The outcome of an attempt.
-enum Outcome {
+enum ExportOutcome {
     /// The export exists, or must not exist.
     Done,
     /// The attempt must be retried.
@@ -159,9 +159,9 @@ impl ServiceExports {
 
             for (name, outcome) in outcomes {
                 wait = match outcome {
-                    Outcome::Done => continue,
-                    Outcome::Failed => wait.max(Some(RETRY)),
-                    Outcome::Undefined => Some(UNDEFINED_RETRY),
+                    ExportOutcome::Done => continue,
+                    ExportOutcome::Failed => wait.max(Some(RETRY)),
+                    ExportOutcome::Undefined => Some(UNDEFINED_RETRY),
                 };
                 world.due.insert(name);
             }
@@ -172,15 +172,15 @@ impl ServiceExports {
     async fn export_all(
         &self,
         services: Vec<(NamespacedName, String)>,
-    ) -> Vec<(NamespacedName, Outcome)> {
+    ) -> Vec<(NamespacedName, ExportOutcome)> {
         let export = |(name, uid): (NamespacedName, String)| async move {
             if (self.stays_local)(&name) {
-                return (name, Outcome::Done);
+                return (name, ExportOutcome::Done);
             }
 
             let outcome = match self.export(&name, &uid).await {
-                Ok(true) => Outcome::Done,
-                Ok(false) => Outcome::Failed,
+                Ok(true) => ExportOutcome::Done,
+                Ok(false) => ExportOutcome::Failed,
                 Err(kube::Error::Api(status))
                     if status.code == 404 && !is_about_namespace(&status) =>
                 {
@@ -188,17 +188,17 @@ impl ServiceExports {
                         group = mcs::api().group,
                         "the cluster has no CustomResourceDefinition for ServiceExport"
                     );
-                    Outcome::Undefined
+                    ExportOutcome::Undefined
                 }
                 // The namespace or the Service is being deleted.
                 Err(kube::Error::Api(status))
                     if matches!(status.code, 403 | 404) && is_about_namespace(&status) =>
                 {
-                    Outcome::Done
+                    ExportOutcome::Done
                 }
                 Err(error) => {
                     tracing::warn!(service = %name, %error, "failed to create the ServiceExport");
-                    Outcome::Failed
+                    ExportOutcome::Failed
                 }
             };
 

@@ -53,12 +53,12 @@ pub(super) struct ReachedProxy {
     pub(super) stream: Arc<str>,
     /// By their numbers.
     pub(super) responses: BTreeMap<u64, ChangeResponse>,
-    outcome: Outcome,
+    outcome: ChangeOutcome,
 }
 
 /// The outcome of a change at a proxy, the worst last, with its duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Outcome {
+enum ChangeOutcome {
     Taken(Duration),
     Unanswered(Duration),
     Rejected(Duration),
@@ -102,9 +102,9 @@ impl OpenTrace {
         self.counts.sent += 1;
 
         match outcome {
-            Outcome::Taken(_) => {}
-            Outcome::Unanswered(_) => self.counts.unanswered += 1,
-            Outcome::Rejected(_) => self.counts.rejected += 1,
+            ChangeOutcome::Taken(_) => {}
+            ChangeOutcome::Unanswered(_) => self.counts.unanswered += 1,
+            ChangeOutcome::Rejected(_) => self.counts.rejected += 1,
         }
 
         if !self.proxies.contains_key(&stream.number) && !self.has_room_for(outcome) {
@@ -133,7 +133,7 @@ impl OpenTrace {
     }
 
     /// Whether a proxy with this outcome has room; one with a better outcome is replaced.
-    fn has_room_for(&mut self, outcome: Outcome) -> bool {
+    fn has_room_for(&mut self, outcome: ChangeOutcome) -> bool {
         if self.proxies.len() < MAX_PROXIES {
             return true;
         }
@@ -174,11 +174,11 @@ fn is_unanswered(response: &ChangeResponse) -> bool {
     response.answer.is_none()
 }
 
-fn outcome(response: &ChangeResponse, began: Instant) -> Outcome {
+fn outcome(response: &ChangeResponse, began: Instant) -> ChangeOutcome {
     let sent = response.at.saturating_duration_since(began);
     match &response.answer {
-        None => Outcome::Unanswered(sent),
-        Some(answer) if answer.is_taken => Outcome::Taken(sent + answer.after),
-        Some(answer) => Outcome::Rejected(sent + answer.after),
+        None => ChangeOutcome::Unanswered(sent),
+        Some(answer) if answer.is_taken => ChangeOutcome::Taken(sent + answer.after),
+        Some(answer) => ChangeOutcome::Rejected(sent + answer.after),
     }
 }

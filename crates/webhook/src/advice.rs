@@ -5,7 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use super::review::{self, Answer, PendingResponse, Request, cut};
+use super::review::{self, PendingResponse, Request, ReviewAnswer, cut};
 use super::verdict::validate;
 use navarch_api::any_object::AnyObject;
 use navarch_api::decode::Subject;
@@ -73,7 +73,7 @@ pub(super) fn read(body: &[u8]) -> (PendingResponse, Option<Intent>) {
     let mut intent = None;
     let answer = review::answered(body, |request| {
         intent = intent_of(&request);
-        Answer::allow()
+        ReviewAnswer::allow()
     });
     (answer, intent)
 }

@@ -22,12 +22,12 @@ pub(super) struct CallerShares {
 pub(super) struct CallerShare {
     /// The taken part of the share. It is dropped before the entry.
     _permit: Option<OwnedSemaphorePermit>,
-    _entry: Entry,
+    _entry: CallerEntry,
 }
 
 /// A caller's entry, which exists while the caller sends a review or waits to send one.
 #[derive(Debug)]
-struct Entry {
+struct CallerEntry {
     shares: Arc<CallerShares>,
     caller: IpAddr,
     semaphore: Arc<Semaphore>,
@@ -53,7 +53,7 @@ impl CallerShares {
             .or_insert_with(|| self.semaphore())
             .clone();
 
-        let entry = Entry {
+        let entry = CallerEntry {
             shares: self.clone(),
             caller,
             semaphore: semaphore.clone(),
@@ -82,7 +82,7 @@ impl CallerShares {
     }
 }
 
-impl Drop for Entry {
+impl Drop for CallerEntry {
     fn drop(&mut self) {
         let mut callers = self.shares.callers.lock();
         // One reference is in the map, one here: the caller has no other review, and none can start

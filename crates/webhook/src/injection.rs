@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::inject::{InjectRequest, Injector, Outcome, parameters};
 use super::metrics::{Metrics, PodOutcome};
-use super::review::{self, Answer, Request};
+use super::review::{self, Request, ReviewAnswer};
 use navarch_api::object::NamespacedName;
 use navarch_store::Objects;
 
@@ -57,9 +57,14 @@ pub(super) fn counted(
 }
 
 /// The response for a pod.
-fn answer(request: &Request, path: &str, injector: &Injector, objects: Option<&Objects>) -> Answer {
+fn answer(
+    request: &Request,
+    path: &str,
+    injector: &Injector,
+    objects: Option<&Objects>,
+) -> ReviewAnswer {
     if !request.object.is_object() {
-        return Answer::refuse("could not read the pod: request.object is not an object")
+        return ReviewAnswer::refuse("could not read the pod: request.object is not an object")
             .noting("injection", "refused");
     }
 
@@ -90,7 +95,7 @@ fn answer(request: &Request, path: &str, injector: &Injector, objects: Option<&O
         Err(error) => {
             let reason = error.to_string();
             tracing::warn!(namespace, pod, reason, "failed to inject pod");
-            return Answer::refuse(review::cut(&reason, MAX_REASON_LENGTH))
+            return ReviewAnswer::refuse(review::cut(&reason, MAX_REASON_LENGTH))
                 .noting("injection", "refused");
         }
     };
@@ -98,7 +103,7 @@ fn answer(request: &Request, path: &str, injector: &Injector, objects: Option<&O
     let mut answer = match &injection.outcome {
         Outcome::Skipped(reason) => {
             tracing::debug!(namespace, pod, reason = reason.as_str(), "pod not injected");
-            Answer::allow().noting("injection", format!("none: {}", reason.as_str()))
+            ReviewAnswer::allow().noting("injection", format!("none: {}", reason.as_str()))
         }
         Outcome::Injected(patch) => match serde_json::to_vec(patch) {
             Ok(patch) => {
@@ -108,12 +113,14 @@ fn answer(request: &Request, path: &str, injector: &Injector, objects: Option<&O
                     dry_run = request.is_dry_run(),
                     "pod injected"
                 );
-                let mut answer = Answer::allow().noting("injection", "injected");
+                let mut answer = ReviewAnswer::allow().noting("injection", "injected");
                 answer.patch = Some(BASE64_STANDARD.encode(patch));
                 answer.patch_type = Some("JSONPatch");
                 answer
             }
-            Err(error) => return Answer::refuse(format!("failed to encode the patch: {error}")),
+            Err(error) => {
+                return ReviewAnswer::refuse(format!("failed to encode the patch: {error}"));
+            }
         },
     };
 

@@ -69,7 +69,7 @@ pub(super) struct GroupVersionKind {
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Answer {
+pub(super) struct ReviewAnswer {
     /// The ID of the request.
     uid: String,
     /// Whether the object is allowed.
@@ -104,7 +104,7 @@ impl Request {
     }
 }
 
-impl Answer {
+impl ReviewAnswer {
     /// Allows the object.
     #[must_use]
     pub(super) fn allow() -> Self {
@@ -137,20 +137,23 @@ impl Answer {
 /// reviews are rejected.
 pub(super) fn answer(
     body: &[u8],
-    decide: impl FnOnce(Request) -> Answer,
+    decide: impl FnOnce(Request) -> ReviewAnswer,
 ) -> Result<Vec<u8>, serde_json::Error> {
     answered(body, decide).write()
 }
 
 /// As [`answer`], without encoding the response.
-pub(super) fn answered(body: &[u8], decide: impl FnOnce(Request) -> Answer) -> PendingResponse {
+pub(super) fn answered(
+    body: &[u8],
+    decide: impl FnOnce(Request) -> ReviewAnswer,
+) -> PendingResponse {
     let (version, uid, answer) = match read(body) {
-        Err(refusal) => (V1_BETA1, String::new(), Answer::refuse(refusal)),
+        Err(refusal) => (V1_BETA1, String::new(), ReviewAnswer::refuse(refusal)),
         Ok((version, request)) => (version, request.uid.clone(), decide(request)),
     };
     PendingResponse {
         version,
-        answer: Answer { uid, ..answer },
+        answer: ReviewAnswer { uid, ..answer },
     }
 }
 
@@ -158,7 +161,7 @@ pub(super) fn answered(body: &[u8], decide: impl FnOnce(Request) -> Answer) -> P
 #[derive(Debug)]
 pub(super) struct PendingResponse {
     version: &'static str,
-    answer: Answer,
+    answer: ReviewAnswer,
 }
 
 impl PendingResponse {
@@ -183,7 +186,7 @@ struct ReviewResponse {
     /// `AdmissionReview`.
     kind: &'static str,
     api_version: &'static str,
-    response: Answer,
+    response: ReviewAnswer,
 }
 
 /// Decodes a review: its version and its request.
@@ -238,7 +241,7 @@ mod tests {
 
     /// Answers a body by allowing every object.
     fn allow_all(body: &[u8]) -> Value {
-        serde_json::from_slice(&answer(body, |_| Answer::allow()).unwrap()).unwrap()
+        serde_json::from_slice(&answer(body, |_| ReviewAnswer::allow()).unwrap()).unwrap()
     }
 
     #[test]

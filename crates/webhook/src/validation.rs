@@ -2,7 +2,7 @@
 
 use super::metrics::Metrics;
 use super::neighbours;
-use super::review::{self, Answer, Request, cut};
+use super::review::{self, Request, ReviewAnswer, cut};
 use super::verdict::{ValidatedObject, validate};
 use navarch_api::validation::Problem;
 use navarch_store::Objects;
@@ -39,16 +39,18 @@ pub(super) fn counted(
 }
 
 /// The response for an object.
-fn answer(request: &Request, objects: Option<&Objects>, metrics: &Metrics) -> Answer {
+fn answer(request: &Request, objects: Option<&Objects>, metrics: &Metrics) -> ReviewAnswer {
     if !matches!(request.operation.as_str(), "CREATE" | "UPDATE") {
         metrics.count_validated(&request.resource, Some("unsupported_operation"));
-        return Answer::allow().noting("validation", "none: nothing is stored");
+        return ReviewAnswer::allow().noting("validation", "none: nothing is stored");
     }
 
     if !request.object.is_object() {
         metrics.count_validated(&request.resource, Some("yaml_decode_error"));
-        return Answer::refuse("cannot decode configuration: request.object is not an object")
-            .noting("validation", "refused");
+        return ReviewAnswer::refuse(
+            "cannot decode configuration: request.object is not an object",
+        )
+        .noting("validation", "refused");
     }
 
     let ValidatedObject {
@@ -87,7 +89,7 @@ fn answer(request: &Request, objects: Option<&Objects>, metrics: &Metrics) -> An
             .collect::<Vec<_>>()
             .join(", ");
 
-        return Answer::refuse(refusal(&subject.to_string(), &verdict.errors)).noting(
+        return ReviewAnswer::refuse(refusal(&subject.to_string(), &verdict.errors)).noting(
             "validation",
             format!("refused: {}", cut(&fields, MAX_REASON_LENGTH)),
         );
@@ -117,7 +119,7 @@ fn answer(request: &Request, objects: Option<&Objects>, metrics: &Metrics) -> An
         format!("valid, {} warnings", warnings.len())
     };
 
-    let mut answer = Answer::allow().noting("validation", note);
+    let mut answer = ReviewAnswer::allow().noting("validation", note);
     answer.warnings = warnings;
     answer
 }

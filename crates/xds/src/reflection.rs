@@ -68,7 +68,7 @@ struct Extension {
 
 /// The response to one request.
 #[derive(Clone, PartialEq, Message)]
-struct Answer {
+struct ReflectionAnswer {
     #[prost(string, tag = "1")]
     valid_host: String,
     #[prost(message, optional, tag = "2")]
@@ -162,7 +162,7 @@ impl NamedService for ReflectionV1Alpha {
 
 impl Lookup {
     /// Answers one request, when a permit is free.
-    async fn answer(&self, question: ReflectionRequest) -> Result<Answer, Status> {
+    async fn answer(&self, question: ReflectionRequest) -> Result<ReflectionAnswer, Status> {
         let turn = self
             .turns
             .clone()
@@ -179,7 +179,7 @@ impl Lookup {
             .await
             .map_err(|error| Status::internal(error.to_string()))?;
 
-        Ok(Answer {
+        Ok(ReflectionAnswer {
             valid_host: question.host.clone(),
             original: Some(question),
             found: Some(found),
@@ -196,8 +196,8 @@ impl Lookup {
 }
 
 impl StreamingService<ReflectionRequest> for Lookup {
-    type Response = Answer;
-    type ResponseStream = Pin<Box<dyn Stream<Item = Result<Answer, Status>> + Send>>;
+    type Response = ReflectionAnswer;
+    type ResponseStream = Pin<Box<dyn Stream<Item = Result<ReflectionAnswer, Status>> + Send>>;
     type Future = std::future::Ready<Result<tonic::Response<Self::ResponseStream>, Status>>;
 
     fn call(&mut self, request: tonic::Request<Streaming<ReflectionRequest>>) -> Self::Future {

@@ -31,7 +31,7 @@ const CACHE_TIME: Duration = Duration::from_secs(5);
 const MAX_CONCURRENT_REQUESTS: usize = 8;
 
 /// The last answers of the API server, with their time.
-type Latest = Option<(Instant, Arc<ApiServerState>)>;
+type LatestState = Option<(Instant, Arc<ApiServerState>)>;
 
 /// The API server as the control plane sees it. Clones share it.
 #[derive(Clone)]
@@ -41,7 +41,7 @@ pub struct ApiServerHealth {
     rights: Arc<[Right]>,
     hooks: Hooks,
     /// The last answers, with their time. Concurrent requests wait for the same answers.
-    latest: Arc<Mutex<Latest>>,
+    latest: Arc<Mutex<LatestState>>,
 }
 
 #[derive(Clone, Debug, Default)]

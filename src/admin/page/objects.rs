@@ -25,7 +25,7 @@ type Key = (String, String, String);
 
 /// The state of one name.
 #[derive(Debug, Default)]
-struct Entry {
+struct ObjectEntry {
     /// The effective object; `None` if it was never accepted.
     object: Option<AnyObject>,
     /// Why the current version is not effective, or incomplete.
@@ -55,7 +55,7 @@ pub(in crate::admin) async fn objects(
     };
     let total_with_problems = all.values().filter(|entry| entry.has_problems()).count();
 
-    let mut chosen: Vec<(Key, Entry)> = all
+    let mut chosen: Vec<(Key, ObjectEntry)> = all
         .into_iter()
         .filter(|((kind, namespace, name), entry)| {
             is("kind", kind)
@@ -95,15 +95,15 @@ pub(in crate::admin) async fn objects(
     reply::json(&parameters, &answer)
 }
 
-impl Entry {
+impl ObjectEntry {
     fn has_problems(&self) -> bool {
         !self.problems.is_empty() || self.quarantined.is_some()
     }
 }
 
 /// All objects that are effective, rejected or quarantined.
-fn entries(context: &PushContext, state: &AdminState) -> BTreeMap<Key, Entry> {
-    let mut all: BTreeMap<Key, Entry> = BTreeMap::new();
+fn entries(context: &PushContext, state: &AdminState) -> BTreeMap<Key, ObjectEntry> {
+    let mut all: BTreeMap<Key, ObjectEntry> = BTreeMap::new();
 
     for object in configuration(context) {
         let key = key(&object);
@@ -176,7 +176,7 @@ fn key(object: &AnyObject) -> Key {
 }
 
 /// Number of objects of each kind.
-fn kinds_of(all: &BTreeMap<Key, Entry>) -> BTreeMap<String, usize> {
+fn kinds_of(all: &BTreeMap<Key, ObjectEntry>) -> BTreeMap<String, usize> {
     let mut kinds = BTreeMap::new();
     for (kind, _, _) in all.keys() {
         *kinds.entry(kind.clone()).or_default() += 1;
@@ -184,7 +184,7 @@ fn kinds_of(all: &BTreeMap<Key, Entry>) -> BTreeMap<String, usize> {
     kinds
 }
 
-fn row(key: &Key, entry: &Entry, progress: Option<&(AnyObject, Distribution)>) -> Value {
+fn row(key: &Key, entry: &ObjectEntry, progress: Option<&(AnyObject, Distribution)>) -> Value {
     let (kind, namespace, name) = key;
     let meta = progress.map(|(object, _)| object.meta());
     let progress = progress.map(|(_, progress)| progress);

@@ -22,14 +22,14 @@ const NESTING_LIMIT: usize = 1000;
 
 /// Why an expression is not RE2, with its invalid part.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Fault {
+pub(super) struct RegexFault {
     /// What is wrong.
     reason: &'static str,
     /// The invalid part, from the start of the error.
     piece: String,
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for RegexFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.piece.is_empty() {
             f.write_str(self.reason)
@@ -39,8 +39,8 @@ impl fmt::Display for Fault {
     }
 }
 
-fn fault<T>(reason: &'static str, piece: &str) -> Result<T, Fault> {
-    Err(Fault {
+fn fault<T>(reason: &'static str, piece: &str) -> Result<T, RegexFault> {
+    Err(RegexFault {
         reason,
         piece: piece.chars().take(20).collect(),
     })
@@ -99,7 +99,7 @@ impl Group {
 }
 
 /// Checks whether an expression is in RE2's syntax.
-pub(super) fn check(expression: &str) -> Result<(), Fault> {
+pub(super) fn check(expression: &str) -> Result<(), RegexFault> {
     let last_name = after_last_class_name(expression);
     let mut outer: Vec<Group> = Vec::new();
     let mut group = Group::default();
@@ -190,7 +190,7 @@ fn operator<'a>(
     text: &'a str,
     counted: Option<(Bounds, &'a str)>,
     after_operator: bool,
-) -> Result<&'a str, Fault> {
+) -> Result<&'a str, RegexFault> {
     let mut rest = text
         .get(1..)
         .expect("an operator starts with an ASCII character");
@@ -288,7 +288,7 @@ fn number(text: &str) -> Option<(u32, &str)> {
 }
 
 /// Parses `(?…`; returns whether it opens a group, and the rest.
-pub(super) fn flags(text: &str) -> Result<(bool, &str), Fault> {
+pub(super) fn flags(text: &str) -> Result<(bool, &str), RegexFault> {
     let inner = text.strip_prefix("(?").unwrap_or(text);
     let named = inner.strip_prefix("P<").or_else(|| inner.strip_prefix('<'));
     if let Some(named) = named.filter(|named| !named.is_empty()) {

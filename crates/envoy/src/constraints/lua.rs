@@ -17,13 +17,13 @@ const MAX_LEVELS: usize = 200;
 
 /// A syntax error of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Fault {
+pub(super) struct LuaFault {
     /// The line, from 1.
     line: usize,
     reason: String,
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for LuaFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}: {}", self.line, self.reason)
     }
@@ -33,7 +33,7 @@ impl fmt::Display for Fault {
 ///
 /// # Errors
 /// The first line with a syntax error.
-pub(super) fn check(script: &str) -> Result<(), Fault> {
+pub(super) fn check(script: &str) -> Result<(), LuaFault> {
     if script.starts_with('\x1b') {
         return Ok(());
     }
@@ -73,7 +73,7 @@ struct Parser<'a> {
 
 impl<'a> Parser<'a> {
     /// Advances to the next token.
-    fn advance(&mut self) -> Result<Token<'a>, Fault> {
+    fn advance(&mut self) -> Result<Token<'a>, LuaFault> {
         let next = self.lexer.next()?;
         Ok(std::mem::replace(&mut self.token, next))
     }
@@ -84,7 +84,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Consumes a keyword or sign if it is the current token.
-    fn take(&mut self, text: &str) -> Result<bool, Fault> {
+    fn take(&mut self, text: &str) -> Result<bool, LuaFault> {
         let found = self.is(text);
         if found {
             self.advance()?;
@@ -93,7 +93,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Consumes a required keyword or sign.
-    fn expect(&mut self, text: &str) -> Result<(), Fault> {
+    fn expect(&mut self, text: &str) -> Result<(), LuaFault> {
         if self.take(text)? {
             Ok(())
         } else {
@@ -102,7 +102,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Consumes a required name.
-    fn name(&mut self) -> Result<(), Fault> {
+    fn name(&mut self) -> Result<(), LuaFault> {
         if self.token.kind != Kind::Name {
             return Err(self.fault("a name is missing"));
         }
@@ -110,26 +110,26 @@ impl<'a> Parser<'a> {
     }
 
     /// An error before the current token.
-    fn fault(&self, reason: impl fmt::Display) -> Fault {
+    fn fault(&self, reason: impl fmt::Display) -> LuaFault {
         let place = match self.token.kind {
             Kind::End => "the end".to_owned(),
             Kind::Name | Kind::Keyword | Kind::Text | Kind::Number | Kind::Sign => {
                 format!("{:?}", self.token.text.chars().take(40).collect::<String>())
             }
         };
-        Fault {
+        LuaFault {
             line: self.token.line,
             reason: format!("{reason} at {place}"),
         }
     }
 
     /// An unexpected token.
-    fn unexpected(&self) -> Fault {
+    fn unexpected(&self) -> LuaFault {
         self.fault("no Lua")
     }
 
     /// Enters a nesting level.
-    fn enter(&mut self) -> Result<(), Fault> {
+    fn enter(&mut self) -> Result<(), LuaFault> {
         self.levels += 1;
         if self.levels > MAX_LEVELS {
             Err(self.fault("it is nested too deeply"))
@@ -139,7 +139,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Statements up to the token that ends their block.
-    fn block(&mut self) -> Result<(), Fault> {
+    fn block(&mut self) -> Result<(), LuaFault> {
         self.enter()?;
         let ends = ["else", "elseif", "end", "until"];
         while self.token.kind != Kind::End && !ends.iter().any(|end| self.is(end)) {
@@ -155,14 +155,14 @@ impl<'a> Parser<'a> {
     }
 
     /// The body of a loop.
-    fn looped(&mut self, end: &str) -> Result<(), Fault> {
+    fn looped(&mut self, end: &str) -> Result<(), LuaFault> {
         self.loops += 1;
         self.block()?;
         self.loops -= 1;
         self.expect(end)
     }
 
-    fn statement(&mut self) -> Result<(), Fault> {
+    fn statement(&mut self) -> Result<(), LuaFault> {
         if self.token.kind == Kind::Name && self.token.text == "goto" {
             self.advance()?;
             // Without a name after it, `goto` is a name itself.
@@ -217,7 +217,7 @@ impl<'a> Parser<'a> {
     }
 
     /// `if … then … end`.
-    fn conditional(&mut self) -> Result<(), Fault> {
+    fn conditional(&mut self) -> Result<(), LuaFault> {
         loop {
             self.advance()?;
             self.expression(0)?;
@@ -234,7 +234,7 @@ impl<'a> Parser<'a> {
     }
 
     /// `for … do … end`, numeric or generic.
-    fn for_loop(&mut self) -> Result<(), Fault> {
+    fn for_loop(&mut self) -> Result<(), LuaFault> {
         self.advance()?;
         self.name()?;
 
@@ -258,7 +258,7 @@ impl<'a> Parser<'a> {
     }
 
     /// `function a.b:c(…) … end`.
-    fn function_statement(&mut self) -> Result<(), Fault> {
+    fn function_statement(&mut self) -> Result<(), LuaFault> {
         self.advance()?;
         self.name()?;
         while self.take(".")? {
@@ -270,7 +270,7 @@ impl<'a> Parser<'a> {
         self.function_body()
     }
 
-    fn local(&mut self) -> Result<(), Fault> {
+    fn local(&mut self) -> Result<(), LuaFault> {
         self.advance()?;
         if self.take("function")? {
             self.name()?;
@@ -288,7 +288,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Parameters and statements of a function.
-    fn function_body(&mut self) -> Result<(), Fault> {
+    fn function_body(&mut self) -> Result<(), LuaFault> {
         self.expect("(")?;
         let outer = (self.loops, self.takes_more);
         (self.loops, self.takes_more) = (0, false);
@@ -312,19 +312,19 @@ impl<'a> Parser<'a> {
         self.expect("end")
     }
 
-    fn call_or_assignment_from_start(&mut self) -> Result<(), Fault> {
+    fn call_or_assignment_from_start(&mut self) -> Result<(), LuaFault> {
         let shape = self.suffixed()?;
         self.finish_statement(shape)
     }
 
     /// As [`Self::call_or_assignment_from_start`], after the first name.
-    fn call_or_assignment(&mut self, first: Shape) -> Result<(), Fault> {
+    fn call_or_assignment(&mut self, first: Shape) -> Result<(), LuaFault> {
         let shape = self.suffixes(first)?;
         self.finish_statement(shape)
     }
 
     /// The rest of a statement after its first variable or call.
-    fn finish_statement(&mut self, mut shape: Shape) -> Result<(), Fault> {
+    fn finish_statement(&mut self, mut shape: Shape) -> Result<(), LuaFault> {
         if shape == Shape::Call {
             return Ok(());
         }

@@ -7,7 +7,7 @@ use http::HeaderValue;
 use rcgen::KeyPair;
 use serde_json::json;
 
-use super::token_review::{Account, Answer, Reviewer, Verdict};
+use super::token_review::{Account, ReviewFuture, Reviewer, Verdict};
 use super::*;
 use issuer::{Issuer, claims};
 
@@ -220,7 +220,7 @@ async fn authentication_lasts_until_the_credential_expires() {
 struct Anybody;
 
 impl Reviewer for Anybody {
-    fn review<'a>(&'a self, _: &'a str, _: &'a [String]) -> Answer<'a> {
+    fn review<'a>(&'a self, _: &'a str, _: &'a [String]) -> ReviewFuture<'a> {
         Box::pin(async {
             Ok(Verdict::Good(Account {
                 namespace: "shop".into(),

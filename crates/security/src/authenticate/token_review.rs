@@ -71,12 +71,12 @@ pub enum Verdict {
 }
 
 /// A pending result; an error means that the review failed.
-pub type Answer<'a> = Pin<Box<dyn Future<Output = Result<Verdict, ReviewError>> + Send + 'a>>;
+pub type ReviewFuture<'a> = Pin<Box<dyn Future<Output = Result<Verdict, ReviewError>> + Send + 'a>>;
 
 /// A reviewer of tokens.
 pub trait Reviewer: Send + Sync + 'static {
     /// Reviews a token that must be for one of these audiences.
-    fn review<'a>(&'a self, token: &'a str, audiences: &'a [String]) -> Answer<'a>;
+    fn review<'a>(&'a self, token: &'a str, audiences: &'a [String]) -> ReviewFuture<'a>;
 }
 
 /// Reviews tokens, and caches the results.
@@ -186,7 +186,7 @@ impl fmt::Debug for TokenReviews {
 }
 
 impl Reviewer for ApiServer {
-    fn review<'a>(&'a self, token: &'a str, audiences: &'a [String]) -> Answer<'a> {
+    fn review<'a>(&'a self, token: &'a str, audiences: &'a [String]) -> ReviewFuture<'a> {
         Box::pin(async move {
             let spec = TokenReviewSpec {
                 token: token.to_owned(),

@@ -269,7 +269,7 @@ mod tests {
     use parking_lot::Mutex;
 
     use super::*;
-    use crate::secret_access::Answer;
+    use crate::secret_access::AccessFuture;
 
     /// Lets every account list secrets, and counts calls.
     #[derive(Debug, Default)]
@@ -278,7 +278,7 @@ mod tests {
     }
 
     impl AccessReviewer for Fake {
-        fn may_list_secrets<'a>(&'a self, _: &'a NamespacedName) -> Answer<'a> {
+        fn may_list_secrets<'a>(&'a self, _: &'a NamespacedName) -> AccessFuture<'a> {
             self.requests.fetch_add(1, Ordering::Relaxed);
             Box::pin(ready(Ok(true)))
         }

@@ -39,7 +39,7 @@ pub(super) struct Ring {
     /// How long keys are used before they are fetched again.
     refresh: Duration,
     /// The sources that policies refer to, with their keys.
-    entries: BTreeMap<KeySource, Entry>,
+    entries: BTreeMap<KeySource, WantedKeys>,
     /// Maximum size of all keys in bytes.
     most_bytes: usize,
     /// Current size of all keys in bytes.
@@ -48,7 +48,7 @@ pub(super) struct Ring {
 
 /// One source.
 #[derive(Debug)]
-struct Entry {
+struct WantedKeys {
     /// The policies that want it, with the timeout of each.
     wanted_by: BTreeMap<NamespacedName, Duration>,
     /// Its keys, with the time when they were fetched.
@@ -84,7 +84,7 @@ impl Ring {
         }
 
         for (source, timeout) in sources {
-            let entry = self.entries.entry(source).or_insert_with(|| Entry {
+            let entry = self.entries.entry(source).or_insert_with(|| WantedKeys {
                 wanted_by: BTreeMap::new(),
                 keys: None,
                 failures: 0,
@@ -94,7 +94,7 @@ impl Ring {
             entry.wanted_by.insert(policy.clone(), timeout);
         }
 
-        let unwanted = |entry: &Entry| entry.wanted_by.is_empty();
+        let unwanted = |entry: &WantedKeys| entry.wanted_by.is_empty();
         let gone: BTreeSet<KeySource> = self
             .entries
             .iter()
@@ -106,7 +106,7 @@ impl Ring {
             .entries
             .values()
             .filter(|entry| unwanted(entry))
-            .map(Entry::bytes)
+            .map(WantedKeys::bytes)
             .sum::<usize>();
 
         self.entries.retain(|_, entry| !unwanted(entry));
@@ -115,7 +115,7 @@ impl Ring {
 
     /// Returns the sources that are due, and marks them as being fetched.
     pub(super) fn take_due(&mut self, now: Instant) -> Vec<Due> {
-        let is_due = |entry: &Entry| entry.due.is_some_and(|at| at <= now);
+        let is_due = |entry: &WantedKeys| entry.due.is_some_and(|at| at <= now);
         if !self.entries.values().any(is_due) {
             return Vec::new();
         }
@@ -176,7 +176,7 @@ impl Ring {
         keys: Option<Arc<str>>,
         now: Instant,
     ) -> Vec<KeyUpdate> {
-        let Some(before) = self.entries.get(source).map(Entry::bytes) else {
+        let Some(before) = self.entries.get(source).map(WantedKeys::bytes) else {
             return Vec::new();
         };
         // Keys that do not fit count as a failure, and the previous keys stay.
@@ -191,7 +191,7 @@ impl Ring {
             None => (None, Vec::new()),
         };
         updates.extend(self.put(source, keys, now));
-        self.bytes = self.bytes - before + self.entries.get(source).map_or(0, Entry::bytes);
+        self.bytes = self.bytes - before + self.entries.get(source).map_or(0, WantedKeys::bytes);
         updates
     }
 
@@ -201,8 +201,9 @@ impl Ring {
     /// # Errors
     /// If no other namespace holds more than the one that wants the source.
     fn make_room(&mut self, source: &KeySource, bytes: usize) -> Result<Vec<KeyUpdate>, Full> {
-        let needed =
-            |ring: &Self| ring.bytes - ring.entries.get(source).map_or(0, Entry::bytes) + bytes;
+        let needed = |ring: &Self| {
+            ring.bytes - ring.entries.get(source).map_or(0, WantedKeys::bytes) + bytes
+        };
         let mut updates = Vec::new();
         if needed(self) <= self.most_bytes {
             return Ok(updates);
@@ -292,7 +293,7 @@ impl Ring {
     }
 }
 
-impl Entry {
+impl WantedKeys {
     /// Size of its keys in bytes.
     fn bytes(&self) -> usize {
         self.keys.as_ref().map_or(0, |(keys, _)| keys.len())

@@ -40,7 +40,7 @@ const REQUESTS: usize = 64;
 
 /// Why a stream ended.
 #[derive(Debug)]
-pub(super) enum Ended {
+pub(super) enum StreamEnd {
     /// The receiver of events is closed.
     Unheard,
     /// The stream failed for this reason.
@@ -69,7 +69,7 @@ impl<'a> Stream<'a> {
         }
     }
 
-    pub(super) async fn run(mut self, channel: Channel) -> Ended {
+    pub(super) async fn run(mut self, channel: Channel) -> StreamEnd {
         match self.talk(channel).await {
             Ok(never) => match never {},
             Err(ended) => ended,
@@ -77,7 +77,7 @@ impl<'a> Stream<'a> {
     }
 
     /// Subscribes to all types and applies responses.
-    async fn talk(&mut self, channel: Channel) -> Result<std::convert::Infallible, Ended> {
+    async fn talk(&mut self, channel: Channel) -> Result<std::convert::Infallible, StreamEnd> {
         let (requests, waiting) = mpsc::channel(REQUESTS);
         let mut node = Some(self.node());
 
@@ -100,7 +100,7 @@ impl<'a> Stream<'a> {
         )
         .await;
         let slow = || {
-            Ended::Broken(format!(
+            StreamEnd::Broken(format!(
                 "the server did not respond within {CALL_TIMEOUT:?}"
             ))
         };
@@ -120,11 +120,11 @@ impl<'a> Stream<'a> {
                     self.on_initial_fetch_timeout().await?;
                     continue;
                 }
-                () = self.events.closed() => return Err(Ended::Unheard),
+                () = self.events.closed() => return Err(StreamEnd::Unheard),
             };
 
             let Some(response) = response else {
-                return Err(Ended::Broken("the server ended the stream".to_owned()));
+                return Err(StreamEnd::Broken("the server ended the stream".to_owned()));
             };
 
             let Some(answer) = self.take(response).await? else {
@@ -132,7 +132,7 @@ impl<'a> Stream<'a> {
             };
 
             if requests.send(answer).await.is_err() {
-                return Err(Ended::Broken(
+                return Err(StreamEnd::Broken(
                     "the server closed the stream for requests".to_owned(),
                 ));
             }
@@ -143,7 +143,7 @@ impl<'a> Stream<'a> {
     async fn take(
         &mut self,
         response: DiscoveryResponse,
-    ) -> Result<Option<DiscoveryRequest>, Ended> {
+    ) -> Result<Option<DiscoveryRequest>, StreamEnd> {
         let DiscoveryResponse {
             version_info,
             resources,
@@ -208,7 +208,7 @@ impl<'a> Stream<'a> {
     }
 
     /// Sends a batch, and reports a full sync once all types had a response.
-    async fn send_batch(&mut self, mut batch: Batch) -> Result<(), Ended> {
+    async fn send_batch(&mut self, mut batch: Batch) -> Result<(), StreamEnd> {
         if !self.source.synced
             && self
                 .source
@@ -223,14 +223,17 @@ impl<'a> Stream<'a> {
         if batch.is_empty() {
             return Ok(());
         }
-        self.events.send(batch).await.map_err(|_| Ended::Unheard)
+        self.events
+            .send(batch)
+            .await
+            .map_err(|_| StreamEnd::Unheard)
     }
 
     /// Ends the wait for responses: if the server responded for some types, the others are assumed
     /// to be empty.
-    async fn on_initial_fetch_timeout(&mut self) -> Result<(), Ended> {
+    async fn on_initial_fetch_timeout(&mut self) -> Result<(), StreamEnd> {
         if !self.answered.contains(&true) {
-            return Err(Ended::Broken(format!(
+            return Err(StreamEnd::Broken(format!(
                 "the server sent no response for any type within {INITIAL_FETCH_TIMEOUT:?}"
             )));
         }
@@ -372,8 +375,8 @@ fn refusal(batch: &Batch, strangers: usize) -> Option<String> {
 }
 
 /// The failure of a call, in a form for operators.
-fn broken(status: &tonic::Status) -> Ended {
-    Ended::Broken(format!(
+fn broken(status: &tonic::Status) -> StreamEnd {
+    StreamEnd::Broken(format!(
         "the server ended the stream with {:?}: {}",
         status.code(),
         quoted(status.message())

@@ -22,7 +22,7 @@ use super::overlays;
 use super::refusals;
 use super::settings::GatewayControllerSettings;
 use super::watches::{self, DeployedKind, Source};
-use super::writer::{Outcome, Writer};
+use super::writer::{ApplyOutcome, Writer};
 use crate::cluster::Cluster;
 use crate::namespaces::NamespaceScope;
 
@@ -226,12 +226,12 @@ impl GatewayDeployments {
         cluster_state: &mut ClusterState,
         version: &OnceCell<i64>,
         writer: &mut Writer,
-    ) -> Result<Outcome, Failure> {
+    ) -> Result<ApplyOutcome, Failure> {
         let settled = self
             .deploy(name, &mut *cluster_state, version, writer)
             .await;
         let refusal = match &settled {
-            Ok(None) => return Ok(Outcome::Applied),
+            Ok(None) => return Ok(ApplyOutcome::Applied),
             Ok(Some(_)) => None,
             Err(failure) => match failure.refusal() {
                 Some(refusal) => Some(refusal),
@@ -254,7 +254,7 @@ impl GatewayDeployments {
         cluster_state: &mut ClusterState,
         version: &OnceCell<i64>,
         writer: &mut Writer,
-    ) -> Result<Option<Outcome>, Failure> {
+    ) -> Result<Option<ApplyOutcome>, Failure> {
         let injector = match self.injector.load().injector() {
             Ok(injector) => injector,
             Err((_, reason)) => {
@@ -281,7 +281,7 @@ impl GatewayDeployments {
             }
             Plan::WithoutProxies(reason) => {
                 tracing::debug!(ns = %name.namespace, gateway = %name.name, reason, "gateway has no proxies to deploy");
-                return Ok(Some(Outcome::Applied));
+                return Ok(Some(ApplyOutcome::Applied));
             }
             Plan::Reads(_) => return Ok(None),
         };
@@ -290,7 +290,7 @@ impl GatewayDeployments {
             writer.take(name).await?;
         }
 
-        let mut outcome = Outcome::Applied;
+        let mut outcome = ApplyOutcome::Applied;
 
         for object in objects {
             let Some(made) = DeployedKind::of(&object) else {
@@ -311,12 +311,12 @@ impl GatewayDeployments {
                 .apply(made, object, cluster_state)
                 .await
                 .map_err(|error| of_write(name, &kind, &of, cluster_state, error))?;
-            if applied == Outcome::Foreign {
+            if applied == ApplyOutcome::Foreign {
                 tracing::warn!(
                     ns = %name.namespace, gateway = %name.name, kind = ?made, object = %of,
                     "an object of the same name is not managed by this controller; not changed"
                 );
-                outcome = Outcome::Foreign;
+                outcome = ApplyOutcome::Foreign;
             }
         }
 
@@ -355,12 +355,12 @@ fn hear(
 }
 
 /// Records the outcome.
-fn note(name: &NamespacedName, settled: Result<Outcome, Failure>, queue: &mut Queue) {
+fn note(name: &NamespacedName, settled: Result<ApplyOutcome, Failure>, queue: &mut Queue) {
     let now = Instant::now();
 
     match settled {
-        Ok(Outcome::Applied) => queue.succeeded(name),
-        Ok(Outcome::Foreign) => {
+        Ok(ApplyOutcome::Applied) => queue.succeeded(name),
+        Ok(ApplyOutcome::Foreign) => {
             queue.succeeded(name);
             queue.push(name.clone(), now + CONFLICT_RECHECK_INTERVAL);
         }

@@ -60,7 +60,7 @@ struct LastWrite {
 
 /// The outcome of a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum ApplyOutcome {
     /// The object was applied.
     #[default]
     Applied,
@@ -192,7 +192,7 @@ impl Writer {
         made: DeployedKind,
         mut object: Value,
         cluster_state: &mut ClusterState,
-    ) -> Result<Outcome, kube::Error> {
+    ) -> Result<ApplyOutcome, kube::Error> {
         let text = |field: &str| {
             object
                 .pointer(field)
@@ -209,7 +209,7 @@ impl Writer {
             && written.object == digest
             && written.fields == there.fields
         {
-            return Ok(Outcome::Applied);
+            return Ok(ApplyOutcome::Applied);
         }
         let client = self.cluster.0.clone();
         let kind = made.resource();
@@ -217,7 +217,7 @@ impl Writer {
 
         if let Some(there) = api.get_opt(&name.name).await? {
             if !there.labels().contains_key(MANAGED) {
-                return Ok(Outcome::Foreign);
+                return Ok(ApplyOutcome::Foreign);
             }
             // The write must fail if the object is no longer the one that was read.
             if let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -251,7 +251,7 @@ impl Writer {
                 .retain(|(made, name), _| cluster_state.made(*made, name).is_some());
         }
 
-        Ok(Outcome::Applied)
+        Ok(ApplyOutcome::Applied)
     }
 
     fn delay_next_write(&mut self) {

@@ -34,7 +34,7 @@ pub(super) struct Pace {
 
 /// The outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum WriteOutcome {
     /// It succeeded.
     Taken,
     /// A conflict: the object has changed. Its watch reports the new version.
@@ -142,7 +142,7 @@ impl Pace {
     }
 
     /// A write has ended.
-    pub(super) fn is_written(&mut self, object: ObjectRef, outcome: Outcome, now: Instant) {
+    pub(super) fn is_written(&mut self, object: ObjectRef, outcome: WriteOutcome, now: Instant) {
         let Some(written) = self.written.get_mut(&object) else {
             return;
         };
@@ -150,14 +150,14 @@ impl Pace {
         written.is_under_way = false;
 
         match outcome {
-            Outcome::Taken => (written.overtaken, written.failed) = (0, 0),
-            Outcome::Overtaken => {
+            WriteOutcome::Taken => (written.overtaken, written.failed) = (0, 0),
+            WriteOutcome::Overtaken => {
                 // Nothing was written, but a writer that conflicts with every write must not cause
                 // a write each time.
                 written.may_at_once = written.overtaken == 0;
                 written.overtaken = written.overtaken.saturating_add(1);
             }
-            Outcome::Failed => {
+            WriteOutcome::Failed => {
                 written.failed = written.failed.saturating_add(1);
                 self.later.insert((now + written.again(), object.clone()));
             }
@@ -191,7 +191,7 @@ mod tests {
 
     /// How often an object that is due every millisecond is written within a number of
     /// milliseconds, given this outcome.
-    fn writes(milliseconds: u64, outcome: Outcome) -> usize {
+    fn writes(milliseconds: u64, outcome: WriteOutcome) -> usize {
         let mut pace = Pace::default();
         let begun = Instant::now();
         let one = object("one");
@@ -210,10 +210,10 @@ mod tests {
 
     #[test]
     fn a_frequently_changing_object_is_written_with_backoff() {
-        assert_eq!(writes(1, Outcome::Taken), 1, "the first at once");
-        assert_eq!(writes(30, Outcome::Taken), 2, "the second soon");
+        assert_eq!(writes(1, WriteOutcome::Taken), 1, "the first at once");
+        assert_eq!(writes(30, WriteOutcome::Taken), 2, "the second soon");
         assert_eq!(
-            writes(10_000, Outcome::Taken),
+            writes(10_000, WriteOutcome::Taken),
             15,
             "at 0, 25, 75, 175, 375, 775 and 1,575 ms, and then each second"
         );
@@ -221,9 +221,9 @@ mod tests {
 
     #[test]
     fn conflicting_writes_are_retried_at_once_a_few_times() {
-        assert_eq!(writes(2, Outcome::Overtaken), 2);
-        assert_eq!(writes(20, Outcome::Overtaken), 2);
-        assert_eq!(writes(10_000, Outcome::Overtaken), 16);
+        assert_eq!(writes(2, WriteOutcome::Overtaken), 2);
+        assert_eq!(writes(20, WriteOutcome::Overtaken), 2);
+        assert_eq!(writes(10_000, WriteOutcome::Overtaken), 16);
     }
 
     #[test]
@@ -238,7 +238,7 @@ mod tests {
             let now = begun + Duration::from_secs(second);
             if pace.next(now).is_some() {
                 pace.is_begun(one.clone(), now);
-                pace.is_written(one.clone(), Outcome::Failed, now);
+                pace.is_written(one.clone(), WriteOutcome::Failed, now);
                 tried.push(second);
             }
         }
@@ -249,7 +249,7 @@ mod tests {
         let now = begun + Duration::from_secs(400);
         assert_eq!(pace.next(now), Some(one.clone()));
         pace.is_begun(one.clone(), now);
-        pace.is_written(one, Outcome::Taken, now);
+        pace.is_written(one, WriteOutcome::Taken, now);
         assert_eq!(pace.next(now + MAX_RETRY_DELAY), None);
     }
 
@@ -264,14 +264,14 @@ mod tests {
         pace.due.insert(object("one"));
         assert_eq!(pace.next(begun), None, "it is under way");
 
-        pace.is_written(object("one"), Outcome::Taken, begun);
+        pace.is_written(object("one"), WriteOutcome::Taken, begun);
         assert_eq!(pace.next(begun), None, "it was written only now");
         assert_eq!(pace.next(begun + MIN_PAUSE), Some(object("one")));
         assert_eq!(pace.next(begun + MIN_PAUSE), None);
 
         // After a rest it counts as new.
         pace.is_begun(object("one"), begun + MIN_PAUSE);
-        pace.is_written(object("one"), Outcome::Taken, begun + MIN_PAUSE);
+        pace.is_written(object("one"), WriteOutcome::Taken, begun + MIN_PAUSE);
         let later = begun + MAX_PAUSE * 4;
         pace.is_begun(object("one"), later);
         assert_eq!(

@@ -25,7 +25,7 @@ use navarch_push::resource::{Resource, Version};
 pub(crate) struct InitialVersions {
     /// All names, concatenated.
     names: String,
-    entries: Vec<Entry>,
+    entries: Vec<VersionEntry>,
     /// Equal for the same entries in any order: clients keep them in hash maps.
     digest: u64,
     /// The index of each name's entry: under its hash, or the next free number.
@@ -33,7 +33,7 @@ pub(crate) struct InitialVersions {
 }
 
 #[derive(Clone, Copy)]
-struct Entry {
+struct VersionEntry {
     /// The start of the name in the concatenated names; it ends where the next name starts.
     begin: u32,
     /// `None` if this control plane did not make the version.
@@ -49,7 +49,7 @@ pub(crate) struct DeltaDiscoveryRequest {
     /// The entry that is being decoded. Its strings are reused for the next.
     entry: WireEntry,
     /// The first error in `initial_resource_versions`.
-    fault: Option<Fault>,
+    fault: Option<VersionsFault>,
 }
 
 /// All fields of a request except `initial_resource_versions`.
@@ -82,7 +82,7 @@ struct WireEntry {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Fault {
+enum VersionsFault {
     TooMany,
     TooLong,
 }
@@ -95,10 +95,10 @@ impl DeltaDiscoveryRequest {
     pub(crate) fn into_parts(self) -> Result<(Fields, InitialVersions), Status> {
         match self.fault {
             None => Ok((self.fields, self.initial_versions)),
-            Some(Fault::TooMany) => Err(Status::resource_exhausted(format!(
+            Some(VersionsFault::TooMany) => Err(Status::resource_exhausted(format!(
                 "the request has more than {MAX_NAMES} initial resource versions"
             ))),
-            Some(Fault::TooLong) => Err(Status::invalid_argument(format!(
+            Some(VersionsFault::TooLong) => Err(Status::invalid_argument(format!(
                 "a resource name exceeds {MAX_NAME_BYTES} bytes"
             ))),
         }
@@ -108,9 +108,9 @@ impl DeltaDiscoveryRequest {
     fn add_entry(&mut self) {
         let WireEntry { name, version } = &self.entry;
         if name.len() > MAX_NAME_BYTES {
-            self.fault.get_or_insert(Fault::TooLong);
+            self.fault.get_or_insert(VersionsFault::TooLong);
         } else if self.initial_versions.entries.len() >= MAX_NAMES {
-            self.fault.get_or_insert(Fault::TooMany);
+            self.fault.get_or_insert(VersionsFault::TooMany);
         } else {
             self.initial_versions.add(name, Version::parse(version));
         }
@@ -154,7 +154,7 @@ impl InitialVersions {
             "the reader limits number and length of names: together they are less than 4 GiB",
         );
         self.names.push_str(name);
-        self.entries.push(Entry { begin, version });
+        self.entries.push(VersionEntry { begin, version });
         self.digest = self.digest.wrapping_add(keyed_hash(&(name, version)));
     }
 
@@ -216,7 +216,7 @@ impl InitialVersions {
         /// Bytes per entry of `places`, whose capacity is up to twice its length.
         const PLACE: usize = 2 * size_of::<(u64, usize)>();
         self.names.capacity()
-            + self.entries.capacity() * size_of::<Entry>()
+            + self.entries.capacity() * size_of::<VersionEntry>()
             + self.entries.len() * PLACE
     }
 

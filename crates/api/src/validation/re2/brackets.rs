@@ -1,7 +1,7 @@
 //! Classes in brackets.
 
 use super::escapes::{character_escape, class_escape};
-use super::{Fault, after, fault};
+use super::{RegexFault, after, fault};
 
 /// The names of POSIX classes.
 const POSIX_CLASSES: [&str; 14] = [
@@ -19,7 +19,10 @@ pub(in crate::validation) fn after_last_class_name(expression: &str) -> Option<u
 /// Parses a class in brackets and returns the rest. `last_name` is [`after_last_class_name`] of the
 /// whole expression: `[:` starts a name only if `:]` follows, and a search for each `[:` would be
 /// quadratic.
-pub(in crate::validation) fn class(text: &str, last_name: Option<usize>) -> Result<&str, Fault> {
+pub(in crate::validation) fn class(
+    text: &str,
+    last_name: Option<usize>,
+) -> Result<&str, RegexFault> {
     let mut rest = text.strip_prefix('[').unwrap_or(text);
     rest = rest.strip_prefix('^').unwrap_or(rest);
     let mut first = true;
@@ -66,7 +69,7 @@ pub(in crate::validation) fn class(text: &str, last_name: Option<usize>) -> Resu
 }
 
 /// Parses one character of a class; `class` is the whole class, for the message.
-fn class_character<'a>(text: &'a str, class: &str) -> Result<(char, &'a str), Fault> {
+fn class_character<'a>(text: &'a str, class: &str) -> Result<(char, &'a str), RegexFault> {
     match text.chars().next() {
         None => fault("missing closing bracket", class),
         Some('\\') => character_escape(text),

@@ -1,9 +1,9 @@
 //! Escapes: classes and single characters.
 
-use super::{Fault, after, fault};
+use super::{RegexFault, after, fault};
 
 /// Parses an escape outside a class; returns whether the result can be repeated, and the rest.
-pub(in crate::validation) fn outside_escape(text: &str) -> Result<(bool, &str), Fault> {
+pub(in crate::validation) fn outside_escape(text: &str) -> Result<(bool, &str), RegexFault> {
     let inner = text.strip_prefix('\\').unwrap_or(text);
     match inner.chars().next() {
         Some(kind @ ('A' | 'b' | 'B' | 'z')) => Ok((true, after(inner, kind))),
@@ -24,7 +24,7 @@ pub(in crate::validation) fn outside_escape(text: &str) -> Result<(bool, &str), 
 }
 
 /// Parses an escape for a character class; `None` if it is for a single character.
-pub(super) fn class_escape(text: &str) -> Result<Option<&str>, Fault> {
+pub(super) fn class_escape(text: &str) -> Result<Option<&str>, RegexFault> {
     let Some(inner) = text.strip_prefix('\\') else {
         return Ok(None);
     };
@@ -36,7 +36,7 @@ pub(super) fn class_escape(text: &str) -> Result<Option<&str>, Fault> {
 }
 
 /// Reads the name of a Unicode class.
-fn unicode_class<'a>(text: &str, name: &'a str) -> Result<&'a str, Fault> {
+fn unicode_class<'a>(text: &str, name: &'a str) -> Result<&'a str, RegexFault> {
     let wrong = "unknown Unicode class";
     let (name, rest) = match name.strip_prefix('{') {
         Some(braced) => match braced.split_once('}') {
@@ -71,7 +71,7 @@ fn is_unicode_class(name: &str) -> bool {
 }
 
 /// Parses an escape for a single character.
-pub(super) fn character_escape(text: &str) -> Result<(char, &str), Fault> {
+pub(super) fn character_escape(text: &str) -> Result<(char, &str), RegexFault> {
     let Some(inner) = text.strip_prefix('\\').filter(|inner| !inner.is_empty()) else {
         return fault("the expression ends with a backslash", "");
     };

@@ -1,7 +1,7 @@
 //! Expressions of a Lua script.
 
 use super::lexer::Kind;
-use super::{Fault, Parser};
+use super::{LuaFault, Parser};
 
 /// The binding power of `not`, `-` and `#`.
 const UNARY: u8 = 8;
@@ -18,7 +18,7 @@ pub(super) enum Shape {
 
 impl Parser<'_> {
     /// One or more expressions.
-    pub(super) fn expressions(&mut self) -> Result<(), Fault> {
+    pub(super) fn expressions(&mut self) -> Result<(), LuaFault> {
         self.expression(0)?;
         while self.take(",")? {
             self.expression(0)?;
@@ -27,7 +27,7 @@ impl Parser<'_> {
     }
 
     /// An expression of operators that bind more strongly than `limit`.
-    pub(super) fn expression(&mut self, limit: u8) -> Result<(), Fault> {
+    pub(super) fn expression(&mut self, limit: u8) -> Result<(), LuaFault> {
         self.enter()?;
         if self.is("not") || self.is("-") || self.is("#") {
             self.advance()?;
@@ -61,7 +61,7 @@ impl Parser<'_> {
     }
 
     /// An expression without operators.
-    fn simple(&mut self) -> Result<(), Fault> {
+    fn simple(&mut self) -> Result<(), LuaFault> {
         match self.token.kind {
             Kind::Number | Kind::Text => return self.advance().map(drop),
             Kind::Name | Kind::End => return self.suffixed().map(drop),
@@ -81,7 +81,7 @@ impl Parser<'_> {
     }
 
     /// A name or parenthesized expression with its suffixes.
-    pub(super) fn suffixed(&mut self) -> Result<Shape, Fault> {
+    pub(super) fn suffixed(&mut self) -> Result<Shape, LuaFault> {
         if self.token.kind == Kind::Name {
             self.name()?;
             return self.suffixes(Shape::Place);
@@ -96,7 +96,7 @@ impl Parser<'_> {
     }
 
     /// Suffixes: members and calls.
-    pub(super) fn suffixes(&mut self, mut shape: Shape) -> Result<Shape, Fault> {
+    pub(super) fn suffixes(&mut self, mut shape: Shape) -> Result<Shape, LuaFault> {
         loop {
             if self.take(".")? {
                 self.name()?;
@@ -119,7 +119,7 @@ impl Parser<'_> {
     }
 
     /// The arguments of a call.
-    fn arguments(&mut self) -> Result<(), Fault> {
+    fn arguments(&mut self) -> Result<(), LuaFault> {
         if self.token.kind == Kind::Text {
             return self.advance().map(drop);
         }
@@ -133,7 +133,7 @@ impl Parser<'_> {
         self.expect(")")
     }
 
-    fn table(&mut self) -> Result<(), Fault> {
+    fn table(&mut self) -> Result<(), LuaFault> {
         self.expect("{")?;
         while !self.is("}") {
             self.field()?;
@@ -145,7 +145,7 @@ impl Parser<'_> {
     }
 
     /// One field of a table.
-    fn field(&mut self) -> Result<(), Fault> {
+    fn field(&mut self) -> Result<(), LuaFault> {
         if self.take("[")? {
             self.expression(0)?;
             self.expect("]")?;

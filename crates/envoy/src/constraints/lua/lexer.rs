@@ -1,6 +1,6 @@
 //! The tokens of a Lua script, as in LuaJIT.
 
-use super::Fault;
+use super::LuaFault;
 
 /// The kind of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +58,7 @@ impl<'a> Lexer<'a> {
         Self { rest, line: 1 }
     }
 
-    pub(super) fn next(&mut self) -> Result<Token<'a>, Fault> {
+    pub(super) fn next(&mut self) -> Result<Token<'a>, LuaFault> {
         self.skip_blank()?;
         let Some(first) = self.rest.chars().next() else {
             return Ok(Token {
@@ -116,8 +116,8 @@ impl<'a> Lexer<'a> {
     }
 
     /// An error on this line.
-    fn fault(&self, reason: impl Into<String>) -> Fault {
-        Fault {
+    fn fault(&self, reason: impl Into<String>) -> LuaFault {
+        LuaFault {
             line: self.line,
             reason: reason.into(),
         }
@@ -142,7 +142,7 @@ impl<'a> Lexer<'a> {
     }
 
     /// Skips whitespace and comments.
-    fn skip_blank(&mut self) -> Result<(), Fault> {
+    fn skip_blank(&mut self) -> Result<(), LuaFault> {
         loop {
             self.take_while(|c| matches!(c, ' ' | '\t' | '\n' | '\r' | '\x0b' | '\x0c'));
             let Some(comment) = self.rest.strip_prefix("--") else {
@@ -157,7 +157,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    fn number(&mut self) -> Result<Token<'a>, Fault> {
+    fn number(&mut self) -> Result<Token<'a>, LuaFault> {
         let bytes = self.rest.as_bytes();
         let is_hex = self.rest.starts_with("0x") || self.rest.starts_with("0X");
         let exponent = if is_hex { b"pP" } else { b"eE" };
@@ -184,7 +184,7 @@ impl<'a> Lexer<'a> {
     }
 
     /// A string in quotes.
-    fn quoted(&mut self, quote: char) -> Result<Token<'a>, Fault> {
+    fn quoted(&mut self, quote: char) -> Result<Token<'a>, LuaFault> {
         let start = self.rest;
         let mut rest = tail(start, 1);
         let unfinished = |lexer: &Self| lexer.fault("a string is not closed");
@@ -207,7 +207,7 @@ impl<'a> Lexer<'a> {
     }
 
     /// A string or comment in long brackets.
-    fn bracketed(&mut self, what: &str) -> Result<Token<'a>, Fault> {
+    fn bracketed(&mut self, what: &str) -> Result<Token<'a>, LuaFault> {
         let Some(level) = level(self.rest) else {
             return Err(self.fault("a long bracket is malformed"));
         };

@@ -43,7 +43,7 @@ pub(in crate::filters) struct Counting {
 
 /// The settings of one provider while levels are merged.
 #[derive(Debug, Default)]
-struct Draft<'a> {
+struct ProviderDraft<'a> {
     /// Whether metrics are disabled.
     disabled: bool,
     /// The reporting interval of open connections.
@@ -136,7 +136,7 @@ fn merge<'a>(
         .unwrap_or_else(|| defaults.to_vec())
         .into_iter()
         .collect();
-    let mut drafts: BTreeMap<&str, Draft<'_>> = BTreeMap::new();
+    let mut drafts: BTreeMap<&str, ProviderDraft<'_>> = BTreeMap::new();
     let mut inherited: Vec<&str> = defaults.to_vec();
 
     for entry in entries {
@@ -189,7 +189,7 @@ fn selected(selector: Option<&MetricSelector>) -> Option<&str> {
         .map(|(metric, _)| metric.as_str())
 }
 
-impl<'a> Draft<'a> {
+impl<'a> ProviderDraft<'a> {
     /// Applies an override to earlier ones.
     fn apply(&mut self, change: &'a MetricsOverrides) {
         let selected = selected(change.matches.as_ref());

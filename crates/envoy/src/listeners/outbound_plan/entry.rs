@@ -95,7 +95,7 @@ enum Kind {
 }
 
 /// A planned listener and which services may join it.
-struct Entry {
+struct SharedListener {
     listener: PlannedListener,
     /// Its protocol: that of the first service, until a service with another kind joins.
     protocol: Protocol,
@@ -105,7 +105,7 @@ struct Entry {
 
 /// Listeners by name.
 pub(super) struct Entries {
-    by_name: BTreeMap<String, Entry>,
+    by_name: BTreeMap<String, SharedListener>,
     /// The wildcard address in the proxy's family.
     wildcard: &'static str,
 }
@@ -183,7 +183,7 @@ impl Entries {
 }
 
 /// A listener for a single service.
-fn new_entry(request: Request<'_>, kind: Kind, wildcard: &str) -> Entry {
+fn new_entry(request: Request<'_>, kind: Kind, wildcard: &str) -> SharedListener {
     let sniffed_http = kind == Kind::Http
         && request.port.protocol != Protocol::HttpProxy
         && request.binds.first().is_some_and(|bind| bind == wildcard);
@@ -201,7 +201,7 @@ fn new_entry(request: Request<'_>, kind: Kind, wildcard: &str) -> Entry {
         groups: vec![parts],
     };
 
-    Entry {
+    SharedListener {
         listener,
         protocol,
         locked: false,

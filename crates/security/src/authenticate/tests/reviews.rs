@@ -10,7 +10,7 @@ use http::HeaderMap;
 use serde_json::{Value, json};
 
 use super::{Mesh, admit, headers, shown, with_token};
-use crate::authenticate::token_review::{Account, Answer, Reviewer, Verdict};
+use crate::authenticate::token_review::{Account, ReviewFuture, Reviewer, Verdict};
 use crate::authenticate::{Authenticator, MAX_TOKEN, TokenReviews, TrustedNetworks};
 use crate::remote_servers::RemoteServers;
 use navarch_api::identity::PodOfCaller;
@@ -37,7 +37,7 @@ fn pod() -> PodOfCaller {
 }
 
 impl Reviewer for Fake {
-    fn review<'a>(&'a self, token: &'a str, audiences: &'a [String]) -> Answer<'a> {
+    fn review<'a>(&'a self, token: &'a str, audiences: &'a [String]) -> ReviewFuture<'a> {
         Box::pin(async move {
             self.requests.fetch_add(1, Ordering::Relaxed);
             self.most.fetch_max(
