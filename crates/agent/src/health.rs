@@ -24,16 +24,24 @@ pub struct HealthConfig {
     pub proxy: Option<SocketAddr>,
 }
 
+/// Consecutive equal results of a probe.
+#[derive(Clone, Copy, Debug)]
+struct Streak {
+    is_success: bool,
+    length: u32,
+}
+
+/// Decides by consecutive results of a probe whether the application is ready.
 #[derive(Clone, Debug)]
 struct ProbeThresholds {
     /// Consecutive successes that make it ready.
     successes: u32,
     /// Consecutive failures that make it not ready.
     failures: u32,
-    /// Consecutive equal results.
-    row: (bool, u32),
-    /// The last result.
-    last: Option<bool>,
+    /// The last results.
+    streak: Streak,
+    /// The last reported readiness.
+    reported: Option<bool>,
 }
 
 impl ProbeThresholds {
@@ -45,26 +53,34 @@ impl ProbeThresholds {
         Self {
             successes,
             failures,
-            row: (true, 0),
-            last: None,
+            streak: Streak {
+                is_success: true,
+                length: 0,
+            },
+            reported: None,
         }
     }
 
     /// Counts a result; returns the readiness if it has changed.
-    fn add_result(&mut self, good: bool) -> Option<bool> {
-        let (last, count) = self.row;
-        let count = if last == good {
-            count.saturating_add(1)
+    fn add_result(&mut self, is_success: bool) -> Option<bool> {
+        let length = if self.streak.is_success == is_success {
+            self.streak.length.saturating_add(1)
         } else {
             1
         };
-        self.row = (good, count);
-        let enough = if good { self.successes } else { self.failures };
-        if count < enough || self.last == Some(good) {
+        self.streak = Streak { is_success, length };
+
+        let enough = if is_success {
+            self.successes
+        } else {
+            self.failures
+        };
+        if length < enough || self.reported == Some(is_success) {
             return None;
         }
-        self.last = Some(good);
-        Some(good)
+
+        self.reported = Some(is_success);
+        Some(is_success)
     }
 }
 
@@ -101,7 +117,7 @@ async fn watch_over(config: HealthConfig, sender: watch::Sender<Option<Health>>)
     let timeout = seconds(probe.timeout_seconds, 1);
     let period = seconds(probe.period_seconds, 10);
     tokio::time::sleep(seconds(probe.initial_delay_seconds, 0)).await;
-    let mut judge = ProbeThresholds::new(probe);
+    let mut thresholds = ProbeThresholds::new(probe);
     let mut ticks = tokio::time::interval(period);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
 
@@ -112,7 +128,7 @@ async fn watch_over(config: HealthConfig, sender: watch::Sender<Option<Health>>)
             .unwrap_or(Err(ProbeError::TimedOut(timeout)))
             .map_err(|error| error.to_string());
         tracing::debug!(?answer, "application health checked");
-        match (judge.add_result(answer.is_ok()), answer) {
+        match (thresholds.add_result(answer.is_ok()), answer) {
             (Some(_), Ok(())) => drop(sender.send_replace(Some(Health::Ready))),
             (Some(_), Err(reason)) => {
                 tracing::info!(reason, "the application is not ready");
@@ -137,12 +153,12 @@ mod tests {
             failure_threshold: 3,
             ..ReadinessProbe::default()
         };
-        let mut judge = ProbeThresholds::new(&probe);
+        let mut thresholds = ProbeThresholds::new(&probe);
         let heard: Vec<_> = [
             true, false, true, true, true, false, false, true, false, false, false, false,
         ]
         .into_iter()
-        .map(|good| judge.add_result(good))
+        .map(|good| thresholds.add_result(good))
         .collect();
         let mut expected = vec![None; 12];
         (expected[3], expected[10]) = (Some(true), Some(false));
