@@ -21,7 +21,7 @@ use hickory_proto::op::{Message, MessageType, OpCode, Query};
 use hickory_proto::rr::{Name, RecordType};
 use navarch::agent::ads::{self, AdsConfig};
 use navarch::agent::dns::{
-    self, Answer, BeforeTable, Carrier, DnsConfig, DnsServer, NameTableSink, Table, TableConfig,
+    self, BeforeTable, Carrier, DnsAnswer, DnsConfig, DnsServer, NameTableSink, Table, TableConfig,
     answer,
 };
 use navarch::agent::metrics::AgentMetrics;
@@ -110,7 +110,7 @@ fn names(c: &mut Criterion) {
         c.bench_function(what, |b| {
             b.iter(|| {
                 let answered = answer(&bytes, Carrier::Udp, Some(&table), 7, false);
-                assert!(answered != Answer::Nothing);
+                assert!(answered != DnsAnswer::Nothing);
             });
         });
     }

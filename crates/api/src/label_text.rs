@@ -1,6 +1,5 @@
 //! Values of labels of metrics.
 
-use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
@@ -10,8 +9,8 @@ use crate::printable::escape;
 
 /// A label value that is not a constant of the program, such as the name of a file.
 ///
-/// The library writes texts as they are: with a quote and a line break, a text would add metrics to
-/// the page.
+/// The library escapes what the format of the page needs (quotes, backslashes, line breaks). Other
+/// unprintable characters would reach the terminal of whoever looks at the page.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LabelText(Arc<str>);
 
@@ -43,17 +42,7 @@ impl From<String> for LabelText {
 
 impl EncodeLabelValue for LabelText {
     fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> fmt::Result {
-        encoder.write_str(&escape_label(&self.0))
-    }
-}
-
-/// A text between quotes of the page, with unprintable characters as by [`escape`].
-fn escape_label(text: &str) -> Cow<'_, str> {
-    let escaped = escape(text);
-    if escaped.contains(['\\', '"']) {
-        Cow::Owned(escaped.replace('\\', r"\\").replace('"', r#"\""#))
-    } else {
-        escaped
+        encoder.write_str(&escape(&self.0))
     }
 }
 
