@@ -2,6 +2,8 @@
 //! have a maximum length, hashers have a key, files are read in one way, the version is stated in one
 //! place, the chart warns of values without effect, commands print in one way,
 //! labels of metrics are escaped; and which files a new clone compiles.
+//! place, the chart warns of values without effect; which files a new clone compiles; and the scripts
+//! of a release.
 
 #![allow(
     clippy::indexing_slicing,
@@ -21,6 +23,8 @@ use regex::Regex;
 mod chart_values;
 #[path = "house/metric_labels.rs"]
 mod metric_labels;
+#[path = "house/release_artefacts.rs"]
+mod release_artefacts;
 #[path = "house/support.rs"]
 mod support;
 #[path = "house/terminal.rs"]

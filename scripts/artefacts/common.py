@@ -55,6 +55,12 @@ def sha256(path):
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
+def read_sums(folder):
+    """The digests in SHA256SUMS, by file."""
+    lines = (folder / "SHA256SUMS").read_text().splitlines()
+    return dict(reversed(line.split("  ", 1)) for line in lines)
+
+
 def write_json(path, value):
     path.write_text(json.dumps(value, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 

@@ -14,6 +14,11 @@ MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 NAME = "org.opencontainers.image.ref.name"
 
 
+def descriptor_of(content, media_type):
+    """How a manifest names some bytes."""
+    return {"mediaType": media_type, "digest": f"sha256:{hashlib.sha256(content).hexdigest()}", "size": len(content)}
+
+
 class Blobs:
     """The contents of a layout, by their digest."""
 
@@ -37,9 +42,9 @@ class Layout(Blobs):
         self.manifests = []
 
     def add_bytes(self, content, media_type):
-        digest = hashlib.sha256(content).hexdigest()
-        (self.blobs / digest).write_bytes(content)
-        return {"mediaType": media_type, "digest": f"sha256:{digest}", "size": len(content)}
+        descriptor = descriptor_of(content, media_type)
+        self.path(descriptor).write_bytes(content)
+        return descriptor
 
     def add_json(self, value, media_type):
         return self.add_bytes(json.dumps(value, sort_keys=True).encode(), media_type)

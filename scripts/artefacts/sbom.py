@@ -34,11 +34,11 @@ class Crates:
                     self.walk(nodes, package["id"])
 
     def walk(self, nodes, start):
-        """Adds what a crate depends on: crates of the program, and those that only build scripts run."""
-        waiting = [(start, None)]
+        """Adds what a crate depends on, and what build scripts do; not what tests do."""
+        waiting = [start]
         reached = {start}
         while waiting:
-            crate, _ = waiting.pop()
+            crate = waiting.pop()
             for dependency in nodes[crate]["deps"]:
                 kinds = {kind["kind"] for kind in dependency["dep_kinds"]}
                 if None in kinds:
@@ -49,7 +49,7 @@ class Crates:
                     continue
                 if dependency["pkg"] not in reached:
                     reached.add(dependency["pkg"])
-                    waiting.append((dependency["pkg"], crate))
+                    waiting.append(dependency["pkg"])
 
     def reached(self):
         edges = self.linked | self.built_with
