@@ -1,6 +1,6 @@
 # The tasks of the project; `make test` must pass before a change is merged.
 
-.PHONY: test quick soak conformance istio-suites mass-comparison fmt lint unit doc laws demo release program cluster cluster-down crds image bench bench-agent bench-engine bench-kubernetes bench-clusters bench-gateway-api bench-answers bench-ambient tools
+.PHONY: test quick soak conformance istio-suites mass-comparison fmt lint unit doc laws demo release program cluster cluster-down crds image bench bench-agent bench-engine bench-kubernetes bench-clusters bench-gateway-api bench-answers bench-ambient tools dist dist-check sign publish
 
 # The CI discards its clone; compiled files are worth keeping, except the state of incremental builds: because each crate changes
 # between runs, it is 14 GB that are never read. Unchanged files get their former times, which cargo compares.
@@ -118,6 +118,26 @@ crds:
 image:
 	scripts/image --gzip
 	scripts/image-try
+
+# The artefacts of a release, in target/artefacts/VERSION: docs/artefacts.md. PARTS and ARCHITECTURES choose some of them. Compiles the
+# programs for both processors, with a cross compiler for one of them.
+ARTEFACTS = $(or $(CARGO_TARGET_DIR),target)/artefacts/$(shell awk -F'"' '$$1 ~ /^version/ { print $$2; exit }' Cargo.toml)
+DIST_OPTIONS = $(if $(PARTS),--parts $(PARTS)) $(if $(ARCHITECTURES),--architectures $(ARCHITECTURES))
+
+dist:
+	scripts/dist $(DIST_OPTIONS)
+
+# Makes them twice, in two clones, and fails if a byte differs.
+dist-check:
+	scripts/dist-check $(DIST_OPTIONS)
+
+# Signs them: KEY is a private key that scripts/sign describes.
+sign:
+	scripts/sign $(ARTEFACTS) --key $(KEY)
+
+# Pushes images and charts to REGISTRY (ghcr.io/navarch), signed if KEY is set; DRY_RUN=1 sends nothing.
+publish:
+	scripts/publish $(ARTEFACTS) --registry $(REGISTRY) $(if $(KEY),--key $(KEY)) $(if $(DRY_RUN),--dry-run)
 
 # The cost of the engine alone.
 bench-engine:

@@ -56,7 +56,8 @@ def metadata():
         crate("navarch", ("navarch-agent", None), ("serde_json", None), source=None),
         crate("navarch-agent", ("tempfile", "dev"), ("prost-build", "build"), source=None),
         crate("serde_json", ("memchr", None)),
-        *(crate(name) for name in ("memchr", "prost-build", "tempfile")),
+        crate("tempfile", ("fastrand", None)),
+        *(crate(name) for name in ("fastrand", "memchr", "prost-build")),
     ]
     return {"packages": [package for package, _ in crates], "resolve": {"nodes": [node for _, node in crates]}}
 
