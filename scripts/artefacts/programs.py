@@ -69,7 +69,17 @@ def build(release, architectures, work):
         environment = build_environment(release, architecture)
         run("make", "program", cargo, f"TARGET={name}", cwd=ROOT, env=environment, stdout=None)
         folders[architecture] = target_folder() / name / "dist"
+        for program in NAMES:
+            warn_of_paths(folders[architecture] / program)
     return folders
+
+
+def warn_of_paths(program):
+    """A path of this machine that was not replaced makes the program another one in another folder."""
+    for path in {str(ROOT), str(target_folder()), str(Path.home())}:
+        search = ["grep", "--quiet", "--text", "--fixed-strings", f"{path}/", program]
+        if subprocess.run(search, check=False).returncode == 0:
+            say(f"{program} contains the path {path}: builds in other folders differ")
 
 
 def target_folder():
