@@ -171,7 +171,7 @@ impl Default for SecurityConfig {
 
             key_type: KeyType::default(),
             root_lifetime: Duration::from_secs(3650 * 24 * 3600),
-            overlap: Duration::from_mins(10),
+            overlap: Duration::from_mins(3),
             root_check: Duration::from_hours(1),
             root_grace: 20,
 

@@ -35,7 +35,8 @@ pub type Fetched = BTreeMap<String, Arc<[Arc<str>]>>;
 /// The trusted roots of the mesh, and the errors of skipped ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrustBundle {
-    /// The roots, one certificate in PEM each, sorted.
+    /// The roots, one certificate in PEM each: the CA's own in their order, which says what root
+    /// signs, then the others, sorted.
     pub roots: Arc<[Arc<str>]>,
     /// The errors of skipped roots.
     pub faults: BTreeSet<TrustError>,
@@ -79,15 +80,20 @@ pub fn endpoints(mesh: &[CertificateData]) -> BTreeSet<String> {
 /// endpoints.
 #[must_use]
 pub fn assemble(own: &str, mesh: &[CertificateData], fetched: &Fetched) -> TrustBundle {
-    let mut roots: BTreeSet<Arc<str>> = BTreeSet::new();
     let mut faults = BTreeSet::new();
+    let mut roots = Vec::new();
+    if !own.is_empty() {
+        match split(own, "the CA") {
+            Ok(found) => roots = found,
+            Err(fault) => _ = faults.insert(fault),
+        }
+    }
+
+    let mut others: BTreeSet<Arc<str>> = BTreeSet::new();
     let mut add = |found: Result<Vec<Arc<str>>, TrustError>| match found {
-        Ok(found) => roots.extend(found),
+        Ok(found) => others.extend(found),
         Err(fault) => _ = faults.insert(fault),
     };
-    if !own.is_empty() {
-        add(split(own, "the CA"));
-    }
 
     for (index, data) in mesh.iter().enumerate() {
         if let Some(pem) = data.pem.as_deref().filter(|pem| !pem.is_empty()) {
@@ -104,8 +110,12 @@ pub fn assemble(own: &str, mesh: &[CertificateData], fetched: &Fetched) -> Trust
         }
     }
 
+    roots.extend(others);
+    let mut seen = BTreeSet::new();
+    roots.retain(|root| seen.insert(root.clone()));
+
     TrustBundle {
-        roots: roots.into_iter().collect(),
+        roots: roots.into(),
         faults,
     }
 }
@@ -186,7 +196,8 @@ mod tests {
         let fetched = Fetched::from([(url.to_owned(), split(&remote, "").unwrap().into())]);
         let bundle = assemble(&own, &config, &fetched);
         assert_eq!(bundle.roots.len(), 3);
-        assert!(bundle.roots.is_sorted());
+        assert_eq!(&*bundle.roots[0], own, "the CA's own root is the first");
+        assert!(bundle.roots[1..].is_sorted());
         let fault = bundle.faults.into_iter().next().unwrap().to_string();
         assert_eq!(
             fault,

@@ -102,7 +102,7 @@ K8S_SIGNER | - | The Kubernetes signer for workloads that specify none, with `EX
 MAX_WORKLOAD_CERT_TTL | `2160h` | Maximum lifetime of a workload certificate; requests for a longer one are rejected
 NAVARCH_CA_KEY_TYPE | `ecdsa` | Kind of the key of a root that the control plane makes: `ecdsa` (P-256), `rsa` (2048 bits) or `rsa4096`
 NAVARCH_JWKS_ALLOW_LOOPBACK | `false` | Keys of token issuers may be fetched from the control plane's own machine
-NAVARCH_ROOT_OVERLAP | `10m` | Minimum time for which a new root is distributed before it signs
+NAVARCH_ROOT_OVERLAP | `3m` | Minimum time for which a new root is distributed before it signs
 PILOT_CERT_PROVIDER | `istiod` | Signer of the control plane's own certificate: `istiod` is the control plane itself, `k8s.io/NAME` a Kubernetes signer
 PILOT_ENABLE_CA_CRL | `true` | Revocation lists of a plugged-in CA (`ca-crl.pem`) are distributed to all namespaces
 PILOT_ENABLE_XDS_IDENTITY_CHECK | `true` | A client may only claim the namespace and service account of its credential

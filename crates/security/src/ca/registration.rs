@@ -25,7 +25,7 @@ use tokio::time::Instant;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::bundle::{BundleError, certificates};
-use super::sign::check_rooted;
+use super::sign::verifying_root;
 use navarch_api::identity::Identity;
 use navarch_api::mesh::CertificateData;
 use navarch_api::names::is_kubernetes_name;
@@ -370,7 +370,7 @@ impl Registration {
 
         let roots = known.or_else(in_chain).ok_or(RegistrationError::NoRoot)?;
         let root_certificates = certificates(&roots, "the signer's roots")?;
-        check_rooted(leaf, &chain, &root_certificates)?;
+        verifying_root(leaf, &chain, &root_certificates)?;
         let others = chain.iter().filter(|one| !root_certificates.contains(one));
 
         Ok(others

@@ -18,7 +18,7 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 
 use super::bundle::{self, BACKDATE, Bundle, BundleError};
-use super::sign::Authority;
+use super::sign::{self, Authority};
 use navarch_pki::pem;
 
 pub use stored_files::{StoredFiles, StoredFilesError};
@@ -162,31 +162,29 @@ impl RootSet {
         }
     }
 
-    /// All trusted roots, in PEM: the signing one first, each certificate once.
+    /// All trusted roots, in PEM: the signing one first, each certificate once. So another order
+    /// tells agents that another root signs.
     ///
     /// # Errors
     /// If a certificate is invalid.
     pub fn roots(&self) -> Result<String, BundleError> {
-        if self.phase() == Phase::Settled {
+        let of_signer = bundle::certificates(&self.signer.roots, "the roots")?;
+        // A CA without one does not sign.
+        let signing = sign::root_of(&self.signer).ok();
+        if self.phase() == Phase::Settled && of_signer.first() == signing.as_ref() {
             return Ok(self.signer.roots.clone());
         }
 
         let next = self.next.iter().map(|next| next.bundle.roots.as_str());
         let former = self.former.iter().map(|former| former.roots.as_str());
-        let mut seen = BTreeSet::new();
-        let mut all = String::new();
-        for roots in std::iter::once(self.signer.roots.as_str())
-            .chain(next)
-            .chain(former)
-        {
-            for root in bundle::certificates(roots, "the roots")? {
-                if seen.insert(root.to_vec()) {
-                    all.push_str(&pem::encode(&root));
-                }
-            }
+        let mut all: Vec<_> = signing.into_iter().chain(of_signer).collect();
+        for roots in next.chain(former) {
+            all.extend(bundle::certificates(roots, "the roots")?);
         }
 
-        Ok(all)
+        let mut seen = BTreeSet::new();
+        all.retain(|root| seen.insert(root.to_vec()));
+        Ok(all.iter().map(|root| pem::encode(root)).collect())
     }
 
     /// The authority that signs, with all trusted roots.
@@ -244,6 +242,78 @@ impl RootSet {
         Ok(Ok(Self {
             next: Some(next),
             ..self.clone()
+        }))
+    }
+
+    /// Another CA in place of the one that is being distributed. Its time begins anew only if it
+    /// adds roots to those.
+    ///
+    /// # Errors
+    /// As [`Self::begin`].
+    pub(super) fn replace_next(
+        &self,
+        next: Bundle,
+        origin: Origin,
+        rules: &RotationRules,
+        now: SystemTime,
+    ) -> Result<Option<Self>, BundleError> {
+        let free = Self {
+            next: None,
+            ..self.clone()
+        };
+        let mut begun = free.begin(next, origin, rules, now)?.ok();
+
+        if let Some(next) = begun.as_mut().and_then(|set| set.next.as_mut())
+            && let Some(before) = &self.next
+        {
+            let mut known = bundle::certificates(&self.signer.roots, "the roots")?;
+            known.extend(bundle::certificates(&before.bundle.roots, "the roots")?);
+            let wanted = bundle::certificates(&next.bundle.roots, "the roots")?;
+            if wanted.iter().all(|root| known.contains(root)) {
+                next.since = before.since;
+            }
+        }
+
+        Ok(begun)
+    }
+
+    /// The set if `next` is the signing CA with fewer roots: an operator has removed the others,
+    /// which are no longer trusted, although they may have signed certificates that are in use.
+    ///
+    /// # Errors
+    /// If a certificate is invalid.
+    pub(super) fn without_removed_roots(&self, next: &Bundle) -> Result<Option<Self>, BundleError> {
+        let trusted = bundle::certificates(&self.signer.roots, "the roots")?;
+        let wanted = bundle::certificates(&next.roots, "the roots")?;
+        let is_same_signer = self.signer.certificate == next.certificate
+            && self.signer.key == next.key
+            && self.signer.chain == next.chain;
+        let has_fewer = wanted.iter().all(|root| trusted.contains(root))
+            && trusted.iter().any(|root| !wanted.contains(root));
+        if !is_same_signer || !has_fewer {
+            return Ok(None);
+        }
+
+        let mut former = Vec::new();
+        for one in &self.former {
+            let left: String = bundle::certificates(&one.roots, "the roots")?
+                .iter()
+                .filter(|root| !trusted.contains(root) || wanted.contains(root))
+                .map(|root| pem::encode(root))
+                .collect();
+            if !left.is_empty() {
+                former.push(FormerRoots {
+                    roots: left,
+                    until: one.until,
+                });
+            }
+        }
+
+        Ok(Some(Self {
+            signer: next.clone(),
+            origin: self.origin,
+            next: None,
+            former,
         }))
     }
 

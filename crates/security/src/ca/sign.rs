@@ -141,7 +141,7 @@ impl Authority {
             chain.insert(0, signing.clone());
         }
 
-        check_rooted(&signing, &chain, &root_certificates)?;
+        verifying_root(&signing, &chain, &root_certificates)?;
         let key_type = if key.is_compatible(&rcgen::PKCS_RSA_SHA256) {
             KeyType::Rsa2048
         } else {
@@ -276,21 +276,33 @@ impl fmt::Debug for Authority {
     }
 }
 
-/// Checks that a root verifies the signing certificate.
-pub(super) fn check_rooted(
+/// The root of a bundle that verifies its signing certificate.
+///
+/// # Errors
+/// If a certificate is invalid, or no root verifies the signing one.
+pub(super) fn root_of(bundle: &Bundle) -> Result<CertificateDer<'static>, BundleError> {
+    let signing = signing_certificate(&bundle.certificate)?;
+    let chain = certificates(&bundle.chain, "the chain")?;
+    let roots = certificates(&bundle.roots, "the roots")?;
+    verifying_root(&signing, &chain, &roots)
+}
+
+/// The root that verifies the signing certificate.
+pub(super) fn verifying_root(
     signing: &CertificateDer<'static>,
     chain: &[CertificateDer<'static>],
     roots: &[CertificateDer<'static>],
-) -> Result<(), BundleError> {
+) -> Result<CertificateDer<'static>, BundleError> {
     if roots.contains(signing) {
-        return Ok(());
+        return Ok(signing.clone());
     }
+
     // The chain is followed by names and signatures: common verifiers do not accept a CA
     // certificate as end entity.
     let mut current = signing;
     for _ in 0..=chain.len() {
-        if issuer_among(current, roots).is_some() {
-            return Ok(());
+        if let Some(root) = issuer_among(current, roots) {
+            return Ok(root.clone());
         }
         match issuer_among(current, chain) {
             Some(issuer) if issuer != current => current = issuer,

@@ -227,8 +227,9 @@ impl RootSet {
 
     /// The set that follows from the current files; `None` if this one stays. The current files
     /// replace a CA that is being distributed. `before` is the previous content, if known: its
-    /// distribution ends when the files contain the signing CA again.
-    pub(super) fn with_files(
+    /// distribution ends when the files contain the signing CA again. Roots that were removed from
+    /// the files of the signing CA are no longer trusted.
+    pub(in crate::ca) fn with_files(
         &self,
         files: &Bundle,
         before: Option<&Bundle>,
@@ -252,10 +253,14 @@ impl RootSet {
             return Ok(is_withdrawn.then_some(free));
         }
 
+        if let Some(without) = self.without_removed_roots(files)? {
+            // It must be able to sign without them.
+            without.authority(now)?;
+            return Ok(Some(without));
+        }
+
         match free.authority(now) {
-            Ok(_) => Ok(free
-                .begin(files.clone(), Origin::PluggedIn, rules, now)?
-                .ok()),
+            Ok(_) => self.replace_next(files.clone(), Origin::PluggedIn, rules, now),
             // The former CA can no longer sign, so there is no reason to wait.
             Err(_) => Ok(Some(Self {
                 signer: files.clone(),

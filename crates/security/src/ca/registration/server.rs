@@ -12,7 +12,7 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::super::bundle::{at, certificates};
-use super::super::sign::check_rooted;
+use super::super::sign::verifying_root;
 use super::{Registration, RegistrationError};
 
 /// Key usages of the server certificate.
@@ -52,7 +52,7 @@ impl Registration {
         let chain = certificates(&String::from_utf8_lossy(&chain), "the signer's chain")?;
         let leaf = chain.first().ok_or(RegistrationError::Wrong("missing"))?;
         check_names(leaf, names)?;
-        check_rooted(leaf, &chain, &certificates(&roots, "the signer's roots")?)?;
+        verifying_root(leaf, &chain, &certificates(&roots, "the signer's roots")?)?;
         Ok(ServerChain {
             chain,
             key: PrivatePkcs8KeyDer::from(key.serialize_der()),

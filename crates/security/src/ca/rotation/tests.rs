@@ -158,6 +158,51 @@ fn another_intermediate_of_the_same_root_signs_at_once() {
     );
 }
 
+/// A rotation by hand, as Istio's documents describe it: both roots, then the other signer, then
+/// its root alone.
+#[test]
+fn a_plugged_in_ca_is_replaced_in_the_operators_own_steps() {
+    let old = root(1000);
+    let new = root(1000);
+    let with_roots = |bundle: &Bundle, roots: &[&Bundle]| Bundle {
+        roots: roots.iter().map(|one| one.certificate.as_str()).collect(),
+        ..bundle.clone()
+    };
+    let follow = |set: &RootSet, files: &Bundle, at| {
+        set.with_files(files, None, &RULES, at).unwrap().unwrap()
+    };
+
+    let begun = RootSet::single(old.clone(), Origin::PluggedIn);
+    let both = follow(&begun, &with_roots(&old, &[&old, &new]), now());
+    assert_eq!((both.phase(), count(&both)), (Phase::Distributing, 2));
+
+    // The other signer is one of the roots that are being distributed: their time goes on.
+    let half = now() + HOUR / 2;
+    let other = follow(&both, &with_roots(&new, &[&old, &new]), half);
+    assert_eq!((other.phase(), &other.signer), (Phase::Distributing, &old));
+    assert_eq!(
+        other.advance(&absent(), &RULES, now() + HOUR).unwrap(),
+        None
+    );
+    let switched = other.advance(&[], &RULES, now() + HOUR).unwrap().unwrap();
+    assert_eq!(switched.signer.certificate, new.certificate);
+    let order = switched.roots().unwrap();
+    assert!(
+        order.starts_with(&new.certificate),
+        "the signing root is the first"
+    );
+    assert_eq!(count(&switched), 2);
+
+    // A root that is new to all begins its own time.
+    let third = root(1000);
+    let restarted = follow(&other, &with_roots(&third, &[&old, &third]), half);
+    assert_eq!(restarted.next.unwrap().since, half);
+
+    // What the operator removes is trusted no more.
+    let done = follow(&switched, &with_roots(&new, &[&new]), now() + HOUR);
+    assert_eq!(done, RootSet::single(new, Origin::PluggedIn));
+}
+
 #[test]
 fn files_hold_every_set() {
     let settled = RootSet::single(root(10), Origin::SelfSigned);
