@@ -60,6 +60,7 @@ pub mod rollout;
 pub mod settings;
 pub mod shared_texts;
 pub mod small_map;
+pub mod state_format;
 pub mod text_error;
 pub mod text_map;
 pub mod typed;
