@@ -111,6 +111,7 @@ async fn the_manifests_apply_and_grant_every_write_of_navarch() {
     unready::an_unready_control_plane_writes_an_event_of_its_pod(&deployed).await;
 
     rollouts::replicas_agree_and_forget_no_abort(&deployed).await;
+    rollouts::state_of_a_later_release_is_left_unchanged(&deployed).await;
     gateway_api::is_written_next_to_that_of_other_controllers_and_repaired(&deployed).await;
     inference_pools::services_are_created_and_restored(&deployed).await;
     ambient::conditions_coexist_with_others_and_are_removed(&deployed).await;

@@ -196,7 +196,10 @@ async fn judge(deployed: &Deployed, before: AnyObject) {
     let stored = store.list().await.unwrap();
     let object = before.object_ref();
     let kept = KeptQuarantine {
-        version: stored.get(&object).and_then(|one| one.version.clone()),
+        version: stored
+            .readable
+            .get(&object)
+            .and_then(|one| one.version.clone()),
         object,
         generation: written["metadata"]["generation"].as_i64().unwrap(),
         uid: Uid::new(written["metadata"]["uid"].as_str().unwrap()),

@@ -170,3 +170,55 @@ pub(crate) async fn replicas_agree_and_forget_no_abort(deployed: &Deployed) {
 
     assert!(one.stop().await.unwrap() && other.stop().await.unwrap());
 }
+
+/// Follows the scenario above, whose ConfigMap is there.
+pub(crate) async fn state_of_a_later_release_is_left_unchanged(deployed: &Deployed) {
+    let maps =
+        format!("/api/v1/namespaces/{NAMESPACE}/configmaps?labelSelector=navarch.io%2Frollout");
+    let stored = async || deployed.get(&maps).await["items"][0].clone();
+    let replica = start(deployed, "istiod-6").await;
+    let before = in_force(&replica).await;
+
+    let name = stored().await["metadata"]["name"].clone();
+    let name = name.as_str().unwrap();
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{name}");
+    let later = json!({ "data": { "format": "2" } });
+    deployed
+        .cluster
+        .call("PATCH", &path, "application/merge-patch+json", &later)
+        .await
+        .unwrap();
+    let written = stored().await;
+    write(
+        deployed,
+        "held",
+        &json!({ "navarch.io/rollout": "10%", "navarch.io/rollout-pause": "0s" }),
+    );
+
+    until("the rollout waits, with the reason", async || {
+        let page = replica.page("/debug/rollout").await.unwrap();
+        let page: Value = serde_json::from_str(&page).unwrap();
+        let reason = page["rollouts"][0]["reason"].as_str().unwrap_or_default();
+        reason.contains(name) && reason.contains("format is 2")
+    })
+    .await;
+    assert_eq!(in_force(&replica).await, before);
+    let host = replica.monitoring.to_string();
+    let body = json!({ "object": "VirtualService/default/staged", "order": "promote" }).to_string();
+    let reply = client::post(replica.monitoring, &host, "/debug/rollout", body)
+        .await
+        .unwrap();
+    assert_eq!(reply.status, 500, "{reply:?}");
+    assert_eq!(stored().await, written);
+
+    // Without it, the rollout starts.
+    deployed
+        .cluster
+        .kubectl(&["delete", "configmap", name, "--namespace", NAMESPACE], "")
+        .unwrap();
+    until("it is in force", async || {
+        in_force(&replica).await == "held"
+    })
+    .await;
+    assert!(replica.stop().await.unwrap());
+}

@@ -123,7 +123,8 @@ impl QuarantineWork {
             .others()
             .map(|all| all.iter().cloned().collect());
 
-        let change = match self.shared.as_mut().filter(|shared| shared.is_writable()) {
+        let shared = self.shared.as_mut();
+        let change = match shared.filter(|shared| shared.is_writable(name)) {
             None => Change::Quarantine(name.clone(), message.as_str().into()),
             Some(shared) => {
                 let previous = previous(&self.push, name).await?;
@@ -166,7 +167,8 @@ impl QuarantineWork {
         let outcome = QuarantineOutcome::Released {
             reason: reason.to_owned(),
         };
-        if let Some(shared) = self.shared.as_mut().filter(|shared| shared.is_writable()) {
+        let shared = self.shared.as_mut();
+        if let Some(shared) = shared.filter(|shared| shared.is_writable(name)) {
             // Otherwise other replicas decide the same.
             if let Err(error) = shared.decide_until_success(&object, &outcome).await {
                 tracing::debug!(%error, object = %name, "failed to store the end of a quarantine");
@@ -218,7 +220,9 @@ impl QuarantineWork {
 
     /// Stores an operator's command for other replicas.
     async fn store_release(&mut self, object: &AnyObject) -> Result<(), StoreError> {
-        let Some(shared) = self.shared.as_mut().filter(|shared| shared.is_writable()) else {
+        let name = object.object_ref();
+        let shared = self.shared.as_mut();
+        let Some(shared) = shared.filter(|shared| shared.is_writable(&name)) else {
             return Ok(());
         };
         let outcome = QuarantineOutcome::Released {

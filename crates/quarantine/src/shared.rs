@@ -11,7 +11,7 @@ use navarch_api::object::{ObjectMeta, ObjectRef};
 use navarch_push::context::PushContext;
 use navarch_push::quarantine::votes::Votes;
 use navarch_status::{
-    KeptQuarantine, QuarantineOutcome, QuarantineStore, ReplicaVotes, StoreError,
+    KeptQuarantine, QuarantineOutcome, QuarantineStore, ReplicaVotes, StoreError, UnreadableMaps,
 };
 use tokio::time::Instant;
 
@@ -51,6 +51,9 @@ pub(super) struct Shared {
     store: QuarantineStore,
     replicas: Replicas,
     kept: BTreeMap<ObjectRef, KeptQuarantine>,
+    /// Those that could not be decoded, such as those of a later release: this replica decides
+    /// alone about their objects.
+    unreadable: UnreadableMaps,
     read_at: Option<Instant>,
     /// Why the last read failed.
     failed: Option<String>,
@@ -89,6 +92,7 @@ impl Shared {
             store,
             replicas,
             kept: BTreeMap::new(),
+            unreadable: UnreadableMaps::new(),
             read_at: None,
             failed: None,
             is_forbidden: false,
@@ -96,9 +100,10 @@ impl Shared {
         }
     }
 
-    /// Whether decisions are stored.
-    pub(super) fn is_writable(&self) -> bool {
-        !self.is_forbidden
+    /// Whether decisions about an object are stored.
+    pub(super) fn is_writable(&self, object: &ObjectRef) -> bool {
+        let map = KeptQuarantine::map_name(object);
+        !self.is_forbidden && !self.unreadable.contains_key(&map)
     }
 
     /// When the ConfigMaps are read next; `is_judging`: whether a judgement is awaited.
@@ -117,8 +122,10 @@ impl Shared {
         self.read_at = Some(Instant::now());
 
         match self.store.list().await {
-            Ok(kept) => {
-                self.kept = kept;
+            Ok(stored) => {
+                stored.log_unreadable(&self.unreadable);
+                self.kept = stored.readable;
+                self.unreadable = stored.unreadable;
                 self.failed = None;
             }
             Err(error) => {
@@ -157,13 +164,14 @@ impl Shared {
     /// Stores the answers of this replica's proxies, unless they are stored already or the
     /// judgement is made. `begins`: whether to begin a judgement.
     pub(super) async fn report(&mut self, object: &AnyObject, votes: &Votes, begins: bool) {
+        let name = object.object_ref();
         let known = self.of(object);
         let is_judged = known.is_some_and(|kept| kept.outcome.is_some());
-        if self.is_forbidden || is_judged || (known.is_none() && !begins) {
+        if !self.is_writable(&name) || is_judged || (known.is_none() && !begins) {
             return;
         }
 
-        let votes = votes.to_json(&object.object_ref().name.namespace);
+        let votes = votes.to_json(&name.name.namespace);
         let own = &self.replicas.own;
         if known.is_some_and(|kept| kept.votes.get(own).is_some_and(|own| own.votes == votes)) {
             return;
@@ -174,8 +182,7 @@ impl Shared {
         kept.votes
             .insert(self.replicas.own.clone(), ReplicaVotes { at, votes });
         if let Err(error) = self.put(kept).await {
-            let object = object.object_ref();
-            tracing::debug!(%error, %object, "failed to store the answers of proxies to a rejected object");
+            tracing::debug!(%error, object = %name, "failed to store the answers of proxies to a rejected object");
         }
     }
 

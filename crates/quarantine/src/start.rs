@@ -85,7 +85,8 @@ pub async fn start(
 /// Restores stored quarantines once their objects are read.
 async fn restore(store: &QuarantineStore, push: &PushHandle) -> Result<(), Ended> {
     let kept = match tokio::time::timeout(LIST_TIMEOUT, store.list()).await {
-        Ok(Ok(kept)) => kept,
+        // The first poll logs those that are unreadable.
+        Ok(Ok(stored)) => stored.readable,
         Ok(Err(error)) => {
             tracing::warn!(%error, "failed to read the stored quarantines; rejected versions are served until they are read");
             return Ok(());

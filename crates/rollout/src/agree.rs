@@ -39,6 +39,7 @@ impl Work {
             (StoredState::Unknown(error), _) => Ok(Agreement::Held(format!(
                 "waits for the API server: {error}"
             ))),
+            (StoredState::Unreadable(reason), _) => Ok(Agreement::Held(reason)),
             (StoredState::Newer, _) => Ok(Agreement::Held(
                 "waits for this replica to read the next version, which other replicas have read"
                     .to_owned(),

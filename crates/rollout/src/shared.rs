@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use navarch_api::any_object::AnyObject;
 use navarch_api::object::ObjectRef;
 use navarch_push::context::PushContext;
-use navarch_status::{KeptRollout, RolloutStore, SharedState, StoreError};
+use navarch_status::{KeptRollout, RolloutStore, SharedState, StoreError, UnreadableMaps};
 
 /// Poll interval of ConfigMaps during rollouts, and without rollouts.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -36,6 +36,8 @@ pub(super) struct Shared {
     store: RolloutStore,
     replica: String,
     kept: BTreeMap<ObjectRef, KeptRollout>,
+    /// Those that could not be decoded, such as those of a later release.
+    unreadable: UnreadableMaps,
     /// When they were last read.
     read_at: Option<Instant>,
     /// Why the last read failed.
@@ -48,6 +50,8 @@ pub(super) struct Shared {
 pub(super) enum StoredState {
     /// It could not be read.
     Unknown(String),
+    /// Its ConfigMap could not be decoded, for this reason.
+    Unreadable(String),
     /// There is none, or it is of an older change.
     Nothing,
     /// It is of a newer change, which this replica has not received yet.
@@ -65,6 +69,7 @@ impl Shared {
             store,
             replica: replica.to_owned(),
             kept,
+            unreadable: UnreadableMaps::new(),
             read_at: None,
             failed: None,
             left_over,
@@ -86,8 +91,10 @@ impl Shared {
         self.read_at = Some(Instant::now());
 
         match self.store.list().await {
-            Ok(kept) => {
-                self.kept = kept;
+            Ok(stored) => {
+                stored.log_unreadable(&self.unreadable);
+                self.kept = stored.readable;
+                self.unreadable = stored.unreadable;
                 self.failed = None;
                 self.remove_completed(context).await;
             }
@@ -146,6 +153,9 @@ impl Shared {
         }
         if self.read_at.is_none() {
             return StoredState::Unknown("not read yet".to_owned());
+        }
+        if let Some(error) = self.unreadable_reason(name) {
+            return StoredState::Unreadable(error.to_string());
         }
         match self.kept.get(name) {
             None => StoredState::Nothing,
@@ -270,8 +280,19 @@ impl Shared {
             .is_some_and(|kept| kept.is_waited_for(&self.replica, Timestamp::now(), REPORT_TTL))
     }
 
+    /// Why the ConfigMap of an object was not read, if it was not.
+    fn unreadable_reason(&self, name: &ObjectRef) -> Option<StoreError> {
+        let map = KeptRollout::map_name(name);
+        let reason = self.unreadable.get(&map)?.clone();
+        Some(StoreError::Unreadable { map, reason })
+    }
+
     /// Writes a ConfigMap; after a conflict with another replica, all are read again.
     async fn put(&mut self, kept: KeptRollout) -> Result<(), StoreError> {
+        if let Some(error) = self.unreadable_reason(&kept.name()) {
+            return Err(error);
+        }
+
         match self.store.put(&kept).await {
             Ok(kept) => {
                 self.kept.insert(kept.name(), kept);

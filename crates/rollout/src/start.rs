@@ -86,7 +86,8 @@ pub async fn start(
 /// Restores stored rollouts once their objects are read.
 async fn restore(store: &RolloutStore, push: &PushHandle) -> Result<(), Ended> {
     let kept = match tokio::time::timeout(LIST_TIMEOUT, store.list()).await {
-        Ok(Ok(kept)) => kept,
+        // The first poll logs those that are unreadable.
+        Ok(Ok(stored)) => stored.readable,
         Ok(Err(error)) => {
             tracing::warn!(%error, "failed to read the rollout state; new versions go to all proxies");
             return Ok(());

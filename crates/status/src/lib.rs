@@ -64,6 +64,7 @@ mod revisions;
 mod rollout_store;
 mod root_certificates;
 mod service_exports;
+mod stored_map;
 mod unready;
 mod untaint;
 
@@ -94,5 +95,6 @@ pub use revisions::{OwnObjects, Responsibility, RevisionObjects};
 pub use rollout_store::{KeptRollout, RolloutStore, SharedState, StoreError};
 pub use root_certificates::{REVOCATIONS, REVOCATIONS_KEY, ROOTS_KEY, RootCertificates};
 pub use service_exports::{ServiceExports, StaysLocal};
+pub use stored_map::{Stored, UnreadableMap, UnreadableMaps};
 pub use unready::{Missing, UnreadyEvents};
 pub use untaint::NodeUntaint;

@@ -242,6 +242,47 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn locks_have_the_committed_form() {
+        let record = Record {
+            holder_identity: "istiod-1".to_owned(),
+            holder_key: "canary".to_owned(),
+            lease_duration_seconds: 30,
+            acquire_time: Some(Time(Timestamp::from_second(1_700_000_000).unwrap())),
+            renew_time: Some(Time(Timestamp::from_second(1_700_000_030).unwrap())),
+            leader_transitions: 2,
+        };
+        let map = include_str!("../../../tests/corpora/state/leader-config-map.istio.json");
+        let lease = include_str!("../../../tests/corpora/state/leader-lease.istio.json");
+
+        for (kind, committed) in [(LockKind::ConfigMap, map), (LockKind::Lease, lease)] {
+            let objects = objects(kind);
+            let committed: DynamicObject = serde_json::from_str(committed).unwrap();
+            assert_eq!(objects.read(committed.clone()).record, record, "{kind:?}");
+
+            let empty = DynamicObject {
+                metadata: kube::api::ObjectMeta {
+                    name: committed.metadata.name.clone(),
+                    ..kube::api::ObjectMeta::default()
+                },
+                data: Value::default(),
+                ..committed.clone()
+            };
+            let written = objects.written(empty, &record).unwrap();
+            assert_eq!(spec(&written).unwrap(), spec(&committed).unwrap());
+            let parsed = |object: &DynamicObject| -> Option<Value> {
+                let text = object.metadata.annotations.as_ref()?.get(RECORD)?;
+                serde_json::from_str(text).ok()
+            };
+            assert_eq!(parsed(&written), parsed(&committed));
+            let holder_key = |object: &DynamicObject| {
+                let annotations = object.metadata.annotations.clone().unwrap_or_default();
+                annotations.get(HOLDER_KEY).cloned()
+            };
+            assert_eq!(holder_key(&written), holder_key(&committed));
+        }
+    }
+
+    #[tokio::test]
     async fn records_are_in_istiods_form() {
         let objects = objects(LockKind::ConfigMap);
         let read = |text: &str| {

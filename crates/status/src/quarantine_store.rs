@@ -7,21 +7,24 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
-use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams, Preconditions};
+use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::cluster::Cluster;
 use super::rollout_store::StoreError;
+use super::stored_map::{self, Stored, UnreadableMap};
 use navarch_api::any_object::AnyObject;
 use navarch_api::decode::{Outcome, decode_value};
-use navarch_api::digest::sha256_hex;
 use navarch_api::encode::encode_value;
 use navarch_api::object::{Kind, NamespacedName, ObjectRef};
 use navarch_api::uid::Uid;
 
-/// The label of the ConfigMaps.
+/// The format of the ConfigMaps.
+const FORMAT: u32 = 1;
+/// The label of the ConfigMaps, and the prefix of their names.
 const LABEL: &str = "navarch.io/quarantine";
+const PREFIX: &str = "navarch-quarantine-";
 /// The keys of a ConfigMap's data: the rejected version, the judgement about it, and the version
 /// that is served instead.
 const REJECTED: &str = "rejected.json";
@@ -119,26 +122,16 @@ impl QuarantineStore {
         }
     }
 
-    /// All stored quarantines. Invalid ones are skipped.
+    /// All stored quarantines.
     ///
     /// # Errors
     /// If a request to the API server fails.
-    pub async fn list(&self) -> Result<BTreeMap<ObjectRef, KeptQuarantine>, StoreError> {
+    pub async fn list(&self) -> Result<Stored<KeptQuarantine>, StoreError> {
         let with = ListParams::default().labels(LABEL).limit(MAX_CONFIG_MAPS);
         let maps = self.maps.list(&with).await.map_err(StoreError::Api)?;
-        let mut all = BTreeMap::new();
-
-        for map in maps {
-            match read(&map) {
-                Some(kept) => _ = all.insert(kept.object.clone(), kept),
-                None => tracing::warn!(
-                    name = map.metadata.name,
-                    "failed to decode the ConfigMap of a quarantine"
-                ),
-            }
-        }
-
-        Ok(all)
+        Ok(Stored::of(maps, KeptQuarantine::from_config_map, |kept| {
+            kept.object.clone()
+        }))
     }
 
     /// Stores a quarantine, unless another replica has changed it since it was read. Returns the
@@ -147,8 +140,8 @@ impl QuarantineStore {
     /// # Errors
     /// If another replica has changed it, or a request to the API server fails.
     pub async fn put(&self, kept: &KeptQuarantine) -> Result<KeptQuarantine, StoreError> {
-        let name = map_name(&kept.object);
-        let map = written(kept, &name)?;
+        let name = KeptQuarantine::map_name(&kept.object);
+        let map = kept.to_config_map()?;
         let params = PostParams::default();
         let map = match &kept.version {
             Some(_) => self.maps.replace(&name, &params, &map).await?,
@@ -173,139 +166,150 @@ impl QuarantineStore {
             preconditions: Some(preconditions),
             ..DeleteParams::default()
         };
-        self.maps.delete(&map_name(&kept.object), &with).await?;
+        let name = KeptQuarantine::map_name(&kept.object);
+        self.maps.delete(&name, &with).await?;
         Ok(())
     }
 }
 
-/// The name of the ConfigMap of an object.
-fn map_name(object: &ObjectRef) -> String {
-    let hash = sha256_hex(format!(
-        "{}/{}/{}",
-        object.kind.as_str(),
-        object.name.namespace,
-        object.name.name
-    ));
-    format!(
-        "navarch-quarantine-{}",
-        hash.get(..16).expect("a SHA-256 has 64 hexadecimal digits")
-    )
+impl KeptQuarantine {
+    /// The name of the ConfigMap of an object.
+    #[must_use]
+    pub fn map_name(object: &ObjectRef) -> String {
+        stored_map::name_of(PREFIX, object)
+    }
+
+    /// Converts the quarantine to its ConfigMap.
+    ///
+    /// # Errors
+    /// If the version that is served cannot be encoded as JSON.
+    pub fn to_config_map(&self) -> Result<ConfigMap, serde_json::Error> {
+        let rejected = RejectedVersion {
+            group: self.object.kind.group().to_owned(),
+            kind: self.object.kind.as_str().to_owned(),
+            namespace: self.object.name.namespace.to_string(),
+            name: self.object.name.name.to_string(),
+            generation: self.generation,
+            uid: self.uid.to_string(),
+        };
+        let mut data = BTreeMap::from([(REJECTED.to_owned(), serde_json::to_string(&rejected)?)]);
+
+        if let Some(outcome) = &self.outcome {
+            let stored = StoredOutcome::from(outcome);
+            data.insert(OUTCOME.to_owned(), serde_json::to_string(&stored)?);
+        }
+
+        if let Some(QuarantineOutcome::Quarantined {
+            before: Some(before),
+            ..
+        }) = &self.outcome
+        {
+            data.insert(BEFORE.to_owned(), encode_value(before)?.to_string());
+        }
+
+        for (replica, votes) in &self.votes {
+            data.insert(format!("{VOTES}{replica}"), serde_json::to_string(votes)?);
+        }
+
+        let name = Self::map_name(&self.object);
+        let version = self.version.clone();
+        Ok(stored_map::config_map(name, LABEL, data, FORMAT, version))
+    }
+
+    /// Reads a ConfigMap.
+    ///
+    /// # Errors
+    /// If it is of a later release, or invalid.
+    pub fn from_config_map(map: &ConfigMap) -> Result<Self, UnreadableMap> {
+        let none = BTreeMap::new();
+        let data = map.data.as_ref().unwrap_or(&none);
+        stored_map::check_format(data, FORMAT)?;
+
+        let rejected: RejectedVersion = data
+            .get(REJECTED)
+            .and_then(|text| serde_json::from_str(text).ok())
+            .ok_or(UnreadableMap::Entry(REJECTED))?;
+        let is_kind =
+            |kind: &Kind| kind.as_str() == rejected.kind && kind.group() == rejected.group;
+        let kind = Kind::ALL.into_iter().find(is_kind);
+
+        let stored = data.get(OUTCOME).map(|text| {
+            let stored = serde_json::from_str(text).map_err(|_| UnreadableMap::Entry(OUTCOME))?;
+            outcome(stored, data)
+        });
+
+        let votes = data.iter().filter_map(|(key, text)| {
+            let replica = key.strip_prefix(VOTES)?.to_owned();
+            Some((replica, serde_json::from_str(text).ok()?))
+        });
+
+        Ok(Self {
+            object: ObjectRef {
+                kind: kind.ok_or(UnreadableMap::Entry(REJECTED))?,
+                name: NamespacedName::new(&rejected.namespace, &rejected.name),
+            },
+            generation: rejected.generation,
+            uid: Uid::new(&rejected.uid),
+            votes: votes.collect(),
+            outcome: stored.transpose()?,
+            version: map.metadata.resource_version.clone(),
+        })
+    }
 }
 
-/// Converts a quarantine to a ConfigMap.
-fn written(kept: &KeptQuarantine, map: &str) -> Result<ConfigMap, serde_json::Error> {
-    let rejected = RejectedVersion {
-        group: kept.object.kind.group().to_owned(),
-        kind: kept.object.kind.as_str().to_owned(),
-        namespace: kept.object.name.namespace.to_string(),
-        name: kept.object.name.name.to_string(),
-        generation: kept.generation,
-        uid: kept.uid.to_string(),
-    };
-    let mut data = BTreeMap::from([(REJECTED.to_owned(), serde_json::to_string(&rejected)?)]);
-
-    if let Some(outcome) = &kept.outcome {
-        let stored = match outcome {
+impl From<&QuarantineOutcome> for StoredOutcome {
+    fn from(outcome: &QuarantineOutcome) -> Self {
+        match outcome {
             QuarantineOutcome::Quarantined {
                 message, others, ..
-            } => StoredOutcome::Quarantined {
+            } => Self::Quarantined {
                 message: message.clone(),
                 others: others
                     .as_ref()
                     .map(|others| others.iter().map(ToString::to_string).collect()),
             },
-            QuarantineOutcome::Released { reason } => StoredOutcome::Released {
+            QuarantineOutcome::Released { reason } => Self::Released {
                 reason: reason.clone(),
             },
-        };
-        data.insert(OUTCOME.to_owned(), serde_json::to_string(&stored)?);
+        }
     }
-
-    if let Some(QuarantineOutcome::Quarantined {
-        before: Some(before),
-        ..
-    }) = &kept.outcome
-    {
-        data.insert(BEFORE.to_owned(), encode_value(before)?.to_string());
-    }
-
-    for (replica, votes) in &kept.votes {
-        data.insert(format!("{VOTES}{replica}"), serde_json::to_string(votes)?);
-    }
-
-    let labels = BTreeMap::from([(LABEL.to_owned(), "true".to_owned())]);
-    let metadata = ObjectMeta {
-        name: Some(map.to_owned()),
-        labels: Some(labels),
-        resource_version: kept.version.clone(),
-        ..ObjectMeta::default()
-    };
-
-    Ok(ConfigMap {
-        data: Some(data),
-        metadata,
-        ..ConfigMap::default()
-    })
 }
 
-/// Reads a ConfigMap; `None` if it is not valid.
-fn read(map: &ConfigMap) -> Option<KeptQuarantine> {
-    let data = map.data.as_ref()?;
-    let rejected: RejectedVersion = serde_json::from_str(data.get(REJECTED)?).ok()?;
-    let outcome = match data.get(OUTCOME) {
-        Some(text) => Some(outcome(serde_json::from_str(text).ok()?, data)?),
-        None => None,
-    };
-
-    let votes = data.iter().filter_map(|(key, text)| {
-        let replica = key.strip_prefix(VOTES)?.to_owned();
-        Some((replica, serde_json::from_str(text).ok()?))
-    });
-
-    let is_kind = |kind: &Kind| kind.as_str() == rejected.kind && kind.group() == rejected.group;
-    Some(KeptQuarantine {
-        object: ObjectRef {
-            kind: Kind::ALL.into_iter().find(is_kind)?,
-            name: NamespacedName::new(&rejected.namespace, &rejected.name),
-        },
-        generation: rejected.generation,
-        uid: Uid::new(&rejected.uid),
-        votes: votes.collect(),
-        outcome,
-        version: map.metadata.resource_version.clone(),
-    })
-}
-
-/// Reads a judgement; `None` if it is not valid.
-fn outcome(stored: StoredOutcome, data: &BTreeMap<String, String>) -> Option<QuarantineOutcome> {
+/// Reads a judgement.
+///
+/// # Errors
+/// If it is invalid.
+fn outcome(
+    stored: StoredOutcome,
+    data: &BTreeMap<String, String>,
+) -> Result<QuarantineOutcome, UnreadableMap> {
     let (message, others) = match stored {
-        StoredOutcome::Released { reason } => return Some(QuarantineOutcome::Released { reason }),
+        StoredOutcome::Released { reason } => return Ok(QuarantineOutcome::Released { reason }),
         StoredOutcome::Quarantined { message, others } => (message, others),
     };
 
     let before = match data.get(BEFORE) {
         Some(text) => {
-            let value: Value = serde_json::from_str(text).ok()?;
+            let value: Value =
+                serde_json::from_str(text).map_err(|_| UnreadableMap::Entry(BEFORE))?;
             let (_, Outcome::Read { object, .. }) = decode_value(&value) else {
-                return None;
+                return Err(UnreadableMap::Entry(BEFORE));
             };
             Some(object)
         }
         None => None,
     };
 
-    let account = |text: String| {
-        let (namespace, name) = text.split_once('/')?;
-        Some(NamespacedName::new(namespace, name))
+    let account = |text: String| -> Result<NamespacedName, UnreadableMap> {
+        let parts = text.split_once('/');
+        let (namespace, name) = parts.ok_or(UnreadableMap::Entry(OUTCOME))?;
+        Ok(NamespacedName::new(namespace, name))
     };
-    let others = match others {
-        Some(others) => Some(others.into_iter().map(account).collect::<Option<_>>()?),
-        None => None,
-    };
+    let others = others.map(|all| all.into_iter().map(account).collect::<Result<Vec<_>, _>>());
 
-    Some(QuarantineOutcome::Quarantined {
+    Ok(QuarantineOutcome::Quarantined {
         message,
-        others,
+        others: others.transpose()?,
         before,
     })
 }
@@ -357,8 +361,8 @@ mod tests {
                 version: Some("7".to_owned()),
             };
 
-            let map = written(&kept, &map_name(&kept.object)).unwrap();
-            let back = read(&map).unwrap();
+            let map = kept.to_config_map().unwrap();
+            let back = KeptQuarantine::from_config_map(&map).unwrap();
             assert_eq!(
                 (&back.object, back.generation, &back.uid),
                 (&kept.object, kept.generation, &kept.uid)

@@ -6,6 +6,7 @@ use std::fmt::Write;
 use super::distribution::Progresses;
 use super::reconciled::Progress;
 use navarch_api::object::{Kind, NamespacedName, ObjectRef};
+use navarch_api::state_format::{self, FormatError, KEY};
 
 /// The label of the ConfigMaps, which istiod used for its distribution reports.
 pub(super) const LABEL: &str = "internal.istio.io/distribution-report";
@@ -15,6 +16,8 @@ pub(super) const REPORTER: &str = "reporter";
 pub(super) const LINES: &str = "distribution-report";
 /// The key of the report's time: a report that was not renewed is ignored.
 pub(super) const RENEWED: &str = "renewed";
+/// The format of the ConfigMaps.
+const FORMAT: u32 = 1;
 /// Maximum size of one ConfigMap, well below the API server's limit.
 const MAX_BYTES: usize = 512 << 10;
 
@@ -51,8 +54,27 @@ pub(super) fn write(report: &BTreeMap<ObjectRef, Progress>) -> Vec<String> {
     parts
 }
 
+/// The entries of the ConfigMap with a text.
+pub(super) fn data(lines: &str, reporter: &str, renewed: String) -> BTreeMap<String, String> {
+    BTreeMap::from([
+        (KEY.to_owned(), FORMAT.to_string()),
+        (LINES.to_owned(), lines.to_owned()),
+        (REPORTER.to_owned(), reporter.to_owned()),
+        (RENEWED.to_owned(), renewed),
+    ])
+}
+
+/// Reads the entries of a ConfigMap.
+///
+/// # Errors
+/// If a later release wrote them.
+pub(super) fn read_data(data: &BTreeMap<String, String>) -> Result<Report, FormatError> {
+    state_format::check_text(data.get(KEY).map(String::as_str), FORMAT)?;
+    Ok(data.get(LINES).map(|lines| read(lines)).unwrap_or_default())
+}
+
 /// Parses a text. Unknown lines, such as those of later versions, are ignored.
-pub(super) fn read(text: &str) -> Report {
+fn read(text: &str) -> Report {
     text.lines().filter_map(line).collect()
 }
 
@@ -125,6 +147,25 @@ mod tests {
         let back: Report = parts.iter().flat_map(|part| read(part)).collect();
         assert_eq!(back, many);
         assert!(read("VirtualService shop\nNews a b 1 2 3\nGateway a b x 2 3\n").is_empty());
+    }
+
+    #[test]
+    fn a_report_has_the_committed_form() {
+        let committed = include_str!("../../../tests/corpora/state/distribution-report.1.json");
+        let committed: BTreeMap<String, String> = serde_json::from_str(committed).unwrap();
+        let report = Report::from([
+            (object("reviews"), progress(3, 7, 5)),
+            (object("web"), progress(1, 2, 2)),
+        ]);
+
+        let lines = write(&report).remove(0);
+        let written = data(&lines, "istiod-1", "2026-11-23T10:15:00Z".to_owned());
+        assert_eq!(written, committed);
+        assert_eq!(read_data(&committed), Ok(report));
+
+        let mut later = committed;
+        later.insert(KEY.to_owned(), "2".to_owned());
+        assert!(read_data(&later).is_err_and(|error| error.is_newer()));
     }
 
     #[test]

@@ -95,14 +95,8 @@ impl Reporter {
     ) -> Result<(), kube::Error> {
         for (index, part) in parts.iter().enumerate() {
             let name = self.name(index);
-            let data = BTreeMap::from([
-                (report::LINES.to_owned(), part.clone()),
-                (report::REPORTER.to_owned(), self.identity.clone()),
-                (
-                    report::RENEWED.to_owned(),
-                    jiff::Timestamp::now().to_string(),
-                ),
-            ]);
+            let now = jiff::Timestamp::now().to_string();
+            let data = report::data(part, &self.identity, now);
 
             let labels = BTreeMap::from([(report::LABEL.to_owned(), "true".to_owned())]);
             let mut map = ConfigMap {

@@ -74,14 +74,15 @@ impl Reports {
         {
             return;
         }
-        let text = map
-            .data
-            .and_then(|mut data| data.remove(report::LINES))
-            .unwrap_or_default();
+        let read = report::read_data(&map.data.unwrap_or_default());
+        let report = read.unwrap_or_else(|error| {
+            tracing::debug!(name, %error, "failed to read the distribution report of a replica");
+            Report::new()
+        });
         self.known.insert(
             name,
             StoredReport {
-                report: report::read(&text),
+                report,
                 version,
                 since: now,
             },

@@ -7,19 +7,22 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
-use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams, Preconditions};
+use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::cluster::Cluster;
+use super::stored_map::{self, Stored, UnreadableMap};
 use navarch_api::any_object::AnyObject;
 use navarch_api::decode::{Outcome, decode_value};
-use navarch_api::digest::sha256_hex;
 use navarch_api::encode::encode_value;
 use navarch_api::object::ObjectRef;
 
-/// The label of the ConfigMaps.
+/// The format of the ConfigMaps.
+const FORMAT: u32 = 1;
+/// The label of the ConfigMaps, and the prefix of their names.
 const LABEL: &str = "navarch.io/rollout";
+const PREFIX: &str = "navarch-rollout-";
 /// The keys of a ConfigMap's data: the new version, the previous one, and the state.
 const NEW: &str = "new.json";
 const BEFORE: &str = "before.json";
@@ -84,6 +87,14 @@ pub enum StoreError {
     /// A version cannot be encoded as JSON.
     #[error("failed to encode the rollout")]
     Json(#[from] serde_json::Error),
+    /// The ConfigMap was not read, so that it must not be replaced.
+    #[error("ConfigMap {map} was not read and is left unchanged: {reason}")]
+    Unreadable {
+        /// Its name.
+        map: String,
+        /// Why it was not read.
+        reason: UnreadableMap,
+    },
     /// A request to the API server failed.
     #[error("{}", navarch_kubernetes::InWords(.0))]
     Api(kube::Error),
@@ -117,6 +128,75 @@ impl KeptRollout {
         self.new.object_ref()
     }
 
+    /// The name of the ConfigMap of an object.
+    #[must_use]
+    pub fn map_name(object: &ObjectRef) -> String {
+        stored_map::name_of(PREFIX, object)
+    }
+
+    /// Converts the rollout to its ConfigMap.
+    ///
+    /// # Errors
+    /// If a version of the object cannot be encoded as JSON.
+    pub fn to_config_map(&self) -> Result<ConfigMap, serde_json::Error> {
+        let text = |object: &AnyObject| encode_value(object).map(|value| value.to_string());
+        let mut data = BTreeMap::from([
+            (NEW.to_owned(), text(&self.new)?),
+            (STATE.to_owned(), serde_json::to_string(&self.state)?),
+        ]);
+        if let Some(before) = &self.before {
+            data.insert(BEFORE.to_owned(), text(before)?);
+        }
+
+        data.extend(
+            self.waits
+                .iter()
+                .map(|(replica, at)| (format!("{WAITS}{replica}"), at.to_string())),
+        );
+
+        let name = Self::map_name(&self.name());
+        let version = self.version.clone();
+        Ok(stored_map::config_map(name, LABEL, data, FORMAT, version))
+    }
+
+    /// Reads a ConfigMap.
+    ///
+    /// # Errors
+    /// If it is of a later release, or invalid.
+    pub fn from_config_map(map: &ConfigMap) -> Result<Self, UnreadableMap> {
+        let none = BTreeMap::new();
+        let data = map.data.as_ref().unwrap_or(&none);
+        stored_map::check_format(data, FORMAT)?;
+
+        let object = |key: &'static str| -> Result<AnyObject, UnreadableMap> {
+            let text = data.get(key).ok_or(UnreadableMap::Entry(key))?;
+            let value: Value = serde_json::from_str(text).map_err(|_| UnreadableMap::Entry(key))?;
+            match decode_value(&value) {
+                (_, Outcome::Read { object, .. }) => Ok(object),
+                (_, Outcome::Ignored | Outcome::Rejected(_)) => Err(UnreadableMap::Entry(key)),
+            }
+        };
+
+        let before = match data.contains_key(BEFORE) {
+            true => Some(object(BEFORE)?),
+            false => None,
+        };
+        let state = data
+            .get(STATE)
+            .and_then(|text| serde_json::from_str(text).ok());
+        let wait = |(key, at): (&String, &String)| {
+            Some((key.strip_prefix(WAITS)?.to_owned(), at.parse().ok()?))
+        };
+
+        Ok(Self {
+            new: object(NEW)?,
+            before,
+            state: state.ok_or(UnreadableMap::Entry(STATE))?,
+            waits: data.iter().filter_map(wait).collect(),
+            version: map.metadata.resource_version.clone(),
+        })
+    }
+
     /// Whether another replica has recently reported proxies that have not acknowledged the stage.
     #[must_use]
     pub fn is_waited_for(&self, replica: &str, now: Timestamp, within: Duration) -> bool {
@@ -136,24 +216,18 @@ impl RolloutStore {
         }
     }
 
-    /// All stored rollouts. Invalid ones are skipped.
+    /// All stored rollouts.
     ///
     /// # Errors
     /// If a request to the API server fails.
-    pub async fn list(&self) -> Result<BTreeMap<ObjectRef, KeptRollout>, StoreError> {
+    pub async fn list(&self) -> Result<Stored<KeptRollout>, StoreError> {
         let with = ListParams::default().labels(LABEL).limit(MAX_CONFIG_MAPS);
         let maps = self.maps.list(&with).await.map_err(StoreError::Api)?;
-        let mut all = BTreeMap::new();
-        for map in maps {
-            match read(&map) {
-                Some(kept) => _ = all.insert(kept.name(), kept),
-                None => tracing::warn!(
-                    name = map.metadata.name,
-                    "failed to decode the ConfigMap of a rollout"
-                ),
-            }
-        }
-        Ok(all)
+        Ok(Stored::of(
+            maps,
+            KeptRollout::from_config_map,
+            KeptRollout::name,
+        ))
     }
 
     /// Stores a rollout, unless another replica has changed it since it was read. Returns the
@@ -162,8 +236,8 @@ impl RolloutStore {
     /// # Errors
     /// If another replica has changed it, or a request to the API server fails.
     pub async fn put(&self, kept: &KeptRollout) -> Result<KeptRollout, StoreError> {
-        let name = map_name(&kept.name());
-        let map = written(kept, &name)?;
+        let name = KeptRollout::map_name(&kept.name());
+        let map = kept.to_config_map()?;
         let params = PostParams::default();
         let map = match &kept.version {
             Some(_) => self.maps.replace(&name, &params, &map).await?,
@@ -188,85 +262,10 @@ impl RolloutStore {
             preconditions: Some(preconditions),
             ..DeleteParams::default()
         };
-        Ok(self
-            .maps
-            .delete(&map_name(&kept.name()), &with)
-            .await
-            .map(drop)?)
+        let name = KeptRollout::map_name(&kept.name());
+        self.maps.delete(&name, &with).await?;
+        Ok(())
     }
-}
-
-/// The name of the ConfigMap of an object.
-fn map_name(name: &ObjectRef) -> String {
-    let hash = sha256_hex(format!(
-        "{}/{}/{}",
-        name.kind.as_str(),
-        name.name.namespace,
-        name.name.name
-    ));
-    format!(
-        "navarch-rollout-{}",
-        hash.get(..16).expect("a SHA-256 has 64 hexadecimal digits")
-    )
-}
-
-/// Converts a rollout to a ConfigMap.
-fn written(kept: &KeptRollout, name: &str) -> Result<ConfigMap, serde_json::Error> {
-    let text = |object: &AnyObject| encode_value(object).map(|value| value.to_string());
-    let mut data = BTreeMap::from([
-        (NEW.to_owned(), text(&kept.new)?),
-        (STATE.to_owned(), serde_json::to_string(&kept.state)?),
-    ]);
-    if let Some(before) = &kept.before {
-        data.insert(BEFORE.to_owned(), text(before)?);
-    }
-
-    data.extend(
-        kept.waits
-            .iter()
-            .map(|(replica, at)| (format!("{WAITS}{replica}"), at.to_string())),
-    );
-    let labels = BTreeMap::from([(LABEL.to_owned(), "true".to_owned())]);
-    let metadata = ObjectMeta {
-        name: Some(name.to_owned()),
-        labels: Some(labels),
-        resource_version: kept.version.clone(),
-        ..ObjectMeta::default()
-    };
-
-    Ok(ConfigMap {
-        data: Some(data),
-        metadata,
-        ..ConfigMap::default()
-    })
-}
-
-fn read(map: &ConfigMap) -> Option<KeptRollout> {
-    let data = map.data.as_ref()?;
-    let object = |key: &str| -> Option<AnyObject> {
-        let value: Value = serde_json::from_str(data.get(key)?).ok()?;
-        if let (_, Outcome::Read { object, .. }) = decode_value(&value) {
-            Some(object)
-        } else {
-            None
-        }
-    };
-
-    let before = match data.contains_key(BEFORE) {
-        true => Some(object(BEFORE)?),
-        false => None,
-    };
-    let wait = |(key, at): (&String, &String)| {
-        Some((key.strip_prefix(WAITS)?.to_owned(), at.parse().ok()?))
-    };
-
-    Some(KeptRollout {
-        new: object(NEW)?,
-        before,
-        state: serde_json::from_str(data.get(STATE)?).ok()?,
-        waits: data.iter().filter_map(wait).collect(),
-        version: map.metadata.resource_version.clone(),
-    })
 }
 
 #[cfg(test)]
@@ -314,7 +313,7 @@ mod tests {
                 waits,
                 version: Some("7".to_owned()),
             };
-            let back = read(&written(&kept, "x").unwrap()).unwrap();
+            let back = KeptRollout::from_config_map(&kept.to_config_map().unwrap()).unwrap();
             assert!(back.new.same_effect(&kept.new) && back.new.meta().generation == 3);
             assert_eq!(back.before.is_some(), kept.before.is_some());
             assert!(

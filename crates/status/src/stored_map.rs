@@ -1,0 +1,186 @@
+//! ConfigMaps in which replicas share the state of an object: their names, labels and formats.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::ObjectMeta;
+
+use navarch_api::digest::sha256_hex;
+use navarch_api::object::ObjectRef;
+use navarch_api::state_format::{self, FormatError, KEY};
+
+/// What a store has.
+#[derive(Debug)]
+pub struct Stored<T> {
+    /// The state that was read, by object.
+    pub readable: BTreeMap<ObjectRef, T>,
+    /// Why the other ConfigMaps were not read, by name.
+    pub unreadable: UnreadableMaps,
+}
+
+/// Why ConfigMaps were not read, by name. Their state is not known, and they are not replaced.
+pub type UnreadableMaps = BTreeMap<String, UnreadableMap>;
+
+/// Why a ConfigMap was not read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UnreadableMap {
+    /// It has another format.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    /// An entry is missing or invalid.
+    #[error("{0} is missing or invalid")]
+    Entry(&'static str),
+}
+
+impl<T> Stored<T> {
+    /// Reads ConfigMaps.
+    pub(super) fn of(
+        maps: impl IntoIterator<Item = ConfigMap>,
+        read: impl Fn(&ConfigMap) -> Result<T, UnreadableMap>,
+        object: impl Fn(&T) -> ObjectRef,
+    ) -> Self {
+        let mut stored = Self {
+            readable: BTreeMap::new(),
+            unreadable: BTreeMap::new(),
+        };
+
+        for map in maps {
+            match read(&map) {
+                Ok(state) => _ = stored.readable.insert(object(&state), state),
+                Err(error) => {
+                    let name = map.metadata.name.unwrap_or_default();
+                    stored.unreadable.insert(name, error);
+                }
+            }
+        }
+
+        stored
+    }
+
+    /// Logs the ConfigMaps that were not read, except those that were not read `before` for the same
+    /// reason.
+    pub fn log_unreadable(&self, before: &UnreadableMaps) {
+        for (name, error) in &self.unreadable {
+            if before.get(name) != Some(error) {
+                tracing::error!(
+                    name,
+                    %error,
+                    "failed to read the ConfigMap of a rollout or a quarantine; it is left unchanged"
+                );
+            }
+        }
+    }
+}
+
+/// The name of the ConfigMap of an object.
+pub(super) fn name_of(prefix: &str, object: &ObjectRef) -> String {
+    let hash = sha256_hex(format!(
+        "{}/{}/{}",
+        object.kind.as_str(),
+        object.name.namespace,
+        object.name.name
+    ));
+    let hash = hash.get(..16);
+    format!(
+        "{prefix}{}",
+        hash.expect("a SHA-256 has 64 hexadecimal digits")
+    )
+}
+
+/// A ConfigMap with these entries and its format. `version` is the `resourceVersion` that it
+/// replaces.
+pub(super) fn config_map(
+    name: String,
+    label: &str,
+    mut data: BTreeMap<String, String>,
+    format: u32,
+    version: Option<String>,
+) -> ConfigMap {
+    data.insert(KEY.to_owned(), format.to_string());
+    let labels = BTreeMap::from([(label.to_owned(), "true".to_owned())]);
+    ConfigMap {
+        data: Some(data),
+        metadata: ObjectMeta {
+            name: Some(name),
+            labels: Some(labels),
+            resource_version: version,
+            ..ObjectMeta::default()
+        },
+        ..ConfigMap::default()
+    }
+}
+
+/// Checks the format of a ConfigMap's entries.
+///
+/// # Errors
+/// If it is not one of 1 to `supported`.
+pub(super) fn check_format(
+    data: &BTreeMap<String, String>,
+    supported: u32,
+) -> Result<(), FormatError> {
+    state_format::check_text(data.get(KEY).map(String::as_str), supported)
+}
+
+#[cfg(test)]
+mod tests {
+    use navarch_api::object::{Kind, NamespacedName};
+
+    use super::super::{KeptQuarantine, KeptRollout};
+    use super::*;
+
+    fn map(format: &str) -> ConfigMap {
+        let data = BTreeMap::from([(KEY.to_owned(), format.to_owned())]);
+        ConfigMap {
+            data: Some(data),
+            metadata: ObjectMeta {
+                name: Some(format!("map-{format}")),
+                ..ObjectMeta::default()
+            },
+            ..ConfigMap::default()
+        }
+    }
+
+    #[test]
+    fn unreadable_maps_are_listed_with_the_reason() {
+        let newer = UnreadableMap::Format(FormatError::Newer {
+            found: 2,
+            supported: 1,
+        });
+        let all = || [map("2"), map("1"), map("x")];
+
+        let rollouts = Stored::of(all(), KeptRollout::from_config_map, KeptRollout::name);
+        assert!(rollouts.readable.is_empty());
+        assert_eq!(
+            rollouts.unreadable,
+            UnreadableMaps::from([
+                ("map-2".to_owned(), newer.clone()),
+                ("map-1".to_owned(), UnreadableMap::Entry("new.json")),
+                (
+                    "map-x".to_owned(),
+                    UnreadableMap::Format(FormatError::Invalid("x".to_owned()))
+                ),
+            ])
+        );
+
+        let quarantines = Stored::of(all(), KeptQuarantine::from_config_map, |kept| {
+            kept.object.clone()
+        });
+        assert_eq!(quarantines.unreadable["map-2"], newer);
+        assert_eq!(
+            quarantines.unreadable["map-1"],
+            UnreadableMap::Entry("rejected.json")
+        );
+    }
+
+    #[test]
+    fn objects_have_one_map_of_each_prefix() {
+        let object = |namespace: &str| ObjectRef {
+            kind: Kind::VirtualService,
+            name: NamespacedName::new(namespace, "v"),
+        };
+        let name = KeptRollout::map_name(&object("shop"));
+        assert!(name.starts_with("navarch-rollout-"), "{name}");
+        assert_ne!(name, KeptRollout::map_name(&object("edge")));
+        assert!(KeptQuarantine::map_name(&object("shop")).starts_with("navarch-quarantine-"));
+    }
+}
