@@ -11,6 +11,7 @@ use kube::api::{Api, ObjectMeta, PostParams};
 
 use super::rotation::{RootSet, StoredFiles, StoredFilesError};
 use navarch_api::kubernetes::SecretBytes;
+use navarch_api::state_format::FormatError;
 
 /// The name of the Secret with self-signed roots.
 pub const SELF_SIGNED: &str = "istio-ca-secret";
@@ -63,6 +64,15 @@ pub enum RootStoreError {
         /// The problem, and what can be done.
         reason: String,
     },
+    /// A file has another format.
+    #[error("{path}")]
+    Format {
+        /// A file in the directory of the store.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: FormatError,
+    },
     /// The stored roots are invalid.
     #[error("{place} contains no usable roots")]
     Unusable {
@@ -78,6 +88,48 @@ pub enum RootStoreError {
     /// A request to the API server failed.
     #[error("failed to read or write the Secret of the roots")]
     Kubernetes(#[from] kube::Error),
+}
+
+impl RootStoreError {
+    /// Whether a later release stored the roots: they may be in use.
+    #[must_use]
+    pub fn is_newer(&self) -> bool {
+        match self {
+            Self::Format { source, .. }
+            | Self::Unusable {
+                source: StoredFilesError::Format(_, source),
+                ..
+            } => source.is_newer(),
+            Self::Unusable { .. }
+            | Self::File { .. }
+            | Self::Damaged { .. }
+            | Self::Conflict
+            | Self::Kubernetes(_) => false,
+        }
+    }
+}
+
+impl StoredRoots {
+    /// Reads a Secret; `None` if it contains no roots.
+    ///
+    /// # Errors
+    /// If a file is missing or invalid.
+    pub fn from_secret(secret: Secret) -> Result<Option<Self>, StoredFilesError> {
+        let annotations = secret.metadata.annotations.unwrap_or_default().into_iter();
+        let reports = annotations
+            .filter_map(|(name, text)| Some((name.strip_prefix(REPORT)?.to_owned(), text)));
+        let files = secret.data.unwrap_or_default().into_iter();
+        let files = files
+            .map(|(name, bytes)| (name, SecretBytes::new(bytes.0)))
+            .collect();
+
+        let set = RootSet::from_files(&files)?;
+        Ok(set.map(|set| Self {
+            set,
+            version: secret.metadata.resource_version,
+            reports: reports.collect(),
+        }))
+    }
 }
 
 impl std::fmt::Debug for RootStore {
@@ -100,30 +152,21 @@ impl RootStore {
             place: format!("{self:?}"),
             source,
         };
-        let (files, version, reports) = match self {
-            Self::Memory => return Ok(None),
-            Self::Folder(folder) => (folder::load(folder)?, None, BTreeMap::new()),
-            Self::Secret(api, name) => {
-                let Some(secret) = api.get_opt(name).await? else {
-                    return Ok(None);
-                };
-                let reports = secret.metadata.annotations.unwrap_or_default().into_iter();
-                let reports = reports
-                    .filter_map(|(name, text)| Some((name.strip_prefix(REPORT)?.to_owned(), text)));
-                let files = secret.data.unwrap_or_default().into_iter();
-                let files = files
-                    .map(|(name, bytes)| (name, SecretBytes::new(bytes.0)))
-                    .collect();
-                (files, secret.metadata.resource_version, reports.collect())
+        match self {
+            Self::Memory => Ok(None),
+            Self::Folder(folder) => {
+                let set = RootSet::from_files(&folder::load(folder)?).map_err(unusable)?;
+                Ok(set.map(|set| StoredRoots {
+                    set,
+                    version: None,
+                    reports: BTreeMap::new(),
+                }))
             }
-        };
-
-        let set = RootSet::from_files(&files).map_err(unusable)?;
-        Ok(set.map(|set| StoredRoots {
-            set,
-            version,
-            reports,
-        }))
+            Self::Secret(api, name) => match api.get_opt(name).await? {
+                Some(secret) => StoredRoots::from_secret(secret).map_err(unusable),
+                None => Ok(None),
+            },
+        }
     }
 
     /// Replaces the set of this version; `None` means that there is none yet. Returns the new
@@ -148,7 +191,7 @@ impl RootStore {
             Self::Secret(api, name) => {
                 let parameters = PostParams::default();
                 let secret = match version {
-                    None => secret_of(name, files),
+                    None => secret_with(name, files),
                     Some(version) => {
                         let mut secret = api.get(name).await?;
                         if secret.metadata.resource_version.as_deref() != Some(version) {
@@ -248,8 +291,16 @@ fn entries(files: StoredFiles) -> impl Iterator<Item = (String, ByteString)> {
         .map(|(name, bytes)| (name, ByteString(bytes.expose().to_vec())))
 }
 
+/// A new Secret with a set.
+///
+/// # Errors
+/// If a root is invalid.
+pub fn secret_of(name: &str, set: &RootSet) -> Result<Secret, StoredFilesError> {
+    Ok(secret_with(name, set.to_files()?))
+}
+
 /// A new Secret with files as entries.
-fn secret_of(name: &str, files: StoredFiles) -> Secret {
+fn secret_with(name: &str, files: StoredFiles) -> Secret {
     Secret {
         metadata: ObjectMeta {
             name: Some(name.to_owned()),

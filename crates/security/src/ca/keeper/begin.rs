@@ -159,8 +159,13 @@ async fn last_in_force(config: &KeeperConfig, files: &Bundle) -> Result<Found, K
         version = kept.version;
     }
 
-    // A self-signed root that cannot be read was not in use: these files are.
-    if let Some(kept) = config.self_signed.load().await.ok().flatten() {
+    // A self-signed root that cannot be read was not in use, unless a later release stored it:
+    // these files are.
+    let kept = match config.self_signed.load().await {
+        Err(error) if error.is_newer() => return Err(error.into()),
+        kept => kept.ok().flatten(),
+    };
+    if let Some(kept) = kept {
         let is_known = was_published(config, &config.self_signed, &kept.set)?;
         let is_certain = match &config.distributed {
             // If both were distributed, the files were in use, and the self-signed root before

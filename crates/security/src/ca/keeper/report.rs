@@ -16,7 +16,11 @@ use super::super::rotation::{Missing, Phase};
 use super::{FindMissing, KeeperError, RootKeeper};
 use navarch_api::digest::sha256_hex;
 use navarch_api::error_chain::chain;
+use navarch_api::state_format::{self, FormatError};
 
+/// The format of a report. `format` and `at` are in all later formats, too: a report that cannot be
+/// read otherwise is waited for until it is too old.
+const FORMAT: u32 = 1;
 /// A replica without a report for this long during a rotation counts as stopped, and its proxies as
 /// reconnected elsewhere.
 const REPLICA_TTL: Duration = Duration::from_secs(60);
@@ -32,6 +36,9 @@ const MAX_NAMED_PROXIES: usize = 20;
 /// The report of a replica.
 #[derive(Debug, Serialize, Deserialize)]
 struct Report {
+    /// [`FORMAT`].
+    #[serde(default = "state_format::first")]
+    format: u32,
     /// The digest of the roots that the replica trusts.
     roots: String,
     /// The number of its proxies that lack roots.
@@ -42,11 +49,19 @@ struct Report {
     at: Timestamp,
 }
 
+/// The fields of a report in every format.
+#[derive(Debug, Deserialize)]
+struct ReportTime {
+    /// When the report was written.
+    at: Timestamp,
+}
+
 /// The text of a report.
 pub(super) fn text(missing: &[Missing], roots: &str, now: SystemTime) -> String {
     let named = missing.iter().take(MAX_NAMED_PROXIES).cloned().collect();
     let at = Timestamp::try_from(now).unwrap_or(Timestamp::MAX);
     let report = Report {
+        format: FORMAT,
         roots: sha256_hex(roots),
         missing: missing.len(),
         named,
@@ -57,8 +72,16 @@ pub(super) fn text(missing: &[Missing], roots: &str, now: SystemTime) -> String 
 
 /// Whether the report is removed.
 pub(super) fn is_forgotten(text: &str, now: SystemTime) -> bool {
-    serde_json::from_str::<Report>(text)
+    serde_json::from_str::<ReportTime>(text)
         .is_ok_and(|report| SystemTime::from(report.at) + HEARTBEAT_TTL < now)
+}
+
+/// Why a report of a later release cannot be read, unless the report is too old to count.
+fn unreadable(text: &str, now: SystemTime) -> Option<FormatError> {
+    let error = state_format::check_json(text.as_bytes(), FORMAT).err()?;
+    let is_recent = serde_json::from_str::<ReportTime>(text)
+        .is_ok_and(|report| SystemTime::from(report.at) + REPLICA_TTL >= now);
+    is_recent.then_some(error)
 }
 
 /// The missing proxies in the reports of other replicas, for roots that are trusted since a time. A
@@ -75,6 +98,14 @@ pub(super) fn of_others(
     let mut missing = Vec::new();
 
     for (replica, text) in reports.iter().filter(|(replica, _)| **replica != own) {
+        if let Some(error) = unreadable(text, now) {
+            missing.push(Missing {
+                who: format!("replica {replica}"),
+                why: format!("its report is unreadable: {error}"),
+            });
+            continue;
+        }
+
         let Ok(report) = serde_json::from_str::<Report>(text) else {
             continue;
         };
@@ -254,6 +285,35 @@ mod tests {
             missing(text(&vec![web; 25], "roots", now()), "roots", now(), now()).len(),
             21
         );
+    }
+
+    #[test]
+    fn a_report_of_a_later_release_is_waited_for_until_it_is_old() {
+        let at = Timestamp::try_from(now()).unwrap();
+        let later = format!(r#"{{"format":2,"roots":["roots"],"at":"{at}"}}"#);
+
+        let waited = missing(later.clone(), "roots", now(), now());
+        assert_eq!(waited[0].who, "replica b");
+        assert!(
+            waited[0].why.contains("format is 2") && waited[0].why.contains("supports format 1"),
+            "{waited:?}"
+        );
+        assert_eq!(
+            missing(later.clone(), "roots", now(), now() + REPLICA_TTL * 2),
+            []
+        );
+        assert!(is_forgotten(&later, now() + HEARTBEAT_TTL * 2));
+    }
+
+    #[test]
+    fn a_report_has_the_committed_form() {
+        let web = Missing {
+            who: "web-1.shop".to_owned(),
+            why: "has not taken it".to_owned(),
+        };
+        let committed = include_str!("../../../../../tests/corpora/state/ca-replica-report.1.json");
+
+        assert_eq!(text(&[web], "roots", now()), committed.trim_end());
     }
 
     #[test]

@@ -520,3 +520,28 @@ async fn a_full_disk_is_survived_and_tried_again() {
     child.kill().unwrap();
     child.wait().unwrap();
 }
+
+#[tokio::test]
+async fn roots_of_a_later_release_are_neither_used_nor_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(start(config(folder.path())).await.unwrap());
+    let path = folder.path().join("state/state.json");
+    let mut entries: std::collections::BTreeMap<String, String> =
+        serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    assert_eq!(entries["format"], "MQ==", "1 in base64");
+    entries.insert("format".to_owned(), "Mg==".to_owned());
+    let later = serde_json::to_vec(&entries).unwrap();
+    std::fs::write(&path, &later).unwrap();
+
+    let error = refusal(folder.path()).await;
+    assert!(
+        error.contains("state/state.json: format is 2") && error.contains("supports format 1"),
+        "{error}"
+    );
+
+    // They may be in use, so that a CA that is plugged in now must not sign at once.
+    plug(folder.path(), &root());
+    let error = refusal(folder.path()).await;
+    assert!(error.contains("state/state.json: format is 2"), "{error}");
+    assert_eq!(std::fs::read(&path).unwrap(), later);
+}

@@ -15,7 +15,11 @@ use crate::ca::rotation::StoredFiles;
 use navarch_api::error_chain::chain;
 use navarch_api::kubernetes::SecretBytes;
 use navarch_api::regular_file::{self, MAX_SETTINGS_BYTES};
+use navarch_api::state_format::{self, KEY};
 
+/// The format of the file below. Its number is an entry in base64 as the others are: readers that
+/// know no number expect that of every entry.
+const FORMAT: u32 = 1;
 /// The file with all content, which is replaced atomically.
 const ALL: &str = "state.json";
 /// Separate files, which other programs read. They are loaded if the file above is missing.
@@ -103,6 +107,16 @@ fn parse(path: &Path, all: &[u8]) -> Result<StoredFiles, RootStoreError> {
         files.insert(name, SecretBytes::new(bytes));
     }
 
+    if let Some(found) = files.remove(KEY) {
+        let found = String::from_utf8_lossy(found.expose());
+        state_format::check_text(Some(&found), FORMAT).map_err(|source| {
+            RootStoreError::Format {
+                path: path.to_owned(),
+                source,
+            }
+        })?;
+    }
+
     if let Some(missing) = PLAIN.iter().find(|name| !files.contains_key(**name)) {
         return Err(damaged(path, format!("has no entry {missing:?}; {advice}")));
     }
@@ -117,10 +131,11 @@ pub(super) fn save(folder: &Path, files: &StoredFiles) -> Result<(), RootStoreEr
         source,
     };
     std::fs::create_dir_all(folder).map_err(failed)?;
-    let all: BTreeMap<&str, String> = files
+    let mut all: BTreeMap<&str, String> = files
         .iter()
         .map(|(name, bytes)| (name.as_str(), STANDARD.encode(bytes.expose())))
         .collect();
+    all.insert(KEY, STANDARD.encode(FORMAT.to_string()));
     let all = serde_json::to_vec(&all).map_err(|error| failed(error.into()))?;
     write(folder, ALL, &all)?;
 

@@ -11,7 +11,10 @@ use serde::{Deserialize, Serialize};
 use super::super::bundle::{Bundle, BundleError};
 use super::{FormerRoots, Next, Origin, RootSet};
 use navarch_api::kubernetes::SecretBytes;
+use navarch_api::state_format::{self, FormatError};
 
+/// The format of the rest of the state.
+const FORMAT: u32 = 1;
 /// The signing certificate.
 const CERTIFICATE: &str = "ca-cert.pem";
 const KEY: &str = "ca-key.pem";
@@ -39,6 +42,9 @@ pub enum StoredFilesError {
     /// A file is invalid.
     #[error("failed to parse {0}")]
     Unreadable(&'static str),
+    /// A file has another format.
+    #[error("{0}")]
+    Format(&'static str, #[source] FormatError),
     /// A root is invalid.
     #[error(transparent)]
     Bundle(#[from] BundleError),
@@ -48,6 +54,8 @@ pub enum StoredFilesError {
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct RotationState {
+    /// [`FORMAT`], checked beforehand.
+    format: u32,
     /// The signing CA.
     signer: CaData,
     next: Option<NextCaData>,
@@ -157,6 +165,7 @@ impl RootSet {
         }
 
         let mut rest = RotationState {
+            format: FORMAT,
             signer,
             ..RotationState::default()
         };
@@ -214,8 +223,13 @@ impl RootSet {
             (Some(_), None) => return Err(StoredFilesError::Incomplete(KEY)),
         };
 
-        let rest = bytes(ROTATION_STATE)
-            .map(|rest| serde_json::from_slice::<RotationState>(rest.expose()));
+        let rest = bytes(ROTATION_STATE);
+        if let Some(rest) = &rest {
+            state_format::check_json(rest.expose(), FORMAT)
+                .map_err(|error| StoredFilesError::Format(ROTATION_STATE, error))?;
+        }
+
+        let rest = rest.map(|rest| serde_json::from_slice::<RotationState>(rest.expose()));
         let Some(rest) = rest
             .transpose()
             .map_err(|_| StoredFilesError::Unreadable(ROTATION_STATE))?
@@ -236,6 +250,7 @@ impl RootSet {
         };
 
         let RotationState {
+            format: _,
             signer,
             next,
             former,

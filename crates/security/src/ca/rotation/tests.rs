@@ -229,6 +229,27 @@ fn files_hold_every_set() {
 }
 
 #[test]
+fn a_rotation_of_a_later_release_is_refused() {
+    let both = RootSet::single(root(10), Origin::SelfSigned)
+        .begin(root(10), Origin::PluggedIn, &RULES, now())
+        .unwrap()
+        .unwrap();
+    let mut files = both.to_files().unwrap();
+    let text = String::from_utf8(files["rotation.json"].expose().to_vec()).unwrap();
+    let text = text.replace(r#""format":1"#, r#""format":2"#);
+    files.insert(
+        "rotation.json".to_owned(),
+        navarch_api::kubernetes::SecretBytes::new(text),
+    );
+
+    let error = RootSet::from_files(&files).unwrap_err();
+    assert!(
+        matches!(&error, StoredFilesError::Format("rotation.json", why) if why.is_newer()),
+        "{error:?}"
+    );
+}
+
+#[test]
 fn secrets_written_by_istiod_are_read_with_extra_roots() {
     let own = root(10);
     let further = root(10);
