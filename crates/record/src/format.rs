@@ -14,7 +14,8 @@ use serde_json::Value;
 use navarch_api::mesh::{MeshConfig, MeshNetworks};
 use navarch_api::settings::Settings;
 
-/// The version of the format. Readers reject other versions.
+/// The version of the format. Readers reject higher ones. A new kind of line or input is a higher
+/// version, as a replay without it computes something else.
 pub const VERSION: u32 = 1;
 
 /// A moment, written as RFC 3339.
