@@ -1,5 +1,5 @@
 //! Replays the corpus of every fuzz target: no input may cause a panic or an endless loop, neither
-//! unchanged nor with small changes.
+//! unchanged nor with small changes; and reads the corpus of stored state ([`state`]).
 //!
 //! A new target gets a `mod` and its name in `targets!`; see `fuzz/Cargo.toml`.
 
@@ -46,6 +46,8 @@ mod pem_bundle;
 mod probe_spec;
 #[path = "../fuzz/entries/prometheus_text.rs"]
 mod prometheus_text;
+#[path = "corpora/state.rs"]
+mod state;
 #[path = "../fuzz/entries/wasm_image.rs"]
 mod wasm_image;
 #[path = "../fuzz/entries/watch_event.rs"]

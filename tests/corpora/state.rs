@@ -1,0 +1,309 @@
+//! The state that a process writes and others read: later starts, replicas, and other releases.
+//!
+//! `tests/corpora/state` has a file for each kind of state and each format, `KIND.FORMAT.json`; the
+//! layouts of Istio are called `istio`. Each is read, and is what this release writes for the same
+//! value, perhaps with additional fields. Those whose types are private have their tests beside
+//! these: `ca-replica-report` in `navarch-security`, `distribution-report` and `leader-…` in
+//! `navarch-status`.
+//!
+//! A file of a released format stays as it is. For another format, name its file here, and
+//! `REWRITE=1 cargo test --test corpora state` writes it, if it can be made without keys.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use navarch::api::any_object::AnyObject;
+use navarch::api::decode::{Outcome, decode_value};
+use navarch::api::object::{Kind, NamespacedName, ObjectRef};
+use navarch::api::uid::Uid;
+use navarch::push::quarantine::votes::{Answer, VoteCounter, Voter, Votes};
+use navarch::status::{KeptQuarantine, KeptRollout, QuarantineOutcome, ReplicaVotes, SharedState};
+use navarch_record::Segment;
+use navarch_record::format::{Input, Line};
+use serde_json::{Value, json};
+
+#[path = "authority.rs"]
+mod authority;
+
+/// All files: none is ever removed.
+const FILES: [&str; 10] = [
+    "ca-replica-report.1.json",
+    "ca-rotation-secret.1.json",
+    "ca-secret.istio.json",
+    "ca-state-dir.1.json",
+    "distribution-report.1.json",
+    "leader-config-map.istio.json",
+    "leader-lease.istio.json",
+    "quarantine-config-map.1.json",
+    "recording.1.jsonl",
+    "rollout-config-map.1.json",
+];
+
+/// The kinds of lines and inputs that a recording has.
+const RECORDED: usize = 31;
+
+/// The `metadata.uid` of the object in the files.
+const UID: &str = "0b5e1c4e-6f5b-4a57-9d2a-3f1f1a5a7c11";
+
+fn path(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/corpora/state")
+        .join(name)
+}
+
+/// The content of a file.
+fn committed(name: &str) -> Value {
+    let text = fs::read_to_string(path(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+    serde_json::from_str(&text).unwrap()
+}
+
+/// Checks that a value is written as in a file. With `REWRITE=1`, writes a missing file.
+fn is_written_as(name: &str, written: &Value) {
+    if std::env::var_os("REWRITE").is_some() && !path(name).exists() {
+        fs::write(path(name), format!("{written:#}\n")).unwrap();
+    }
+
+    let mut lost = Vec::new();
+    compare(&committed(name), written, name, &mut lost);
+    assert_eq!(
+        lost,
+        Vec::<String>::new(),
+        "these are removed or changed: the format needs another number, and a file of its own"
+    );
+}
+
+/// Collects what of a committed value is not in the written one. Texts that contain JSON are
+/// compared as JSON.
+fn compare(committed: &Value, written: &Value, place: &str, lost: &mut Vec<String>) {
+    match (committed, written) {
+        (Value::Object(committed), Value::Object(written)) => {
+            for (name, value) in committed {
+                let found = written.get(name).unwrap_or(&Value::Null);
+                compare(value, found, &format!("{place}.{name}"), lost);
+            }
+        }
+        (Value::Array(committed), Value::Array(written)) if committed.len() == written.len() => {
+            for (index, (value, found)) in committed.iter().zip(written).enumerate() {
+                compare(value, found, &format!("{place}[{index}]"), lost);
+            }
+        }
+        (Value::String(text), Value::String(other)) if text != other => {
+            match (json_object(text), json_object(other)) {
+                (Some(value), Some(found)) => compare(&value, &found, place, lost),
+                (_, _) => lost.push(format!("{place}: {other:?} for {text:?}")),
+            }
+        }
+        (value, found) if value == found => {}
+        (value, found) => lost.push(format!("{place}: {found} for {value}")),
+    }
+}
+
+/// The JSON object in a text, if it contains one.
+fn json_object(text: &str) -> Option<Value> {
+    let value: Value = serde_json::from_str(text).ok()?;
+    value.is_object().then_some(value)
+}
+
+/// A version of the object in the files.
+fn reviews(host: &str, generation: i64, version: &str, annotations: &Value) -> AnyObject {
+    let value = json!({
+        "apiVersion": "networking.istio.io/v1", "kind": "VirtualService",
+        "metadata": {
+            "name": "reviews", "namespace": "shop", "annotations": annotations,
+            "creationTimestamp": "2026-11-20T08:00:00Z", "resourceVersion": version,
+            "generation": generation, "uid": UID,
+        },
+        "spec": { "hosts": ["reviews"], "tcp": [{ "route": [{ "destination": { "host": host } }] }] },
+    });
+    match decode_value(&value).1 {
+        Outcome::Read { object, .. } => object,
+        other @ (Outcome::Ignored | Outcome::Rejected(_)) => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn every_kind_of_state_has_a_file_and_none_is_removed() {
+    let found: BTreeSet<String> = fs::read_dir(path(""))
+        .unwrap()
+        .map(|entry| entry.unwrap())
+        .map(|entry| entry.file_name().into_string().unwrap())
+        .collect();
+
+    assert_eq!(found, BTreeSet::from(FILES.map(str::to_owned)));
+}
+
+#[test]
+fn a_changed_or_a_removed_field_is_found_and_an_added_one_is_allowed() {
+    let committed = json!({ "a": [{ "b": 1 }], "text": r#"{"c":1}"# });
+    let lost = |written: Value| {
+        let mut lost = Vec::new();
+        compare(&committed, &written, "state", &mut lost);
+        lost
+    };
+
+    let none = Vec::<String>::new();
+    assert_eq!(
+        lost(json!({ "a": [{ "b": 1, "new": 2 }], "text": r#"{ "new": 2, "c": 1 }"#, "new": 2 })),
+        none
+    );
+    assert_eq!(
+        lost(json!({ "a": [{ "b": "1" }], "text": r#"{"d":1}"# })),
+        ["state.a[0].b: \"1\" for 1", "state.text.c: null for 1"]
+    );
+    assert_eq!(lost(json!({ "a": [], "text": "c" })).len(), 2);
+}
+
+#[test]
+fn the_state_of_a_rollout_is_read_and_written() {
+    let staged = json!({ "navarch.io/rollout": "5%,25%" });
+    let kept = KeptRollout {
+        new: reviews("reviews-v2", 4, "1041", &staged),
+        before: Some(reviews("reviews-v1", 3, "1007", &staged)),
+        state: SharedState::Stage {
+            at: 1,
+            paused: true,
+        },
+        waits: [(
+            "istiod-1".to_owned(),
+            "2026-11-23T10:15:00Z".parse().unwrap(),
+        )]
+        .into(),
+        version: None,
+    };
+    let name = "rollout-config-map.1.json";
+
+    let written = serde_json::to_value(kept.to_config_map().unwrap()).unwrap();
+    is_written_as(name, &written);
+
+    let map: ConfigMap = serde_json::from_value(committed(name)).unwrap();
+    let read = KeptRollout::from_config_map(&map).unwrap();
+    assert_eq!((read.new, read.before), (kept.new, kept.before));
+    assert_eq!((read.state, read.waits), (kept.state, kept.waits));
+}
+
+#[test]
+fn the_state_of_a_quarantine_is_read_and_written() {
+    let mut counter = VoteCounter::default();
+    for (pod, answer) in [
+        ("web-1", Answer::Accepted),
+        ("web-2", Answer::Rejected),
+        ("web-3", Answer::Pending),
+    ] {
+        let voter = Voter {
+            account: NamespacedName::new("shop", "web"),
+            workload: NamespacedName::new("shop", pod),
+        };
+        counter.add(voter, answer);
+    }
+    counter.add_stranger();
+    let votes = counter.votes();
+    let object = ObjectRef {
+        kind: Kind::VirtualService,
+        name: NamespacedName::new("shop", "reviews"),
+    };
+    let report = ReplicaVotes {
+        at: "2026-11-23T10:15:00Z".parse().unwrap(),
+        votes: votes.to_json(&object.name.namespace),
+    };
+    let kept = KeptQuarantine {
+        object,
+        generation: 4,
+        uid: Uid::new(UID),
+        votes: [("istiod-1".to_owned(), report)].into(),
+        outcome: Some(QuarantineOutcome::Quarantined {
+            message: "rejected by 2 of 2; one of them: no such cluster".to_owned(),
+            others: Some(vec![NamespacedName::new("edge", "gateway")]),
+            before: Some(reviews("reviews-v1", 3, "1007", &json!({}))),
+        }),
+        version: None,
+    };
+    let name = "quarantine-config-map.1.json";
+
+    let written = serde_json::to_value(kept.to_config_map().unwrap()).unwrap();
+    is_written_as(name, &written);
+
+    let map: ConfigMap = serde_json::from_value(committed(name)).unwrap();
+    let read = KeptQuarantine::from_config_map(&map).unwrap();
+    assert_eq!(
+        (&read.object, read.generation, &read.uid),
+        (&kept.object, kept.generation, &kept.uid)
+    );
+    assert_eq!((&read.votes, &read.outcome), (&kept.votes, &kept.outcome));
+    let reported = Votes::from_json(&read.votes["istiod-1"].votes).unwrap();
+    assert_eq!((reported.votes, reported.is_partial), (votes, false));
+}
+
+/// The name of a kind of line or input. Another kind needs a higher version of the format, a line
+/// in its file, and another number in [`RECORDED`].
+fn recorded(line: &Line) -> &'static str {
+    match line {
+        Line::Header(_) => "header",
+        Line::Input(input) => recorded_input(input),
+        Line::Proxy(_) => "proxy",
+        Line::Names(_) => "names",
+        Line::Watch(_) => "watch",
+        Line::Unwatch(_) => "unwatch",
+        Line::Push(_) => "push",
+        Line::Synced(_) => "synced",
+        Line::Gone(_) => "gone",
+        Line::Took(_) => "took",
+        Line::Refused(_) => "refused",
+        Line::Complete(_) => "complete",
+        Line::Lost(_) => "lost",
+    }
+}
+
+fn recorded_input(input: &Input) -> &'static str {
+    match input {
+        Input::Put(_) => "put",
+        Input::Removed(_) => "removed",
+        Input::Mesh(_) => "mesh",
+        Input::Networks(_) => "networks",
+        Input::SecretReader(..) => "secretReader",
+        Input::Keys(..) => "keys",
+        Input::Roots(_) => "roots",
+        Input::Quarantine(..) => "quarantine",
+        Input::QuarantineRestored(..) => "quarantineRestored",
+        Input::QuarantineReleased(_) => "quarantineReleased",
+        Input::GatewayHost(..) => "gatewayHost",
+        Input::Stages => "stages",
+        Input::FindPeers => "findPeers",
+        Input::Rollout(..) => "rollout",
+        Input::RemotePut(..) => "remotePut",
+        Input::RemoteRemoved(..) => "remoteRemoved",
+        Input::RemoteReset(..) => "remoteReset",
+        Input::RemoteGone(_) => "remoteGone",
+        Input::RemoteSecretReader(..) => "remoteSecretReader",
+    }
+}
+
+#[test]
+fn every_line_of_a_recording_is_read_and_written() {
+    let file = path(&format!(
+        "recording.{}.jsonl",
+        navarch_record::format::VERSION
+    ));
+    let text = fs::read_to_string(&file).unwrap();
+    let mut segment = Segment::open(&file, true).unwrap();
+    let mut kinds = BTreeSet::new();
+    let mut lost = Vec::new();
+
+    for (index, committed) in text.lines().enumerate() {
+        let read = segment.next_line().unwrap().unwrap().line;
+        let committed: Value = serde_json::from_str(committed).unwrap();
+        let written = serde_json::to_value(&read).unwrap();
+        compare(
+            &committed,
+            &written,
+            &format!("line {}", index + 1),
+            &mut lost,
+        );
+        kinds.insert(recorded(&read));
+    }
+
+    assert!(segment.next_line().unwrap().is_none());
+    assert_eq!(lost, Vec::<String>::new());
+    assert_eq!(kinds.len(), RECORDED, "{kinds:?}");
+}
