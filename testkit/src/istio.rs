@@ -1,13 +1,16 @@
 //! Istio's own programs, if they were built: no test requires them, and tests that compare with
 //! them are skipped without.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
-use crate::{cluster, envoy};
+use crate::process::Process;
+use crate::wait::until;
+use crate::{client, cluster, envoy, ports};
 
 /// Why a test with istioctl is skipped.
 pub const NO_ISTIOCTL: &str = "scripts/istioctl builds istioctl";
@@ -102,6 +105,68 @@ pub fn istiod() -> Option<PathBuf> {
     let tools = envoy::program().parent()?.with_file_name("istiod");
     let folder = std::env::var_os("NAVARCH_ISTIOD").map_or(tools, PathBuf::from);
     folder.join("pilot-discovery").exists().then_some(folder)
+}
+
+/// A running istiod, which reads its configuration from an API server. Dropping it kills it.
+#[derive(Debug)]
+pub struct Istiod {
+    process: Process,
+    /// The port of plain xDS.
+    pub xds: SocketAddr,
+}
+
+impl Istiod {
+    /// Starts the istiod of a folder ([`istiod`]) with its output in `log`, and waits until it is
+    /// ready. The cluster needs the namespace `istio-system` and Istio's CRDs.
+    ///
+    /// # Errors
+    /// If it does not start.
+    ///
+    /// # Panics
+    /// If it is not ready after a minute.
+    pub async fn start(
+        folder: &Path,
+        kubeconfig: &Path,
+        mesh_config: &Path,
+        log: &Path,
+    ) -> Result<Self> {
+        let free =
+            || -> Result<SocketAddr> { Ok(SocketAddr::from(([127, 0, 0, 1], ports::free()?))) };
+        let xds = free()?;
+        let http = free()?;
+        let program = folder.join("pilot-discovery");
+        let mut args = vec![
+            "POD_NAMESPACE=istio-system".to_owned(),
+            "POD_NAME=istiod-1".to_owned(),
+            program.display().to_string(),
+            "discovery".to_owned(),
+        ];
+        args.extend([
+            format!("--kubeconfig={}", kubeconfig.display()),
+            format!("--meshConfig={}", mesh_config.display()),
+            format!("--grpcAddr={xds}"),
+            format!("--httpAddr={http}"),
+            format!("--monitoringAddr={}", free()?),
+            "--secureGRPCAddr=".to_owned(),
+            "--httpsAddr=".to_owned(),
+            "--ctrlz_port=0".to_owned(),
+        ]);
+
+        let process = Process::start("istiod", Path::new("/usr/bin/env"), &args, log)?;
+        until("istiod is ready", || async move {
+            let ready = client::get(http, "localhost", "/ready", &[]).await;
+            ready.is_ok_and(|reply| reply.status == 200)
+        })
+        .await;
+
+        Ok(Self { process, xds })
+    }
+
+    /// The process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
 }
 
 /// ztunnel: `NAVARCH_ZTUNNEL`, or `ztunnel` next to Envoy.

@@ -1,13 +1,17 @@
-//! Runs simulated Envoys against Navarch, which reads its mesh from a real API server.
+//! Runs simulated Envoys against Navarch, or against the real istiod, which reads its mesh from a
+//! real API server.
 //!
-//! `syncload PROGRAMS ROOT RESULT ARGUMENTS...`: the directory with `navarch` and `xdsload`, the
-//! checkout, the result file, and further arguments of `xdsload run`.
+//! `syncload PROGRAMS ROOT RESULT [--istiod FOLDER] ARGUMENTS...`: the directory with `navarch` and
+//! `xdsload`, the checkout, the result file, the folder with istiod's `pilot-discovery` if that is
+//! measured, and further arguments of `xdsload run`.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use navarch_testkit::cluster::{Cluster, ClusterConfig};
+use navarch_testkit::istio::Istiod;
 use navarch_testkit::navarch::Navarch;
 
 /// The arguments of `xdsload run` for the size of the mesh, which `xdsload generate` also gets.
@@ -28,13 +32,14 @@ async fn main() -> Result<()> {
     let mut path = || {
         args.next()
             .map(PathBuf::from)
-            .context("usage: syncload PROGRAMS ROOT RESULT ARGUMENTS...")
+            .context("usage: syncload PROGRAMS ROOT RESULT [--istiod FOLDER] ARGUMENTS...")
     };
     let programs = path()?;
     let root = path()?;
 
     let result = path()?;
-    let args: Vec<String> = args.map(|arg| arg.to_string_lossy().into_owned()).collect();
+    let mut args: Vec<String> = args.map(|arg| arg.to_string_lossy().into_owned()).collect();
+    let istiod = istiod_folder(&mut args)?;
     let cluster = Cluster::start_with(ClusterConfig::default()).await?;
     cluster.apply_crds(&root)?;
     let kubeconfig = cluster.admin_kubeconfig();
@@ -59,25 +64,37 @@ async fn main() -> Result<()> {
         .collect();
     xdsload("generate", &sizes)?;
 
-    let mesh = format!(
-        "--mesh-config={}",
-        root.join("deploy/samples/mesh.yaml").display()
-    );
+    let mesh = root.join("deploy/samples/mesh.yaml");
+    let measure = |xds: SocketAddr, pid: u32| -> Result<()> {
+        let server = ["--server", &xds.to_string(), "--pid", &pid.to_string()].map(str::to_owned);
+        let mut run = server.to_vec();
+        run.extend(["--out".to_owned(), result.display().to_string()]);
+        run.extend(args.iter().cloned());
+        xdsload("run", &run)
+    };
+
+    if let Some(folder) = istiod {
+        cluster.apply("{apiVersion: v1, kind: Namespace, metadata: {name: istio-system}}")?;
+        let log = result.with_extension("istiod.log");
+        let istiod = Istiod::start(&folder, &kubeconfig, &mesh, &log).await?;
+        return measure(istiod.xds, istiod.pid());
+    }
+
+    let mesh = format!("--mesh-config={}", mesh.display());
     let navarch =
         Navarch::start_on_kubernetes(&programs.join("navarch"), &kubeconfig, &[&mesh], &[]).await?;
-    let mut run: Vec<String> = [
-        "--server",
-        &navarch.xds.to_string(),
-        "--pid",
-        &navarch.pid().to_string(),
-        "--out",
-    ]
-    .map(str::to_owned)
-    .to_vec();
-    run.push(result.display().to_string());
-    run.extend(args);
-    xdsload("run", &run)?;
+    measure(navarch.xds, navarch.pid())?;
     navarch.stop().await?;
 
     Ok(())
+}
+
+/// Removes `--istiod FOLDER` from the arguments.
+fn istiod_folder(args: &mut Vec<String>) -> Result<Option<PathBuf>> {
+    let Some(at) = args.iter().position(|arg| arg == "--istiod") else {
+        return Ok(None);
+    };
+    ensure!(at + 1 < args.len(), "--istiod needs a folder");
+    args.remove(at);
+    Ok(Some(PathBuf::from(args.remove(at))))
 }
