@@ -1,6 +1,6 @@
 # The tasks of the project; `make test` must pass before a change is merged.
 
-.PHONY: test quick soak conformance istio-suites mass-comparison fmt lint unit doc laws demo release program cluster cluster-down crds image bench bench-agent bench-engine bench-kubernetes bench-clusters bench-gateway-api bench-answers bench-ambient tools dist dist-check sign publish
+.PHONY: test quick soak conformance istio-suites mass-comparison fmt lint unit doc laws demo release program cluster cluster-down crds image bench bench-agent bench-release bench-engine bench-kubernetes bench-clusters bench-gateway-api bench-answers bench-ambient tools dist dist-check sign publish
 
 # The CI discards its clone; compiled files are worth keeping, except the state of incremental builds: because each crate changes
 # between runs, it is 14 GB that are never read. Unchanged files get their former times, which cargo compares.
@@ -150,6 +150,13 @@ bench: tools release
 # The memory of the agent, idle and with 1,000 clusters passing through.
 bench-agent: tools release
 	scripts/bench-agent $(or $(CARGO_TARGET_DIR),target)/release
+
+# The figures of a release, beside those of the real istiod: writes benches/history/VERSION.json, docs/benchmarks-history.md and the
+# table of README.md. RUNS of each; takes more than an hour.
+RUNS ?= 5
+
+bench-release: tools release
+	scripts/bench-release $(or $(CARGO_TARGET_DIR),target)/release --runs $(RUNS)
 
 # The cost of HTTPRoutes: 5,000 attached one by one, single ones changed at 3,000; a real API server, a real Envoy.
 bench-gateway-api: tools release

@@ -1,9 +1,8 @@
 //! Rules for the source code that the compiler cannot check: every file belongs to a module, files
 //! have a maximum length, hashers have a key, files are read in one way, the version is stated in one
-//! place, the chart warns of values without effect, commands print in one way,
-//! labels of metrics are escaped; and which files a new clone compiles.
-//! place, the chart warns of values without effect; which files a new clone compiles; and the scripts
-//! of a release.
+//! place, the chart warns of values without effect, commands print in one way, labels of metrics are
+//! escaped, pages have the figures of the newest release; which files a new clone compiles; and the
+//! scripts of a release.
 
 #![allow(
     clippy::indexing_slicing,
@@ -19,6 +18,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use regex::Regex;
 
+#[path = "house/benchmarks.rs"]
+mod benchmarks;
 #[path = "house/chart_values.rs"]
 mod chart_values;
 #[path = "house/metric_labels.rs"]
