@@ -2,7 +2,7 @@
 //! have a maximum length, hashers have a key, files are read in one way, the version is stated in one
 //! place, the chart warns of values without effect, commands print in one way, labels of metrics are
 //! escaped, pages have the figures of the newest release; which files a new clone compiles; and the
-//! scripts of a release.
+//! scripts of a release and of conformance reports.
 
 #![allow(
     clippy::indexing_slicing,
@@ -22,6 +22,8 @@ use regex::Regex;
 mod benchmarks;
 #[path = "house/chart_values.rs"]
 mod chart_values;
+#[path = "house/conformance_report.rs"]
+mod conformance_report;
 #[path = "house/metric_labels.rs"]
 mod metric_labels;
 #[path = "house/release_artefacts.rs"]
