@@ -1,5 +1,6 @@
 //! A client and servers of grpc-go with xDS, each with an agent: requests succeed, and
-//! VirtualServices, mutual TLS and AuthorizationPolicies take effect.
+//! VirtualServices (splits, matches of paths, faults), mutual TLS and AuthorizationPolicies take
+//! effect.
 //!
 //! The programs are published by grpc-go; `scripts/grpc` builds them.
 
@@ -87,14 +88,36 @@ fn subsets(mtls: bool) -> String {
     )
 }
 
-/// A VirtualService with this weight for the first version, and the rest for the second.
-fn split(first: u32) -> String {
+/// A VirtualService with these rules.
+fn virtual_service(rules: &str) -> String {
     format!(
         "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {{name: echo, namespace: shop}}\n\
-         spec: {{hosts: [echo.shop.svc.cluster.local], http: [{{route: [\
-         {{destination: {{host: echo, subset: v1}}, weight: {first}}}, \
-         {{destination: {{host: echo, subset: v2}}, weight: {}}}]}}]}}\n---\n",
+         spec: {{hosts: [echo.shop.svc.cluster.local], http: [{rules}]}}\n---\n"
+    )
+}
+
+/// A VirtualService with this weight for the first version, and the rest for the second.
+fn split(first: u32) -> String {
+    virtual_service(&format!(
+        "{{route: [{{destination: {{host: echo, subset: v1}}, weight: {first}}}, \
+         {{destination: {{host: echo, subset: v2}}, weight: {}}}]}}",
         100 - first
+    ))
+}
+
+/// A VirtualService that sends paths with this prefix to the second version, others to the first.
+fn by_path(prefix: &str) -> String {
+    virtual_service(&format!(
+        "{{match: [{{uri: {{prefix: {prefix}}}}}], route: [{{destination: {{host: echo, subset: v2}}}}]}}, \
+         {{route: [{{destination: {{host: echo, subset: v1}}}}]}}"
+    ))
+}
+
+/// A VirtualService that aborts all requests.
+fn abort() -> String {
+    virtual_service(
+        "{fault: {abort: {httpStatus: 503, percentage: {value: 100}}}, \
+         route: [{destination: {host: echo, subset: v1}}]}",
     )
 }
 
@@ -341,6 +364,27 @@ async fn grpc_applications_obey_routes_splits_and_policies() -> Result<()> {
         shares.0 + shares.1 == TRIES && shares.0 >= 4 && shares.1 >= 4,
         "{shares:?}"
     );
+
+    // Requests follow a match of their path, and a fault ends them.
+    let with = |routes: &str| mesh(ports, &[&*subsets(false), routes].concat());
+    server.write_mesh(&with(&by_path("/helloworld.Greeter/")))?;
+    wait_until_all_reach(&agent, &programs, &v2, &v1).await?;
+    server.write_mesh(&with(&by_path("/another.Service/")))?;
+    wait_until_all_reach(&agent, &programs, &v1, &v2).await?;
+    server.write_mesh(&with(&abort()))?;
+    until(
+        &agent,
+        &v1,
+        &programs,
+        true,
+        "requests are aborted",
+        |outcome| {
+            outcome
+                .as_ref()
+                .is_err_and(|error| error.contains("terminated due to fault injection"))
+        },
+    )
+    .await;
 
     // STRICT accepts mutual TLS only.
     let strict = security("PeerAuthentication", "{mtls: {mode: STRICT}}");
