@@ -1,6 +1,6 @@
 # The tasks of the project; `make test` must pass before a change is merged.
 
-.PHONY: test quick soak conformance istio-suites mass-comparison fmt lint unit doc laws demo release program cluster cluster-down crds image bench bench-agent bench-release bench-engine bench-kubernetes bench-clusters bench-gateway-api bench-answers bench-ambient tools dist dist-check sign publish
+.PHONY: test quick soak conformance istio-suites mass-comparison fmt lint unit doc laws demo release program cluster cluster-down crds image bench bench-agent bench-release bench-engine bench-kubernetes bench-clusters bench-gateway-api bench-answers bench-ambient tools dist dist-check sign publish gie-conformance conformance-report
 
 # The CI discards its clone; compiled files are worth keeping, except the state of incremental builds: because each crate changes
 # between runs, it is 14 GB that are never read. Unchanged files get their former times, which cargo compares.
@@ -52,6 +52,18 @@ soak: tools
 conformance: tools
 	$(CARGO) build $(LOCKED) --workspace --bins
 	scripts/conformance --program $(or $(CARGO_TARGET_DIR),target)/debug/navarch --out $(or $(CARGO_TARGET_DIR),target)/conformance
+
+# The complete conformance suite of the Gateway API Inference Extension.
+gie-conformance: tools
+	$(CARGO) build $(LOCKED) --workspace --bins
+	scripts/gie-conformance --program $(or $(CARGO_TARGET_DIR),target)/debug/navarch \
+		--out $(or $(CARGO_TARGET_DIR),target)/gie-conformance
+
+# What the last complete runs of both reported, to docs/conformance, as these projects want it: commit before the runs.
+REPORTS = $(or $(CARGO_TARGET_DIR),target)/conformance/report.yaml $(or $(CARGO_TARGET_DIR),target)/gie-conformance/report.yaml
+
+conformance-report:
+	scripts/conformance-report $$(ls $(REPORTS) 2>/dev/null)
 
 # Istio's own integration suites: SUITE names some, PLANE=istiod runs them against the real istiod. All of them take hours; each
 # writes its outcomes to tests/istio-suites/outcomes.json, and the page docs/istio-suites.md is made from them.
