@@ -110,7 +110,8 @@ struct AuthLayer<S> {
 pub(super) enum AuthPolicy {
     /// Callers without an identity are rejected; the service gets the identity.
     Known,
-    /// All callers are admitted; the service gets the identity of those that have one.
+    /// All callers are admitted, and none is asked who it is, so that secrets are not sent: in
+    /// istiod, `XDS_AUTH=false` removes the authenticators.
     Anyone,
     /// Callers without an identity are rejected, and the service gets no identity, so that secrets
     /// are not sent.
@@ -252,6 +253,15 @@ impl Authentication {
             peer,
             certificates: Arc::from([]),
         });
+        let connection = TcpConnectInfo {
+            local_addr: None,
+            remote_addr: shown.peer,
+        };
+
+        if self.policy == AuthPolicy::Anyone {
+            request.extensions_mut().insert(connection);
+            return Ok(());
+        }
 
         let credentials = Credentials {
             peer: shown.peer,
@@ -260,10 +270,7 @@ impl Authentication {
         };
         let admitted = self.authenticator.admit(credentials).await;
         let extensions = request.extensions_mut();
-        extensions.insert(TcpConnectInfo {
-            local_addr: None,
-            remote_addr: shown.peer,
-        });
+        extensions.insert(connection);
 
         match admitted {
             Ok(caller) if self.policy == AuthPolicy::Nameless => {
@@ -272,7 +279,6 @@ impl Authentication {
                 }
             }
             Ok(caller) => _ = extensions.insert::<Caller>(caller),
-            Err(_) if self.policy == AuthPolicy::Anyone => {}
             Err(unknown) => {
                 if let Some(metrics) = &self.refused {
                     metrics.count_request();

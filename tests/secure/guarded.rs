@@ -27,10 +27,11 @@ use tonic::{Code, Status};
 
 use crate::client::{self, Proof};
 use crate::past::own_address;
-use crate::server::{MESH, Server};
+use crate::server::{MESH, SECRETS, Server, node};
 
 /// Timeout of each step on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
+const CLUSTERS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 /// The HTTP/2 preface, and empty settings.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
@@ -331,5 +332,40 @@ async fn objects_cannot_forge_annotations_of_the_control_plane() -> Result<()> {
         "the rejection is logged: {}",
         server.output()
     );
+    Ok(())
+}
+
+#[tokio::test]
+async fn without_xds_auth_the_identity_of_a_client_neither_refuses_nor_admits_it() -> Result<()> {
+    let server = Server::with_variables(MESH, "XDS_AUTH=false").await?;
+    let as_other = Proof::Token(
+        server
+            .issuer
+            .token(json!({ "sub": "system:serviceaccount:other:other" })),
+    );
+    let as_itself = Proof::Token(
+        server
+            .issuer
+            .token(json!({ "sub": "system:serviceaccount:shop:edge" })),
+    );
+
+    // A certificate of files may have one fixed name, as in Istio's suite file_mounted_certs.
+    for proof in [&as_other, &Proof::Nothing] {
+        let clusters = server
+            .resources(proof, node("shop", "edge"), CLUSTERS, &[])
+            .await?;
+        ensure!(!clusters.is_empty());
+    }
+
+    // Nobody is asked who he is, so nobody gets secrets.
+    let secret = server
+        .resources(
+            &as_itself,
+            node("shop", "edge"),
+            SECRETS,
+            &["kubernetes://tls"],
+        )
+        .await;
+    ensure!(secret.is_ok_and(|secrets| secrets.is_empty()));
     Ok(())
 }
