@@ -4,9 +4,12 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use navarch_api::field_error::FieldError;
 use navarch_api::identity::Identity;
+use navarch_api::mesh::ProxyConfig;
 use navarch_api::names::Namespace;
-use navarch_api::printable::is_unprintable;
+use navarch_api::printable::{Layout, bounded, is_unprintable};
+use navarch_api::typed::Typed;
 use navarch_registry::model::Labels;
 
 /// The type of a proxy (first part of the node id).
@@ -111,11 +114,25 @@ pub enum NodeError {
         /// The first of them.
         character: char,
     },
+    /// `PROXY_CONFIG` of the metadata cannot be read.
+    #[error("PROXY_CONFIG of node {node:?} cannot be read: {reason}")]
+    ProxyConfig {
+        /// The id of the node.
+        node: String,
+        /// The field and what is wrong with it, cut if it is long.
+        reason: String,
+    },
 }
 
 /// The longest that a part of a node which operators are shown may be: in logs, statuses, metrics
 /// and suggested commands. Names of Kubernetes have 253 bytes at most, an id has three of them.
 pub const MAX_SHOWN_BYTES: usize = 1024;
+
+/// The longest reason of [`NodeError::ProxyConfig`]: it quotes the client's metadata.
+const MAX_REASON_BYTES: usize = 512;
+
+/// The key of the metadata that has the `ProxyConfig` which the proxy was started with.
+pub const PROXY_CONFIG: &str = "PROXY_CONFIG";
 
 /// The metadata that operators are shown.
 const SHOWN_METADATA: [&str; 12] = [
@@ -149,6 +166,29 @@ pub fn check_shown(field: &'static str, text: &str) -> Result<(), NodeError> {
     }
 }
 
+/// Reads the value of [`PROXY_CONFIG`], as [`Proxy::meta`] returns it. Unknown fields are ignored:
+/// the proxy may be newer.
+///
+/// # Errors
+/// If it is not JSON, or a field has the wrong type.
+pub fn read_proxy_config(text: &str) -> Result<ProxyConfig, FieldError> {
+    let json: serde_json::Value = serde_json::from_str(text)
+        .map_err(|error| FieldError::new("", format!("is not JSON: {error}")))?;
+    Ok(Typed::from_proto_json(&json)?.value)
+}
+
+/// One key of metadata: scalars as text, others as JSON text.
+fn meta_text(metadata: &serde_json::Value, key: &str) -> Option<String> {
+    match metadata.get(key)? {
+        serde_json::Value::Null => None,
+        serde_json::Value::String(text) => Some(text.clone()),
+        serde_json::Value::Number(number) => Some(whole_number(number)),
+        other @ (serde_json::Value::Bool(_)
+        | serde_json::Value::Array(_)
+        | serde_json::Value::Object(_)) => Some(other.to_string()),
+    }
+}
+
 /// Whether a node id consists of characters that host names, addresses and separators have. Ids
 /// are part of commands that operators are suggested.
 fn check_id(id: &str) -> Result<(), NodeError> {
@@ -170,8 +210,9 @@ impl Proxy {
     /// `ParseServiceNodeWithMetadata`.
     ///
     /// # Errors
-    /// If the id does not have four parts or names an unknown type, or if there is no valid
-    /// address.
+    /// If the id does not have four parts or names an unknown type, if there is no valid address,
+    /// or if `PROXY_CONFIG` cannot be read: the mesh's default in its place would silently undo
+    /// settings of the proxy.
     pub fn parse(
         node_id: &str,
         metadata: serde_json::Value,
@@ -201,6 +242,14 @@ impl Proxy {
 
         for field in SHOWN_METADATA {
             check_shown(field, text(field))?;
+        }
+
+        let config = meta_text(&metadata, PROXY_CONFIG).map(|text| read_proxy_config(&text));
+        if let Some(Err(error)) = config {
+            return Err(NodeError::ProxyConfig {
+                node: node_id.to_owned(),
+                reason: bounded(&error.to_string(), MAX_REASON_BYTES, Layout::Lines),
+            });
         }
 
         let listed: Option<Vec<IpAddr>> = match text("INSTANCE_IPS") {
@@ -252,14 +301,7 @@ impl Proxy {
     /// One metadata key: scalars as text, others as JSON text.
     #[must_use]
     pub fn meta(&self, key: &str) -> Option<String> {
-        match self.metadata.get(key)? {
-            serde_json::Value::Null => None,
-            serde_json::Value::String(text) => Some(text.clone()),
-            serde_json::Value::Number(number) => Some(whole_number(number)),
-            other @ (serde_json::Value::Bool(_)
-            | serde_json::Value::Array(_)
-            | serde_json::Value::Object(_)) => Some(other.to_string()),
-        }
+        meta_text(&self.metadata, key)
     }
 
     /// Whether the proxy can run the extension of this name (as in `node.extensions`).
@@ -317,5 +359,67 @@ impl Locality {
             zone: next(),
             sub_zone: next(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const ID: &str = "sidecar~10.1.2.3~web-1.shop~shop.svc.cluster.local";
+
+    fn with_config(config: Value) -> Result<Proxy, NodeError> {
+        Proxy::parse(ID, json!({ PROXY_CONFIG: config }), Locality::default())
+    }
+
+    #[test]
+    fn a_proxy_config_is_read_by_protobufs_json_mapping() {
+        let config = read_proxy_config(
+            r#"{
+                "statusPort": 15020.0, "mesh_id": "m", "concurrency": "2", "later": {},
+                "tracing": {"sampling": 12.5}
+            }"#,
+        )
+        .unwrap();
+        assert_eq!(config.status_port, 15020);
+        assert_eq!(config.mesh_id, "m");
+        assert_eq!(config.concurrency, Some(2));
+        assert_eq!(
+            config.tracing.unwrap().sampling.to_bits(),
+            12.5_f64.to_bits()
+        );
+    }
+
+    #[test]
+    fn a_node_whose_proxy_config_cannot_be_read_is_rejected_with_the_field() {
+        let error = with_config(json!({ "tracing": { "sampling": "much" } })).unwrap_err();
+        let text = error.to_string();
+        let start = format!("PROXY_CONFIG of node {ID:?} cannot be read: tracing.sampling: ");
+        assert!(text.starts_with(&start), "{text}");
+
+        for wrong in [
+            json!("{"),
+            json!([]),
+            json!(true),
+            json!({ "interceptionMode": "SOME" }),
+        ] {
+            assert!(with_config(wrong.clone()).is_err(), "{wrong}");
+        }
+        for right in [
+            json!(null),
+            json!({}),
+            json!("{}"),
+            json!({ "interceptionMode": 1 }),
+        ] {
+            assert!(with_config(right.clone()).is_ok(), "{right}");
+        }
+    }
+
+    #[test]
+    fn the_reason_of_a_rejected_proxy_config_is_bounded() {
+        let error = with_config(json!({ "statusPort": "9".repeat(100_000) })).unwrap_err();
+        assert!(error.to_string().len() < 700);
     }
 }

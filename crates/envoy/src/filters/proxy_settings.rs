@@ -1,9 +1,8 @@
 //! The effective `ProxyConfig` of the proxy.
 
-use serde_json::Value;
-
 use navarch_api::duration::Duration;
 use navarch_api::mesh::ProxyConfig;
+use navarch_push::proxy::{PROXY_CONFIG, read_proxy_config};
 use navarch_push::query::{ProxyQuery, Query};
 use navarch_push::view::View;
 
@@ -23,35 +22,12 @@ impl Query for EffectiveProxyConfig {
     type Value = ProxyConfig;
 
     fn compute(&self, view: &View<'_>) -> ProxyConfig {
+        // Nodes with another text are rejected: `Proxy::parse`.
         let sent = view
             .proxy()
-            .meta("PROXY_CONFIG")
-            .and_then(|text| parse(&text));
+            .meta(PROXY_CONFIG)
+            .and_then(|text| read_proxy_config(&text).ok());
         sent.unwrap_or_else(|| view.mesh().config.default_config.clone())
-    }
-}
-
-/// Parses a `ProxyConfig` from node metadata.
-fn parse(text: &str) -> Option<ProxyConfig> {
-    let mut json = serde_json::from_str(text).ok()?;
-    make_integers(&mut json);
-    serde_json::from_value(json).ok()
-}
-
-/// Converts whole numbers to integers: on the wire all numbers of a `google.protobuf.Struct` are
-/// doubles.
-fn make_integers(json: &mut Value) {
-    match json {
-        Value::Number(number) => {
-            if let Some(whole) = number.as_f64().filter(|value| value.fract() == 0.0)
-                && let Ok(whole) = format!("{whole:.0}").parse::<i64>()
-            {
-                *number = whole.into();
-            }
-        }
-        Value::Array(values) => values.iter_mut().for_each(make_integers),
-        Value::Object(fields) => fields.values_mut().for_each(make_integers),
-        Value::Null | Value::Bool(_) | Value::String(_) => {}
     }
 }
 
@@ -77,19 +53,4 @@ pub fn idle_timeout(view: &View<'_>) -> Option<prost_types::Duration> {
 #[must_use]
 pub fn accepts_http10(view: &View<'_>) -> bool {
     view.mesh().settings.http10 || view.proxy().meta("HTTP10").as_deref() == Some("1")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_that_became_doubles_on_the_wire_are_read() {
-        let config = parse(r#"{"statusPort": 15020.0, "tracing": {"sampling": 12.5}}"#).unwrap();
-        assert_eq!(config.status_port, 15020);
-        assert_eq!(
-            config.tracing.unwrap().sampling.to_bits(),
-            12.5_f64.to_bits()
-        );
-    }
 }
