@@ -16,13 +16,14 @@ use crate::go_text::write_json_string;
 
 /// Encodes a message as a JSON value, which has no order: the same as the parsed output of istiod's
 /// `protomarshal.Marshal`.
+///
+/// # Panics
+/// If the type is no message: it has a map whose keys are not texts, or is nested deeper than the
+/// text of any object may be. Both are mistakes in the type, which no input causes.
 #[must_use]
 pub fn to_proto_json<T: Serialize>(message: &T) -> Value {
-    // Message types are plain data, so encoding does not fail.
-    to_proto_json_text(message)
-        .ok()
-        .and_then(|text| serde_json::from_str(&text).ok())
-        .unwrap_or_default()
+    let text = to_proto_json_text(message).expect("all map keys of messages are texts");
+    serde_json::from_str(&text).expect("a message is nested less deeply than the object it is in")
 }
 
 /// Encodes a message as JSON; [`to_proto_json`] returns the same as a value.
@@ -440,6 +441,20 @@ mod tests {
     fn numbers_of_a_struct_are_numbers() {
         let value = json!({ "a": 1, "b": [0, -2, 2.5], "c": { "d": null, "e": false } });
         assert_eq!(to_proto_json(&value), value);
+    }
+
+    #[test]
+    fn the_deepest_value_that_objects_can_have_is_encoded() {
+        // 127 levels are the limit of serde_json, which reads objects.
+        let text = format!("{}{}", "[".repeat(127), "]".repeat(127));
+        let value: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(to_proto_json(&value), value);
+    }
+
+    #[test]
+    #[should_panic(expected = "a key is not a text")]
+    fn a_type_that_is_no_message_is_not_encoded_as_null() {
+        _ = to_proto_json(&std::collections::BTreeMap::from([(1, 2)]));
     }
 
     #[test]
