@@ -111,7 +111,8 @@ impl Verdict {
         self.warnings.extend(other.warnings);
     }
 
-    /// Adds the errors of another verdict; istiod omits the warnings of some inner parts.
+    /// Adds the errors of another verdict alone, where istiod collects the findings of inner parts
+    /// by `AppendErrors`, which drops warnings: API servers must show the same as under istiod.
     fn extend_errors(&mut self, other: Self) {
         self.errors.extend(other.errors);
     }

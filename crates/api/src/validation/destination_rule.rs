@@ -211,3 +211,50 @@ fn tunnel(verdict: &mut Verdict, at: &Path<'_>, tunnel: &TunnelSettings) {
 
     verdict.check(&at.field("targetPort"), port_number(*target_port));
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::typed::Typed;
+    use crate::validation::Problem;
+
+    /// As istiod's `validateSubset` and `validatePortTrafficPolicies`: their errors count, their
+    /// warnings are dropped.
+    #[test]
+    fn only_the_policy_of_the_host_has_warnings() {
+        let policy =
+            json!({ "outlierDetection": { "consecutiveErrors": 5, "minHealthPercent": 101 } });
+        let mut of_port = policy.clone();
+        of_port["port"] = json!({ "number": 80 });
+        let mut of_host = policy.clone();
+        of_host["portLevelSettings"] = json!([of_port]);
+        let spec = json!({
+            "host": "reviews.shop.svc.cluster.local",
+            "trafficPolicy": of_host,
+            "subsets": [{ "name": "v1", "trafficPolicy": policy }],
+        });
+
+        let rule = Typed::<DestinationRule>::from_proto_json(&spec)
+            .unwrap()
+            .value;
+        let Verdict { errors, warnings } = rule.validate(&ObjectMeta::default());
+
+        let fields = |problems: Vec<Problem>| -> Vec<String> {
+            problems.into_iter().map(|problem| problem.field).collect()
+        };
+        assert_eq!(
+            fields(warnings),
+            ["spec.trafficPolicy.outlierDetection.consecutiveErrors"]
+        );
+        assert_eq!(
+            fields(errors),
+            [
+                "spec.trafficPolicy.outlierDetection.minHealthPercent",
+                "spec.trafficPolicy.portLevelSettings[0].outlierDetection.minHealthPercent",
+                "spec.subsets[0].trafficPolicy.outlierDetection.minHealthPercent",
+            ]
+        );
+    }
+}
