@@ -37,6 +37,7 @@ pub mod names;
 mod node_annotations;
 mod objects;
 pub mod patches;
+mod percent;
 pub mod policy;
 mod quote_meta;
 pub mod routes;

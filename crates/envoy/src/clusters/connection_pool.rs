@@ -5,10 +5,10 @@ use navarch_proto::envoy::config::cluster::v3::{
     CircuitBreakers, Cluster, UpstreamConnectionOptions,
 };
 use navarch_proto::envoy::config::core::v3::{KeepaliveSettings, TcpKeepalive as WireKeepalive};
-use navarch_proto::envoy::r#type::v3::Percent;
 
 use super::draft::Draft;
 use super::http::HttpVersion;
+use crate::percent::percent;
 use navarch_api::istio::{
     ConnectionPoolSettings, H2UpgradePolicy, HttpSettings, RetryBudget, TcpKeepalive,
 };
@@ -165,9 +165,7 @@ fn retry_budget(budget: &RetryBudget) -> thresholds::RetryBudget {
         DEFAULT_RETRY_CONCURRENCY
     };
     thresholds::RetryBudget {
-        budget_percent: Some(Percent {
-            value: budget.percent.unwrap_or(DEFAULT_RETRY_PERCENT),
-        }),
+        budget_percent: Some(percent(budget.percent.unwrap_or(DEFAULT_RETRY_PERCENT))),
         budget_interval: budget.budget_interval.map(Into::into),
         min_retry_concurrency: Some(concurrency),
     }

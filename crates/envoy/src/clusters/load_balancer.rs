@@ -14,6 +14,7 @@ use navarch_proto::envoy::r#type::v3::Percent;
 use super::draft::{Discovery, Draft};
 use crate::endpoints::health::{sends_unhealthy, sends_unhealthy_always};
 use crate::endpoints::locality_setting::LocalitySetting;
+use crate::percent::percent;
 use navarch_api::istio::{ConsistentHashLb, LoadBalancerSettings, SimpleLb, WarmupConfiguration};
 use navarch_push::context::Mesh;
 use navarch_registry::model::Service;
@@ -200,9 +201,7 @@ fn slow_start(settings: &LoadBalancerSettings) -> Option<SlowStartConfig> {
                 default_value: aggression.unwrap_or(DEFAULT_WARMUP_AGGRESSION),
                 runtime_key: NO_RUNTIME_KEY.to_owned(),
             }),
-            min_weight_percent: Some(Percent {
-                value: minimum_percent.unwrap_or(DEFAULT_WARMUP_PERCENT),
-            }),
+            min_weight_percent: Some(percent(minimum_percent.unwrap_or(DEFAULT_WARMUP_PERCENT))),
         });
     }
 

@@ -6,9 +6,9 @@ use navarch_proto::envoy::config::common::matcher::v3::{
 };
 use navarch_proto::envoy::config::route::v3::{HeaderMatcher, header_matcher};
 use navarch_proto::envoy::extensions::upstreams::http::v3::http_protocol_options;
-use navarch_proto::envoy::r#type::v3::Percent;
 
 use super::draft::Draft;
+use crate::percent::percent;
 use crate::sds::exactly;
 use navarch_api::istio::OutlierDetection;
 
@@ -17,14 +17,14 @@ use navarch_api::istio::OutlierDetection;
 pub(super) fn apply(draft: &mut Draft, outlier: Option<&OutlierDetection>, needs_unhealthy: bool) {
     let Some(outlier) = outlier else { return };
     draft.cluster.outlier_detection = Some(wire(outlier));
-    if let Ok(percent) = u32::try_from(outlier.min_health_percent) {
+    if let Ok(healthy) = u32::try_from(outlier.min_health_percent) {
         // 0 is set explicitly: the default in Envoy is 50.
         let value = if needs_unhealthy {
             0.0
         } else {
-            f64::from(percent)
+            f64::from(healthy)
         };
-        draft.common_lb().healthy_panic_threshold = Some(Percent { value });
+        draft.common_lb().healthy_panic_threshold = Some(percent(value));
     }
     let codes = &outlier.outlier_detection_http_error_codes;
     if !codes.is_empty() {
@@ -34,9 +34,12 @@ pub(super) fn apply(draft: &mut Draft, outlier: Option<&OutlierDetection>, needs
     }
 }
 
+/// The largest percentage that Envoy accepts.
+const ALL: u32 = 100;
+
 /// The detection settings. Detection by success rate is always disabled.
 fn wire(outlier: &OutlierDetection) -> WireOutlier {
-    let enforced = |count: u32| if count > 0 { 100 } else { 0 };
+    let enforced = |count: u32| if count > 0 { ALL } else { 0 };
     let mut wire = WireOutlier {
         enforcing_success_rate: Some(0),
         consecutive_5xx: outlier.consecutive_5xx_errors,
@@ -47,10 +50,13 @@ fn wire(outlier: &OutlierDetection) -> WireOutlier {
         base_ejection_time: outlier.base_ejection_time.map(Into::into),
         max_ejection_percent: u32::try_from(outlier.max_ejection_percent)
             .ok()
-            .filter(|percent| *percent > 0),
-        failure_percentage_threshold: outlier.failure_percentage_threshold,
+            .filter(|percent| *percent > 0)
+            .map(|percent| percent.min(ALL)),
+        failure_percentage_threshold: outlier
+            .failure_percentage_threshold
+            .map(|percent| percent.min(ALL)),
         // Envoy's default is 0: failures would be counted, and no endpoint ejected.
-        enforcing_failure_percentage: outlier.failure_percentage_threshold.map(|_| 100),
+        enforcing_failure_percentage: outlier.failure_percentage_threshold.map(|_| ALL),
         ..WireOutlier::default()
     };
 
@@ -116,5 +122,16 @@ mod tests {
         };
         assert_eq!(of(None), (None, None));
         assert_eq!(of(Some(40)), (Some(40), Some(100)));
+    }
+
+    #[test]
+    fn percentages_are_at_most_100_for_envoy() {
+        let wire = wire(&OutlierDetection {
+            max_ejection_percent: 101,
+            failure_percentage_threshold: Some(u32::MAX),
+            ..OutlierDetection::default()
+        });
+        assert_eq!(wire.max_ejection_percent, Some(100));
+        assert_eq!(wire.failure_percentage_threshold, Some(100));
     }
 }

@@ -96,8 +96,8 @@ impl Query for TracingSettings {
         let tracing = config.tracing.clone().unwrap_or_default();
         let sampling = match tracing.sampling {
             0.0 => view.mesh().settings.trace_sampling,
-            nonsense if nonsense > 100.0 => 1.0,
-            percent => percent,
+            percent if (0.0..=100.0).contains(&percent) => percent,
+            _ => 1.0,
         };
 
         let source = |tag: &navarch_api::mesh::CustomTag| {
