@@ -17,6 +17,9 @@ use fetch::FetchError;
 const FRESH: Duration = Duration::from_secs(20 * 60);
 /// Delay before keys are fetched again because a key is missing or the last fetch failed.
 const REFETCH_DELAY: Duration = Duration::from_secs(15);
+/// Delay before keys are fetched again because none of them verifies a token: anybody can send such
+/// tokens.
+const RECHECK_DELAY: Duration = Duration::from_secs(60);
 /// How long fetched keys are used if they cannot be fetched again.
 const STALE: Duration = Duration::from_secs(24 * 3600);
 
@@ -87,6 +90,8 @@ struct Fetched {
     keys: Option<(JwkSet, Instant)>,
     /// When the last fetch began.
     requested_at: Option<Instant>,
+    /// When the last fetch began that a token caused which no key verified.
+    rechecked_at: Option<Instant>,
 }
 
 /// The discovery document of an issuer.
@@ -132,6 +137,24 @@ impl KeySource {
             Self::Fixed(keys) => matching(keys, id).ok_or(KeyError::Unknown),
             Self::Remote(remote) => remote.candidates(id).await,
         }
+    }
+
+    /// The candidates after all of `tried` failed to verify a token: an issuer may replace a key
+    /// and keep its ID, for which go-oidc fetches the keys again, too. `None` if they are the same,
+    /// or if another token was the reason to fetch them within the last minute.
+    pub(super) async fn replacements(&self, id: Option<&str>, tried: &[Jwk]) -> Option<Vec<Jwk>> {
+        match self {
+            Self::Fixed(_) => None,
+            Self::Remote(remote) => remote.replacements(id, tried).await,
+        }
+    }
+}
+
+impl Fetched {
+    /// All keys with this ID, or all if there is no ID, unless they are those that were tried.
+    fn replacements(&self, id: Option<&str>, tried: &[Jwk]) -> Option<Vec<Jwk>> {
+        let (keys, _) = self.keys.as_ref()?;
+        matching(keys, id).filter(|keys| keys.as_slice() != tried)
     }
 }
 
@@ -189,22 +212,48 @@ impl Remote {
             .requested_at
             .is_none_or(|requested_at| now - requested_at >= REFETCH_DELAY)
         {
-            state.requested_at = Some(now);
-            match self.fetch().await {
-                Ok(keys) => state.keys = Some((keys, now)),
-                Err(error) => {
-                    tracing::warn!(
-                        issuer = self.issuer,
-                        %error,
-                        "failed to fetch the JWKS of the token issuer"
-                    )
-                }
-            }
+            self.refetch(&mut state, now).await;
         }
 
         let kept = state.keys.as_ref().filter(|(_, came)| now - *came < STALE);
         let (keys, _) = kept.ok_or(KeyError::Unavailable)?;
         matching(keys, id).ok_or(KeyError::Unknown)
+    }
+
+    /// As [`KeySource::replacements`].
+    async fn replacements(&self, id: Option<&str>, tried: &[Jwk]) -> Option<Vec<Jwk>> {
+        let mut state = self.state.lock().await;
+        // Another caller may have fetched them since.
+        if let Some(keys) = state.replacements(id, tried) {
+            return Some(keys);
+        }
+
+        let now = Instant::now();
+        if state
+            .rechecked_at
+            .is_some_and(|rechecked_at| now - rechecked_at < RECHECK_DELAY)
+        {
+            return None;
+        }
+
+        state.rechecked_at = Some(now);
+        self.refetch(&mut state, now).await;
+        state.replacements(id, tried)
+    }
+
+    /// Replaces the cached keys, if they can be fetched.
+    async fn refetch(&self, state: &mut Fetched, now: Instant) {
+        state.requested_at = Some(now);
+        match self.fetch().await {
+            Ok(keys) => state.keys = Some((keys, now)),
+            Err(error) => {
+                tracing::warn!(
+                    issuer = self.issuer,
+                    %error,
+                    "failed to fetch the JWKS of the token issuer"
+                )
+            }
+        }
     }
 
     /// Fetches the keys.

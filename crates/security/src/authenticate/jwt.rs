@@ -68,6 +68,17 @@ pub enum TokenError {
     Subject,
 }
 
+impl TokenError {
+    /// Whether another key could verify the token.
+    fn is_of_the_key(&self) -> bool {
+        match self {
+            Self::Algorithm(_) | Self::UnsupportedKey => true,
+            Self::Invalid(error) => matches!(error.kind(), ErrorKind::InvalidSignature),
+            Self::NoJwt | Self::Key(_) | Self::Subject => false,
+        }
+    }
+}
+
 /// Verifies tokens of one issuer.
 pub struct JwtAuthenticator {
     /// The issuer of the tokens.
@@ -112,12 +123,35 @@ impl JwtAuthenticator {
     /// If the token is invalid. The error does not contain the token.
     pub async fn caller(&self, token: &str, snapshot: &MeshSnapshot) -> Result<Caller, TokenError> {
         let header = jsonwebtoken::decode_header(token).map_err(|_| TokenError::NoJwt)?;
-        let keys = self.keys.candidates(header.kid.as_deref()).await?;
-        let validation = self.validation(header.alg);
-        let mut rejection = TokenError::Algorithm(header.alg);
+        let id = header.kid.as_deref();
+        let keys = self.keys.candidates(id).await?;
 
-        for key in &keys {
-            if !algorithms(key).contains(&header.alg) {
+        let rejection = match self.claims(token, header.alg, &keys) {
+            Ok(claims) => return caller_of(&claims, snapshot),
+            Err(rejection) => rejection,
+        };
+        if !rejection.is_of_the_key() {
+            return Err(rejection);
+        }
+
+        match self.keys.replacements(id, &keys).await {
+            Some(keys) => caller_of(&self.claims(token, header.alg, &keys)?, snapshot),
+            None => Err(rejection),
+        }
+    }
+
+    /// The claims of a token that one of these keys verifies.
+    fn claims(
+        &self,
+        token: &str,
+        algorithm: Algorithm,
+        keys: &[Jwk],
+    ) -> Result<Claims, TokenError> {
+        let validation = self.validation(algorithm);
+        let mut rejection = TokenError::Algorithm(algorithm);
+
+        for key in keys {
+            if !algorithms(key).contains(&algorithm) {
                 continue;
             }
             let Ok(key) = DecodingKey::from_jwk(key) else {
@@ -126,12 +160,10 @@ impl JwtAuthenticator {
             };
 
             match jsonwebtoken::decode::<Claims>(token, &key, &validation) {
-                Ok(token) => return caller_of(&token.claims, snapshot),
+                Ok(token) => return Ok(token.claims),
                 Err(error) => {
-                    // With any other error the token itself is at fault.
-                    let is_another_key = matches!(error.kind(), ErrorKind::InvalidSignature);
                     rejection = TokenError::Invalid(error);
-                    if !is_another_key {
+                    if !rejection.is_of_the_key() {
                         break;
                     }
                 }

@@ -1,10 +1,13 @@
 //! Tokens of an issuer whose keys are configured.
 
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
+use parking_lot::Mutex;
 use rcgen::KeyPair;
 use serde_json::{Value, json};
 
@@ -145,6 +148,78 @@ async fn each_key_that_may_be_the_one_of_a_token_is_tried() {
             }
         }
     }
+}
+
+/// A server of key sets.
+#[derive(Debug, Default)]
+struct KeyServer {
+    keys: Mutex<Value>,
+    requests: Mutex<usize>,
+}
+
+impl KeyServer {
+    /// Serves the current keys on a port of this machine.
+    fn start(self: &Arc<Self>) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = self.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                // A request fits in one segment.
+                let received = stream.read(&mut [0; 4096]).unwrap();
+                assert!(received > 0);
+                *server.requests.lock() += 1;
+                let body = server.keys.lock().to_string();
+                let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
+                stream.write_all((head + &body).as_bytes()).unwrap();
+            }
+        });
+        address
+    }
+
+    fn set(&self, issuer: &Issuer) {
+        *self.keys.lock() = json!({ "keys": [issuer.jwk()] });
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_is_replaced_under_its_id_is_fetched_but_wrong_tokens_cause_no_flood() {
+    let [before, after, stranger] = [(); 3].map(|()| Issuer {
+        key: KeyPair::generate().unwrap(),
+    });
+    let server = Arc::new(KeyServer::default());
+    let address = server.start();
+    server.set(&before);
+
+    let rule = JwtRule {
+        jwks: String::new(),
+        jwks_uri: format!("http://{address}/keys"),
+        ..before.rule()
+    };
+    let jwt = JwtAuthenticator::new(rule).unwrap();
+    let authenticator =
+        Authenticator::new(Arc::new(Mesh), Some(jwt), None, TrustedNetworks::default());
+    let is_admitted = async |issuer: &Issuer| {
+        let headers = with_token(&issuer.token(&claims(json!({}))));
+        admit(&authenticator, shown("192.0.2.1:5", &headers))
+            .await
+            .is_ok()
+    };
+
+    assert!(is_admitted(&before).await);
+    assert_eq!(*server.requests.lock(), 1);
+
+    server.set(&after);
+    assert!(is_admitted(&after).await);
+    assert_eq!(*server.requests.lock(), 2);
+
+    for _ in 0..5 {
+        assert!(!is_admitted(&stranger).await);
+        assert!(!is_admitted(&before).await);
+    }
+    assert!(is_admitted(&after).await);
+    assert_eq!(*server.requests.lock(), 2, "at most one fetch a minute");
 }
 
 #[tokio::test]
