@@ -33,7 +33,9 @@ impl Build {
     /// Whether the build contains uncommitted changes: `Clean`, or `Modified`.
     #[must_use]
     pub fn status(self) -> &'static str {
-        if self.version.ends_with("-dirty") {
+        // The build script puts it last, but for the mark of the FIPS module.
+        let version = self.version.strip_suffix("-fips").unwrap_or(self.version);
+        if version.ends_with("-dirty") {
             "Modified"
         } else {
             "Clean"
@@ -153,5 +155,22 @@ impl Readiness {
             .iter()
             .map(|(name, lack)| format!("{name}: {}\n", lack.reason))
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_build_with_uncommitted_changes_is_modified_with_the_fips_module_too() {
+        let status = |version| {
+            let revision = "0f092f8";
+            Build { version, revision }.status()
+        };
+        assert_eq!(status("v0.3.1-2-g0f092f8"), "Clean");
+        assert_eq!(status("v0.3.1-fips"), "Clean");
+        assert_eq!(status("1.32.0-navarch.0f092f8-dirty"), "Modified");
+        assert_eq!(status("1.32.0-navarch.0f092f8-dirty-fips"), "Modified");
     }
 }
