@@ -1,14 +1,19 @@
 //! Reads variables by type.
 
+use std::collections::BTreeSet;
 use std::time;
 
 use navarch_api::duration::Duration;
 use navarch_api::go_text::parse_bool;
+use parking_lot::Mutex;
 
 /// Makes variables with invalid values fatal.
 const STRICT: &str = "NAVARCH_STRICT_ENVIRONMENT";
 const BOOLEAN: &str = "boolean (true or false)";
 const DURATION: &str = "duration such as 15s";
+
+/// The variables of the process with invalid values that were logged.
+static LOGGED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
 /// A variable with an invalid value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -48,15 +53,22 @@ pub(in crate::cli) fn parsed<T>(
             expected,
         }),
         None => {
-            tracing::warn!(
-                variable = name,
-                value,
-                expected,
-                "environment variable with an invalid value: its default applies"
-            );
+            if is_first(name) {
+                tracing::warn!(
+                    variable = name,
+                    value,
+                    expected,
+                    "environment variable with an invalid value: its default applies"
+                );
+            }
             Ok(None)
         }
     }
+}
+
+/// Whether the invalid value of a variable was not logged yet: several settings may read one.
+fn is_first(name: &str) -> bool {
+    LOGGED.lock().insert(name.to_owned())
 }
 
 /// A boolean variable, as by [`parsed`].
@@ -126,5 +138,16 @@ impl Reader<'_> {
         if let Some(value) = self.text(name) {
             *field = value;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_invalid_value_is_logged_once() {
+        let found = ["X_ONCE_A", "X_ONCE_A", "X_ONCE_B", "X_ONCE_A"].map(is_first);
+        assert_eq!(found, [true, false, true, false]);
     }
 }
