@@ -261,6 +261,8 @@ fn discovery_targets(scope: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use navarch_push::quarantine::excerpt;
+
     use super::*;
 
     #[test]
@@ -299,6 +301,30 @@ mod tests {
             let file = sources.join(path.replace("::", "/")).with_extension("rs");
             assert!(file.is_file(), "{target}: there is no {}", file.display());
         }
+    }
+
+    #[test]
+    fn an_excerpt_of_a_rejection_is_escaped_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let flags = LogFlags {
+            log_target: vec![path.to_str().unwrap().to_owned()],
+            ..LogFlags::default()
+        };
+        let log = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .with_writer(flags.writer().unwrap())
+            .finish();
+
+        tracing::subscriber::with_default(log, || {
+            tracing::warn!(error = %excerpt("no \"x\"\nat \\"), "rejected");
+        });
+
+        let line = std::fs::read_to_string(path).unwrap();
+        assert!(
+            line.ends_with("rejected error=\"no \\\"x\\\"\\nat \\\\\"\n"),
+            "{line}"
+        );
     }
 
     #[test]

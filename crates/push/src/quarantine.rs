@@ -9,7 +9,7 @@ pub mod votes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub use excerpt::excerpt;
+pub use excerpt::{Excerpt, excerpt};
 pub use voter::voter;
 
 use imbl::OrdMap;

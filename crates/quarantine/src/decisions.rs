@@ -93,7 +93,7 @@ impl QuarantineWork {
         let trials = std::mem::take(&mut case.trials);
         tracing::warn!(
             kind = name.kind.as_str(), ns = %name.name.namespace, name = &*name.name.name,
-            error = excerpt(&case.error), rejecting = case.rejecters.len(),
+            error = %excerpt(&case.error), rejecting = case.rejecters.len(),
             "proxies reject the configuration of the object, too few for a quarantine; it stays in force"
         );
 
@@ -151,7 +151,7 @@ impl QuarantineWork {
 
         tracing::warn!(
             kind = name.kind.as_str(), ns = %name.name.namespace, name = &*name.name.name,
-            generation = object.meta().generation, error = message,
+            generation = object.meta().generation, error = %message,
             "quarantined: proxies reject the configuration of the object; the previous version is served until it is edited"
         );
         case.trials.clear();

@@ -590,7 +590,7 @@ fn not_attributed(rejection: &Rejection, why: &'static str) {
     tracing::warn!(
         proxy = &*rejection.info.id,
         kind = rejection.kind.short_name(),
-        error = excerpt(&rejection.message),
+        error = %excerpt(&rejection.message),
         why,
         "failed to attribute a rejected response to one object"
     );

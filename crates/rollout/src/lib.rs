@@ -455,7 +455,8 @@ impl Work {
         known.is_going_on_logged = true;
         tracing::warn!(
             kind = name.kind.as_str(), ns = %name.name.namespace, name = &*name.name.name, generation = rollout.generation,
-            proxies = tally.pending_for_a_time, rejected = tally.contested_for_a_time.as_deref(),
+            proxies = tally.pending_for_a_time,
+            rejected = tally.contested_for_a_time.as_deref().map(tracing::field::display),
             "rollout: waits no longer for proxies outside its namespace to acknowledge the change"
         );
     }
@@ -566,7 +567,7 @@ impl Work {
     ) -> Result<(), Ended> {
         tracing::warn!(
             kind = name.kind.as_str(), ns = %name.name.namespace, name = &*name.name.name, generation = rollout.generation,
-            reason, "rollout: stopped; all proxies get the previous version until the object is edited"
+            %reason, "rollout: stopped; all proxies get the previous version until the object is edited"
         );
         self.order(
             name,
