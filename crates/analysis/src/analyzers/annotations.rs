@@ -10,7 +10,7 @@ use crate::message::Message;
 use crate::messages;
 use crate::words::parameters;
 
-/// The analyzers of this family.
+/// Checks that Istio's annotations are known, on a kind that reads them, and have valid values.
 pub(super) static ANALYZERS: &[Analyzer] = &[Analyzer {
     name: "annotations.K8sAnalyzer",
     description: "Checks for misplaced and invalid Istio annotations in Kubernetes resources",

@@ -9,7 +9,8 @@ use crate::message::Message;
 use crate::messages;
 use crate::words::parameters;
 
-/// The analyzers of this family.
+/// Checks that `BLOCKED_CIDRS_IN_JWKS_URIS` limits from where istiod fetches the keys of
+/// RequestAuthentications.
 pub(super) static ANALYZERS: &[Analyzer] = &[Analyzer {
     name: "authn.BlockedCIDRsAnalyzer",
     description: "Checks that BLOCKED_CIDRS_IN_JWKS_URIS is configured on istiod when RequestAuthentication resources exist",

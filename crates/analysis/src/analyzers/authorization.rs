@@ -15,7 +15,7 @@ use crate::messages;
 use crate::resource::Texts;
 use crate::words::parameters;
 
-/// The analyzers of this family.
+/// Checks that AuthorizationPolicies select pods and name namespaces that exist.
 pub(super) static ANALYZERS: &[Analyzer] = &[Analyzer {
     name: "auth.AuthorizationPoliciesAnalyzer",
     description: "Checks the validity of authorization policies",

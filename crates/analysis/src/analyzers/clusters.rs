@@ -13,7 +13,7 @@ use crate::messages;
 use crate::resource::Resource;
 use crate::words::parameters;
 
-/// The analyzers of this family.
+/// Checks that Services of one name have the same type and ports in all clusters.
 pub(super) static ANALYZERS: &[Analyzer] = &[Analyzer {
     name: "services.MultiClusterServiceAnalyzer",
     description: "Check the validity of services in the multi-cluster environment",

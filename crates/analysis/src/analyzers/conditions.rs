@@ -9,7 +9,7 @@ use crate::message::Message;
 use crate::messages;
 use crate::words::parameters;
 
-/// The analyzers of this family.
+/// Checks for conditions that are false in statuses.
 pub(super) static ANALYZERS: &[Analyzer] = &[Analyzer {
     name: "conditions.ConditionAnalyzer",
     description: "Checks for negative status conditions on resources",

@@ -15,7 +15,8 @@ use crate::messages;
 use crate::resource::Texts;
 use crate::words::parameters;
 
-/// The analyzers of this family.
+/// Checks that Services before the same pods agree about ports, and that no application runs as the
+/// proxy's user.
 pub(super) static ANALYZERS: &[Analyzer] = &[
     Analyzer {
         name: "deployment.MultiServiceAnalyzer",

@@ -10,7 +10,7 @@ use crate::message::Message;
 use crate::messages;
 use crate::words::parameters;
 
-/// The analyzers of this family.
+/// Checks for deprecated fields, and for definitions of kinds that Istio no longer has.
 pub(super) static ANALYZERS: &[Analyzer] = &[Analyzer {
     name: "deprecation.DeprecationAnalyzer",
     description: "Checks for deprecated Istio types and fields",

@@ -13,7 +13,7 @@ use crate::messages;
 use crate::resource::Texts;
 use crate::words::parameters;
 
-/// The analyzers of this family.
+/// Checks that servers' certificates are verified, and that hosts exist and subsets have pods.
 pub(super) static ANALYZERS: &[Analyzer] = &[
     Analyzer {
         name: "destinationrule.CaCertificateAnalyzer",

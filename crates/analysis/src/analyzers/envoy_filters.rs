@@ -10,7 +10,8 @@ use crate::message::Message;
 use crate::messages::{self, MessageType};
 use crate::words::parameters;
 
-/// The analyzers of this family.
+/// Checks for operations without effect, and for those whose effect depends on the order of
+/// filters.
 pub(super) static ANALYZERS: &[Analyzer] = &[Analyzer {
     name: "envoyfilter.EnvoyPatchAnalyzer",
     description: "Checks an envoyFilters ",

@@ -13,7 +13,7 @@ use crate::message::Message;
 use crate::messages;
 use crate::words::parameters;
 
-/// The analyzers of this family.
+/// Checks that webhooks of a control plane outside of the cluster have the URL of a host name.
 pub(super) static ANALYZERS: &[Analyzer] = &[Analyzer {
     name: "externalcontrolplane.ExternalControlPlaneAnalyzer",
     description: "Checks that the remote IstioOperator resources reference an external control plane",

@@ -17,7 +17,8 @@ use crate::messages;
 use crate::resource::{Resource, Texts};
 use crate::words::parameters;
 
-/// The analyzers of this family.
+/// Checks that policies are attached to Gateways of the Gateway API in a way that has an effect,
+/// and that its definitions are recent enough.
 pub(super) static ANALYZERS: &[Analyzer] = &[
     Analyzer {
         name: "k8sgateway.SelectorAnalyzer",

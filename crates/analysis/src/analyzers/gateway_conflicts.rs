@@ -14,7 +14,7 @@ use crate::messages;
 use crate::resource::Texts;
 use crate::words::parameters;
 
-/// The analyzers of this family.
+/// Checks that no two Gateways of the same pods listen on one port for one host.
 pub(super) static ANALYZERS: &[Analyzer] = &[Analyzer {
     name: "gateway.ConflictingGatewayAnalyzer",
     description: "Checks a gateway's selector, port number and hosts",

@@ -19,7 +19,8 @@ use crate::messages;
 use crate::resource::Resource;
 use crate::words::parameters;
 
-/// The analyzers of this family.
+/// Checks that Services have the ports of Gateways, that no two Gateways share a certificate, and
+/// that their Secrets exist and are valid.
 pub(super) static ANALYZERS: &[Analyzer] = &[
     Analyzer {
         name: "gateway.IngressGatewayPortAnalyzer",

@@ -19,7 +19,8 @@ use crate::messages;
 use crate::resource::Texts;
 use crate::words::parameters;
 
-/// The analyzers of this family.
+/// Checks that namespaces decide about injection, that their pods have a sidecar, and that image
+/// `auto` is replaced.
 pub(super) static ANALYZERS: &[Analyzer] = &[
     Analyzer {
         name: "injection.Analyzer",

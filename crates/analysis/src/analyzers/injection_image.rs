@@ -19,7 +19,7 @@ use crate::messages;
 use crate::resource::Resource;
 use crate::words::parameters;
 
-/// The analyzers of this family.
+/// Checks that proxies have the image that the injector would give them now.
 pub(super) static ANALYZERS: &[Analyzer] = &[Analyzer {
     name: "injection.ImageAnalyzer",
     description: "Checks the image of auto-injection configured with the running proxies on pods",

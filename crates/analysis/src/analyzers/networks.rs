@@ -9,7 +9,7 @@ use crate::message::Message;
 use crate::messages;
 use crate::words::parameters;
 
-/// The analyzers of this family.
+/// Checks that the registries in the networks of the mesh are known clusters.
 pub(super) static ANALYZERS: &[Analyzer] = &[Analyzer {
     name: "meshnetworks.MeshNetworksAnalyzer",
     description: "Check the validity of MeshNetworks in the cluster",

@@ -16,7 +16,7 @@ use crate::words::parameters;
 /// Declares an analyzer for each kind, and how a kind is judged.
 macro_rules! schema {
     ($($kind:ident),* $(,)?) => {
-        /// The analyzers of this family.
+        /// One analyzer for each kind: it validates the specs as the webhook does.
         pub(super) static ANALYZERS: &[Analyzer] = &[$(Analyzer {
             name: concat!("schema.ValidationAnalyzer.", stringify!($kind)),
             description: concat!("Runs schema validation as an analyzer on '", stringify!($kind), "' resources"),

@@ -15,7 +15,8 @@ use crate::messages;
 use crate::resource::Resource;
 use crate::words::parameters;
 
-/// The analyzers of this family.
+/// Checks that TCP ports have addresses, and that ServiceEntries agree about the protocol of a
+/// port.
 pub(super) static ANALYZERS: &[Analyzer] = &[
     Analyzer {
         name: "serviceentry.Analyzer",

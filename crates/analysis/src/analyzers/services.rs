@@ -11,7 +11,7 @@ use crate::message::Message;
 use crate::messages;
 use crate::words::parameters;
 
-/// The analyzers of this family.
+/// Checks that ports declare their protocol.
 pub(super) static ANALYZERS: &[Analyzer] = &[Analyzer {
     name: "service.PortNameAnalyzer",
     description: "Checks the port names associated with each service",

@@ -15,7 +15,7 @@ use crate::messages;
 use crate::resource::Resource;
 use crate::words::parameters;
 
-/// The analyzers of this family.
+/// Checks that Sidecars select pods, each of them alone.
 pub(super) static ANALYZERS: &[Analyzer] = &[Analyzer {
     name: "sidecar.SelectorAnalyzer",
     description: "Validates that sidecars that define a workload selector match at least one pod, and that there aren't multiple \

@@ -15,7 +15,7 @@ use crate::messages;
 use crate::resource::Resource;
 use crate::words::parameters;
 
-/// The analyzers of this family.
+/// Checks that providers are usable, and that Telemetries select pods, each of them alone.
 pub(super) static ANALYZERS: &[Analyzer] = &[
     Analyzer {
         name: "telemetry.ProviderAnalyzer",

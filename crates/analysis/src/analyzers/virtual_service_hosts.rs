@@ -15,7 +15,7 @@ use crate::messages;
 use crate::resource::Resource;
 use crate::words::parameters;
 
-/// The analyzers of this family.
+/// Checks that only one VirtualService of the mesh claims a host.
 pub(super) static ANALYZERS: &[Analyzer] = &[Analyzer {
     name: "virtualservice.ConflictingMeshGatewayHostsAnalyzer",
     description: "Checks if multiple virtual services associated with the mesh gateway have conflicting hosts",

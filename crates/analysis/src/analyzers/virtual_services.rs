@@ -19,7 +19,8 @@ use crate::messages;
 use crate::resource::{Content, Resource, Texts, full_name};
 use crate::words::parameters;
 
-/// The analyzers of this family.
+/// Checks that destinations, subsets and gateways exist, and that routes by claims have tokens that
+/// are validated.
 pub(super) static ANALYZERS: &[Analyzer] = &[
     Analyzer {
         name: "virtualservice.DestinationHostAnalyzer",

@@ -16,7 +16,7 @@ use crate::messages;
 use crate::resource::{Resource, Texts, full_name};
 use crate::words::parameters;
 
-/// The analyzers of this family.
+/// Checks that one injection webhook at most matches a pod, and that its Service exists.
 pub(super) static ANALYZERS: &[Analyzer] = &[Analyzer {
     name: "webhook.Analyzer",
     description: "Checks the validity of Istio webhooks",
