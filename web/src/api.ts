@@ -66,6 +66,8 @@ export interface Rollout {
   reached: number;
   taken: number;
   pendingProxies: string[];
+  withoutIdentity: number;
+  leftBehind: number;
   reason: string;
 }
 

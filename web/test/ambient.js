@@ -79,10 +79,23 @@ async function stages() {
   await one.getByText("Commands").click();
   await one.getByText("navarch rollout promote virtualservice reviews -n shop").waitFor();
   await picture("rollouts");
+  await others(one);
   await to("", "Overview");
   await page.getByRole("term").filter({ hasText: "rollouts" }).waitFor();
   await to("objects/VirtualService/shop/reviews", "VirtualService shop/reviews");
   await page.getByText(state("rollout: rolling")).waitFor();
+}
+
+/** Proxies that a stage does not wait for are counted; here the response is changed to have some. */
+async function others(row) {
+  await page.route("**/debug/rollout", async (route) => {
+    const response = await route.fetch();
+    const value = await response.json();
+    for (const rollout of value.rollouts) Object.assign(rollout, { withoutIdentity: 2, leftBehind: 1 });
+    await route.fulfill({ response, json: value });
+  });
+  await row.getByText("not waited for: 2 without an identity, 1 outside its namespace").waitFor();
+  await page.unrouteAll({ behavior: "wait" });
 }
 
 /** A rollout that a proxy rejects stops, and shows the reason. */

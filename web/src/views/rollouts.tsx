@@ -49,13 +49,24 @@ function duration(seconds: number): string {
 
 function Reason({ rollout }: { rollout: Rollout }) {
   const { reason, pendingProxies, state } = rollout;
+  const others = notWaitedFor(rollout);
   return (
     <>
       <span class="said">{reason}</span>
       {pendingProxies.length > 0 && <span class="quiet block">pending: {pendingProxies.join(", ")}</span>}
+      {others.length > 0 && <span class="quiet block">not waited for: {others.join(", ")}</span>}
       {state === "stopped" ? <span class="quiet block">Editing the object starts it again.</span> : <Orders rollout={rollout} />}
     </>
   );
+}
+
+/** The proxies that hold no stage up, in the words of `navarch rollout status`. */
+function notWaitedFor({ withoutIdentity, leftBehind }: Rollout): string[] {
+  const counts: [number, string][] = [
+    [withoutIdentity, "without an identity"],
+    [leftBehind, "outside its namespace"],
+  ];
+  return counts.filter(([number]) => number > 0).map(([number, which]) => `${number} ${which}`);
 }
 
 /** The commands for a rollout; the page itself is read-only. */
