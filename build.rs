@@ -1,4 +1,9 @@
 //! Stamps the binary with the version that it was built from, and packs its table of relocations.
+//!
+//! | variable | default | value |
+//! | --- | --- | --- |
+//! | `NAVARCH_VERSION`, `NAVARCH_COMMIT` | from git | the version and the commit |
+//! | `NAVARCH_PACK_RELOCATIONS` | `yes` | `no`: the programs run with a glibc before 2.36, too |
 
 #![expect(
     clippy::disallowed_methods,
@@ -18,6 +23,7 @@ const UNKNOWN: &str = "dev";
 fn main() {
     println!("cargo::rerun-if-env-changed=NAVARCH_VERSION");
     println!("cargo::rerun-if-env-changed=NAVARCH_COMMIT");
+    println!("cargo::rerun-if-env-changed=NAVARCH_PACK_RELOCATIONS");
     // Only a release looks at the repository: else each commit would have everything compiled
     // again.
     let released = std::env::var_os("PROFILE").is_some_and(|profile| profile == "release");
@@ -50,10 +56,14 @@ fn stamp(name: &str, otherwise: impl FnOnce() -> String) {
 
 /// Whether the addresses that are corrected at start can stand in a packed table, which takes a
 /// fiftieth of the room: the dynamic linker reads all of the table, 1.3 MB of an agent otherwise.
-/// GNU's can since 2.36; that of the building machine stands for that of others.
+/// GNU's can since 2.36; that of the building machine stands for that of others, unless the
+/// programs are for machines that are not known (`NAVARCH_PACK_RELOCATIONS=no`).
 fn packs_relocations() -> bool {
     let is = |name: &str, wanted: &str| std::env::var(name).is_ok_and(|value| value == wanted);
-    if !is("CARGO_CFG_TARGET_OS", "linux") || !is("CARGO_CFG_TARGET_ENV", "gnu") {
+    if is("NAVARCH_PACK_RELOCATIONS", "no")
+        || !is("CARGO_CFG_TARGET_OS", "linux")
+        || !is("CARGO_CFG_TARGET_ENV", "gnu")
+    {
         return false;
     }
     let native = std::env::var_os("HOST") == std::env::var_os("TARGET");

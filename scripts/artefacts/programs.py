@@ -104,6 +104,8 @@ def build_environment(release, architecture):
     environment |= {
         "CARGO_INCREMENTAL": "0",
         "NAVARCH_COMMIT": release.commit,
+        # Machines run them with an older glibc than this one's: Ubuntu 22.04 has 2.35, RHEL 9 has 2.34.
+        "NAVARCH_PACK_RELOCATIONS": "no",
         "NAVARCH_VERSION": release.program_version,
         "SOURCE_DATE_EPOCH": str(release.epoch),
     }

@@ -25,7 +25,8 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(ROOT / "scripts"))
 from artefacts import charts, comparison, layout, sbom
-from artefacts.common import read_release, read_sums
+from artefacts.common import HOST, read_release, read_sums
+from artefacts.programs import build_environment
 
 TOOLS = Path(os.environ.get("NAVARCH_TOOLS") or Path.home() / ".cache/navarch/tools")
 VERSION = read_release(allow_changes=True).version
@@ -125,6 +126,12 @@ class Dist(Folder):
         options = ("--metadata", self.folder / "metadata")
         third, fourth = (self.dist(name, "programs,sbom", programs, *options) for name in ("third", "fourth"))
         self.assertEqual((third / "SHA256SUMS").read_text(), (fourth / "SHA256SUMS").read_text())
+
+    def test_released_programs_are_built_for_machines_with_an_older_glibc(self):
+        self.need(shutil.which("rustc"), "there is no rustc")
+        environment = build_environment(read_release(allow_changes=True), HOST)
+        self.assertEqual(environment["NAVARCH_PACK_RELOCATIONS"], "no")
+        self.assertIn('is("NAVARCH_PACK_RELOCATIONS", "no")', (ROOT / "build.rs").read_text())
 
     def test_every_file_has_its_digest_and_is_a_subject_of_the_provenance(self):
         out = self.dist("out", "charts,manifests", self.programs())
