@@ -1,15 +1,22 @@
-//! Names of functions, from the program's own symbol table.
+//! Names of functions, from the program's own symbol table, or from that of the file of symbols
+//! beside it.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fmt::{self, Write as _};
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
+use object::Endianness;
 use object::read::elf::ElfFile64;
-use object::read::{Object as _, ObjectSegment as _, ObjectSymbol as _, SymbolKind};
+use object::read::{
+    Object as _, ObjectSegment as _, ObjectSymbol as _, ReadCache, ReadRef, SymbolKind,
+};
 
 use crate::maps::{self, CodeMap};
 
@@ -114,7 +121,7 @@ pub(crate) fn read(
     addresses: impl IntoIterator<Item = u64>,
 ) -> Result<Program, NoSymbols> {
     let mapped = MappedFile::open()?;
-    let file: ElfFile64<'_, object::Endianness> = ElfFile64::parse(mapped.bytes())?;
+    let file: ElfFile64<'_, Endianness> = ElfFile64::parse(mapped.bytes())?;
     let build_id = file
         .build_id()?
         .unwrap_or_default()
@@ -140,6 +147,20 @@ pub(crate) fn read(
         .filter_map(|address| Some((in_file(address)?, address)))
         .collect();
     wanted.sort_unstable();
+    let mut names = functions(&file, &wanted);
+    if names.is_empty() && !wanted.is_empty() {
+        names = split_functions(&file, &wanted).unwrap_or_default();
+    }
+
+    Ok(Program { names, build_id })
+}
+
+/// The functions that a symbol table has at addresses. `wanted` are addresses in the program's
+/// file, in order, each with the address of the process by which the result has its function.
+fn functions<'data, R: ReadRef<'data>>(
+    file: &ElfFile64<'data, Endianness, R>,
+    wanted: &[(u64, u64)],
+) -> BTreeMap<u64, Function> {
     let mut names = BTreeMap::new();
     for symbol in file
         .symbols()
@@ -156,6 +177,7 @@ pub(crate) fn read(
         if inside.peek().is_none() {
             continue;
         }
+
         let Ok(text) = symbol.name() else { continue };
         let function = Function {
             start,
@@ -164,8 +186,32 @@ pub(crate) fn read(
         };
         names.extend(inside.map(|(_, address)| (*address, function.clone())));
     }
+    names
+}
 
-    Ok(Program { names, build_id })
+/// As [`functions`], from the file of symbols that was split off a program, such as
+/// `navarch.debug`: the one beside it that its `.gnu_debuglink` names.
+fn split_functions(
+    program: &ElfFile64<'_, Endianness>,
+    wanted: &[(u64, u64)],
+) -> Option<BTreeMap<u64, Function>> {
+    let (link, _) = program.gnu_debuglink().ok()??;
+    let name = Path::new(OsStr::from_bytes(link)).file_name()?;
+    let path = std::fs::read_link(maps::PROGRAM).ok()?.with_file_name(name);
+    functions_of_build(&path, program.build_id().ok()??, wanted)
+}
+
+/// As [`functions`], from a file, if it is of this build.
+fn functions_of_build(
+    path: &Path,
+    build_id: &[u8],
+    wanted: &[(u64, u64)],
+) -> Option<BTreeMap<u64, Function>> {
+    // Not mapped: nothing prevents that this file is truncated meanwhile.
+    let bytes = ReadCache::new(File::open(path).ok()?);
+    let file: ElfFile64<'_, Endianness, &ReadCache<File>> = ElfFile64::parse(&bytes).ok()?;
+    let is_same = file.build_id().ok()?? == build_id;
+    is_same.then(|| functions(&file, wanted))
 }
 
 /// The demangled name of a symbol. Demangling stops at the maximum length: symbols refer to parts
@@ -206,6 +252,30 @@ mod tests {
     #[inline(never)]
     fn a_function_with_a_name() -> usize {
         std::hint::black_box(1)
+    }
+
+    #[test]
+    fn a_file_of_symbols_is_used_if_it_is_of_the_same_build() {
+        let function: fn() -> usize = a_function_with_a_name;
+        assert_eq!(function(), 1);
+        let path = std::env::current_exe().unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        let file: ElfFile64<'_, Endianness> = ElfFile64::parse(&*bytes).unwrap();
+        let build_id = file.build_id().unwrap().unwrap();
+        let symbol = file
+            .symbols()
+            .find(|symbol| {
+                symbol
+                    .name()
+                    .is_ok_and(|name| name.contains("a_function_with_a_name"))
+            })
+            .unwrap();
+
+        let wanted = [(symbol.address(), 7)];
+        let found = functions_of_build(&path, build_id, &wanted).unwrap();
+        assert!(found[&7].name.ends_with("a_function_with_a_name"));
+        assert!(functions_of_build(&path, b"another", &wanted).is_none());
+        assert!(functions_of_build(&path.join("missing"), build_id, &wanted).is_none());
     }
 
     #[test]
