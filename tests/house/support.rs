@@ -79,6 +79,16 @@ fn supported_versions_are_those_that_are_tested() {
 }
 
 #[test]
+fn pages_name_the_istiod_that_is_compared() {
+    let commit = r"istio\.io/istio v0\.0\.0-\d+-(\w{12})";
+    let commit = versions("tests/istiod/go.mod", commit).remove(0);
+    for page in ["README.md", "docs/parity.md"] {
+        let text = fs::read_to_string(folder(page)).unwrap();
+        assert!(text.contains(&commit), "{page} does not name {commit}");
+    }
+}
+
+#[test]
 fn every_go_module_is_updated() {
     let root = folder("");
     let mut modules = BTreeSet::new();
