@@ -44,6 +44,7 @@ struct Istiod {
     plain: SocketAddr,
     secure: SocketAddr,
     http: SocketAddr,
+    https: SocketAddr,
 }
 
 impl Istiod {
@@ -60,6 +61,7 @@ impl Istiod {
         let plain = free()?;
         let secure = free()?;
         let http = free()?;
+        let https = free()?;
         let variable = |(name, value): (&str, &str)| format!("{name}={value}");
         let mut args: Vec<String> = variables.iter().copied().map(variable).collect();
         args.extend([
@@ -70,8 +72,9 @@ impl Istiod {
             program.display().to_string(),
         ]);
 
-        args.extend(["discovery", "--httpsAddr=", "--domain=cluster.local"].map(str::to_owned));
+        args.extend(["discovery", "--domain=cluster.local"].map(str::to_owned));
         args.extend([
+            format!("--httpsAddr={https}"),
             format!("--kubeconfig={}", cluster.admin_kubeconfig().display()),
             format!("--meshConfig={}", mesh.display()),
             format!("--grpcAddr={plain}"),
@@ -93,6 +96,7 @@ impl Istiod {
             plain,
             secure,
             http,
+            https,
         };
 
         until("istiod is ready", || async {
@@ -190,18 +194,23 @@ async fn istiod_accepts_the_same_handshakes_under_each_policy() -> Result<()> {
         let istiod = Istiod::start(&program, &cluster, folder.path(), &source, &variables).await?;
         let navarch = Server::with_variables(MESH, &format!("COMPLIANCE_POLICY={policy}")).await?;
 
-        let mut expected = rows(&compliance::scan(istiod.secure).await?);
-        if !policy.is_empty() {
-            // Go does not let a program choose the suites of TLS 1.3. Navarch is stricter.
-            expected.retain(|row| !row.contains("TLS13_CHACHA20"));
-        }
-        let found = rows(&compliance::scan(navarch.secure).await?);
+        for (istiods, own) in [
+            (istiod.secure, navarch.secure),
+            (istiod.https, navarch.https),
+        ] {
+            let mut expected = rows(&compliance::scan(istiods).await?);
+            if !policy.is_empty() {
+                // Go does not let a program choose the suites of TLS 1.3. Navarch is stricter.
+                expected.retain(|row| !row.contains("TLS13_CHACHA20"));
+            }
+            let found = rows(&compliance::scan(own).await?);
 
-        ensure!(!expected.is_empty(), "{policy}: istiod accepts nothing");
-        ensure!(
-            found == expected,
-            "{policy}: {found:#?} and not {expected:#?}"
-        );
+            ensure!(!expected.is_empty(), "{policy}: {istiods} accepts nothing");
+            ensure!(
+                found == expected,
+                "{policy}: {found:#?} and not {expected:#?}"
+            );
+        }
     }
 
     Ok(())
