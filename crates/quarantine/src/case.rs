@@ -53,6 +53,15 @@ impl Case {
         }
     }
 
+    /// Number of streams of an account whose own trial found the object.
+    pub(super) fn confirmed_by(&self, account: &NamespacedName) -> usize {
+        let tried: BTreeSet<ProxyId> = self.trials.keys().map(|(proxy, _)| *proxy).collect();
+        let rejecters = self.rejecters.iter();
+        rejecters
+            .filter(|(proxy, one)| one.account == *account && tried.contains(*proxy))
+            .count()
+    }
+
     /// Whether the object still has the version.
     pub(super) fn is_current(&self, context: &PushContext) -> bool {
         written(context, &self.object.object_ref())

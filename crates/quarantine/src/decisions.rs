@@ -50,6 +50,7 @@ impl QuarantineWork {
         };
         let object = case.object.clone();
         let own = votes(&self.push, object.clone(), case.rejecters.clone(), streams).await?;
+        let has_previous = previous(&self.push, name).await?.is_some();
 
         let context = self.push.context();
         let known = match &mut self.shared {
@@ -70,6 +71,7 @@ impl QuarantineWork {
         let ballot = Ballot {
             votes: &known.votes,
             is_complete: known.is_complete,
+            has_previous,
         };
         let before = case.judgement.clone();
         let verdict = case

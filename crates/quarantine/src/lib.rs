@@ -60,6 +60,9 @@ const MAX_LOOKED_INTO: usize = 8_192;
 /// that wait for one.
 const MAX_TRIALS: usize = 4;
 const MAX_DEFERRED: usize = 64;
+/// Number of workloads of an account whose trials found the same object, after which that object is
+/// taken for the cause at the account's other workloads.
+const MIN_CONFIRMED: usize = 2;
 /// Pause of a namespace after a trial, as a multiple of its duration, so that rejecting clients
 /// cost a small share of a core: after one that found the object, and after one that did not.
 const PAUSE_FACTOR: u32 = 3;
@@ -407,17 +410,15 @@ impl QuarantineWork {
         }
     }
 
-    /// The candidate that another workload of the same account rejects, if there is one.
+    /// The candidate that several workloads of the same account reject, each found by a trial of its
+    /// own: one of them alone could blame any candidate.
     fn charged_by_account(&self, candidates: &[ObjectRef], voter: &Voter) -> Option<ObjectRef> {
         // A rejection of an earlier version is no evidence against this one.
         let context = self.push.context();
         let is_charged = |name: &&ObjectRef| {
             let case = self.cases.get(*name);
             case.filter(|case| case.is_current(&context))
-                .is_some_and(|case| {
-                    let mut all = case.rejecters.values();
-                    all.any(|one| one.account == voter.account)
-                })
+                .is_some_and(|case| case.confirmed_by(&voter.account) >= MIN_CONFIRMED)
         };
         candidates.iter().find(is_charged).cloned()
     }

@@ -45,7 +45,7 @@ use navarch_push::worker::{Ended, PushHandle};
 use navarch_status::SharedState;
 use navarch_xds::connections::{ConnectionInfo, Connections};
 use prometheus::{Answer, Prometheus};
-use proxy_counts::{Members, ProxyCounts, Refusing, chosen, refusing};
+use proxy_counts::{Members, ProxyCounts, Refusing, chosen, refusing, representatives};
 use shared::{MIN_STAGE, Shared};
 use stage::{Next, Query, StageView, foreign_wait_left, next};
 
@@ -425,8 +425,7 @@ impl Work {
             return Ok(());
         };
 
-        let proxies = connections.iter().map(|info| &*info.proxy);
-        let now = chosen(rollout, share, before, proxies);
+        let now = chosen(rollout, share, before, representatives(connections));
         if now.iter().all(|one| before.contains(one)) {
             return Ok(());
         }
@@ -514,12 +513,7 @@ impl Work {
             RolloutProgress::Stage { chosen, .. } => chosen,
             RolloutProgress::Waiting | RolloutProgress::Stopped(_) => &none,
         };
-        let chosen = chosen(
-            rollout,
-            share,
-            before,
-            connections.iter().map(|info| &*info.proxy),
-        );
+        let chosen = chosen(rollout, share, before, representatives(connections));
 
         let stage = at + 1;
         let stages = shares.len();

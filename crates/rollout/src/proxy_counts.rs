@@ -222,6 +222,9 @@ impl Members {
             let ballot = Ballot {
                 votes: &counter.votes(),
                 is_complete: !is_shared,
+                // The stage has few of the proxies that the new version would reach: those of
+                // other namespaces hold it, and do not stop it.
+                has_previous: false,
             };
             let verdict = Judgement::open(Duration::ZERO).step(&subject, &ballot, MAX_WAIT);
             if matches!(verdict, Verdict::Quarantine(_)) {
@@ -302,6 +305,17 @@ pub(super) fn refusing(connections: &[ConnectionInfo]) -> Refusing {
             .collect::<Vec<_>>()
     };
     connections.iter().flat_map(of_one).collect()
+}
+
+/// The proxies that may represent their workload: those with an identity, unless none has one. The
+/// namespace and the workload of others are only claims, and many claims could leave no place for
+/// honest proxies.
+pub(super) fn representatives(connections: &[ConnectionInfo]) -> impl Iterator<Item = &Proxy> {
+    let have_identities = connections.iter().any(|info| info.proxy.identity.is_some());
+    connections
+        .iter()
+        .map(|info| &*info.proxy)
+        .filter(move |proxy| proxy.identity.is_some() || !have_identities)
 }
 
 /// The proxies that see the new version at a stage in addition to those of its share: the first

@@ -40,6 +40,9 @@ pub struct Ballot<'a> {
     pub votes: &'a Votes,
     /// Whether the answers at all replicas are known.
     pub is_complete: bool,
+    /// Whether a previous version would be served. Without one, nothing shows whom the object would
+    /// reach later.
+    pub has_previous: bool,
 }
 
 /// Whose rejection decided.
@@ -233,9 +236,10 @@ fn own_grounds(subject: &Subject, votes: &Votes) -> Option<Grounds> {
     (is_majority && rejected > accepting).then_some(grounds)
 }
 
-/// Whether every proxy that the object reaches rejects it, and each has an identity.
+/// Whether every proxy that the object reaches rejects it, and each has an identity. A new object is
+/// never taken away so: the proxies that it is for may only come later.
 fn other_grounds(subject: &Subject, ballot: &Ballot<'_>) -> Option<Grounds> {
-    if !ballot.is_complete || is_guarded(subject) {
+    if !ballot.is_complete || !ballot.has_previous || is_guarded(subject) {
         return None;
     }
 

@@ -48,6 +48,7 @@ fn verdict_about(subject: &Subject, answers: &[(&str, Answer)], strangers: usize
     let ballot = Ballot {
         votes: &votes(answers, strangers),
         is_complete: true,
+        has_previous: true,
     };
     Judgement::open(Duration::ZERO).step(subject, &ballot, MAX_WAIT)
 }
@@ -127,6 +128,23 @@ fn other_namespaces_decide_only_if_nobody_else_is_reached() {
 }
 
 #[test]
+fn other_namespaces_do_not_take_a_new_object_away() {
+    let subject = subject(Kind::VirtualService, "shop");
+    let verdict = |answers: &[(&str, Answer)]| {
+        let ballot = Ballot {
+            votes: &votes(answers, 0),
+            is_complete: true,
+            has_previous: false,
+        };
+        Judgement::open(Duration::ZERO).step(&subject, &ballot, MAX_WAIT)
+    };
+
+    // It may be for a gateway that is not there yet.
+    assert_eq!(verdict(&[("evil/x/a", Rejected)]), Verdict::Keep);
+    assert_eq!(verdict(&[("shop/web/a", Rejected)]), own(1, 1));
+}
+
+#[test]
 fn filters_of_the_root_namespace_are_judged_there_only() {
     let elsewhere = [("edge/gateway/a", Rejected), ("bank/web/a", Rejected)];
     let own_proxies = [
@@ -157,7 +175,11 @@ fn the_judgement_waits_for_answers() {
         ],
         1,
     );
-    let ballot = |votes, is_complete| Ballot { votes, is_complete };
+    let ballot = |votes, is_complete| Ballot {
+        votes,
+        is_complete,
+        has_previous: true,
+    };
     let begin = Duration::from_secs(100);
     let mut judgement = Judgement::open(begin);
     let just_before = begin + MAX_WAIT - Duration::from_millis(1);
@@ -215,6 +237,7 @@ fn a_verdict_of_other_namespaces_ends_when_the_object_reaches_another_workload()
     let ballot = |votes| Ballot {
         votes,
         is_complete: true,
+        has_previous: true,
     };
     let mut judgement = Judgement::open(Duration::ZERO);
     let gateway = votes(&[("edge/gateway/a", Rejected)], 0);
@@ -367,7 +390,7 @@ proptest! {
             }
 
             let votes = counter.votes();
-            let ballot = Ballot { votes: &votes, is_complete };
+            let ballot = Ballot { votes: &votes, is_complete, has_previous: true };
             match judgement.as_mut().map(|judgement| judgement.step(&subject, &ballot, now)) {
                 Some(Verdict::Quarantine(_)) => is_served = false,
                 Some(Verdict::Release) => is_served = true,
