@@ -283,7 +283,8 @@ impl Server {
 }
 
 /// The type URL of secrets.
-pub(crate) const SECRETS: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
+pub(crate) const SECRETS: &str =
+    "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
 
 /// A gateway of a namespace.
 pub(crate) fn node(namespace: &str, account: &str) -> Node {

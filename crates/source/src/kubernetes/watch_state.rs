@@ -43,10 +43,7 @@ pub(super) enum Pause {
     /// Send the next request at once.
     None,
     /// Back off, and wait at least this long.
-    Failure {
-        least: Duration,
-        reason: String,
-    },
+    Failure { least: Duration, reason: String },
     /// The request is forbidden.
     Forbidden(String),
     /// No version of the kind is served: wait until its definition changes.
