@@ -269,7 +269,7 @@ impl Analyze {
             report(&escape(&format!("Warning: {warning}.")));
         }
 
-        let code = self.print_findings(&findings, &files, (target.as_str(), faults.len()))?;
+        let code = self.print_findings(&findings, &files, target.as_str(), faults.len())?;
         Ok(if code == 0 && !warnings.is_empty() {
             INCOMPLETE_EXIT_CODE
         } else {
@@ -329,12 +329,14 @@ impl Analyze {
         Ok(files)
     }
 
-    /// Prints the messages, and returns the exit code.
+    /// Prints the messages about what was analyzed (`target`), of which `faults` objects could not be
+    /// read, and returns the exit code.
     fn print_findings(
         &self,
         findings: &Findings,
         files: &[PathBuf],
-        (target, faults): (&str, usize),
+        target: &str,
+        faults: usize,
     ) -> anyhow::Result<u8> {
         if self.verbose {
             report(&format!("Analyzed resources in {}", target_words(target)));

@@ -103,12 +103,12 @@ impl ClusterFlags {
     pub(super) async fn open(&self) -> anyhow::Result<Option<Cluster>> {
         let is_requested = self.context.is_some() || self.revision.is_some();
         let other_way = "name a kubeconfig by --kubeconfig, or a control plane by --address";
-        let options = (
-            self.kubeconfig.as_deref(),
-            self.context.as_deref(),
+        let choice = KubeconfigChoice {
+            path: self.kubeconfig.as_deref(),
+            context: self.context.as_deref(),
             is_requested,
-        );
-        let Some(opened) = open(options, other_way).await? else {
+        };
+        let Some(opened) = open(choice, other_way).await? else {
             return Ok(None);
         };
 
@@ -138,15 +138,29 @@ pub(super) struct ClusterClient {
     pub(super) namespace: String,
 }
 
+/// The kubeconfig and the context that a user has named.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct KubeconfigChoice<'a> {
+    pub(super) path: Option<&'a Path>,
+    pub(super) context: Option<&'a str>,
+    /// Whether there must be a kubeconfig.
+    pub(super) is_requested: bool,
+}
+
 /// The cluster of a kubeconfig and a context, or else of kubectl's defaults. `None` without a
 /// kubeconfig; if one is required, that is an error with the advice `other_way`.
 ///
 /// # Errors
 /// If a kubeconfig is invalid.
 pub(super) async fn open(
-    (path, context, is_requested): (Option<&Path>, Option<&str>, bool),
+    choice: KubeconfigChoice<'_>,
     other_way: &'static str,
 ) -> anyhow::Result<Option<ClusterClient>> {
+    let KubeconfigChoice {
+        path,
+        context,
+        is_requested,
+    } = choice;
     let Some(file) = kubeconfig(path, is_requested, other_way)? else {
         return Ok(None);
     };

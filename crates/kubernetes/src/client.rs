@@ -29,7 +29,7 @@ pub enum ClientError {
     /// The kubeconfig cannot be read.
     #[error("--kubeconfig {path}")]
     Kubeconfig {
-        /// The file.
+        /// The value of the flag.
         path: String,
         /// Why not.
         source: KubeconfigError,

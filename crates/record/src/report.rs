@@ -351,7 +351,8 @@ mod tests {
     fn names_of_clients_add_no_lines_to_a_step() {
         let one = forged;
         let several = || vec![forged(), forged()];
-        for what in [
+
+        let steps = [
             Played::Begun {
                 file: PathBuf::from(forged()),
                 navarch: one(),
@@ -392,8 +393,10 @@ mod tests {
             },
             Played::Synced,
             Played::Lost { why: one() },
-        ] {
-            assert_lines(what, 3);
+        ];
+
+        for step in steps {
+            assert_lines(step, 3);
         }
     }
 }

@@ -27,7 +27,7 @@ pub enum KubeconfigError {
     File {
         /// The name of the field.
         option: &'static str,
-        /// The file.
+        /// The value of the field.
         path: String,
         /// Why not.
         #[source]

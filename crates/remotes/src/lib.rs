@@ -95,7 +95,7 @@ pub type Lead =
 
 /// What the readers of remote clusters work with.
 pub struct Parts {
-    /// The settings.
+    /// Where kubeconfigs of remote clusters are, and how they are read.
     pub config: RemotesConfig,
     /// The cluster that configures the mesh; kubeconfigs that name it are ignored.
     pub own: ClusterId,

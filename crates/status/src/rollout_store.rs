@@ -90,7 +90,7 @@ pub enum StoreError {
     /// The ConfigMap was not read, so that it must not be replaced.
     #[error("ConfigMap {map} was not read and is left unchanged: {reason}")]
     Unreadable {
-        /// Its name.
+        /// The name of the ConfigMap.
         map: String,
         /// Why it was not read.
         reason: UnreadableMap,

@@ -19,7 +19,7 @@ use navarch_api::mesh::MeshNetworks;
 use navarch_kubernetes::InWords;
 use serde_json::Value;
 
-use super::super::cluster::{ClusterClient, open};
+use super::super::cluster::{ClusterClient, KubeconfigChoice, open};
 use super::super::discovery::duration;
 use super::revision::Revision;
 use crate::server::remote_kubeconfig;
@@ -94,11 +94,12 @@ impl LiveFlags {
     }
 
     async fn open_context(&self, context: Option<&str>) -> anyhow::Result<ClusterClient> {
-        let opened = open(
-            (self.kubeconfig.as_deref(), context, true),
-            KUBECONFIG_ADVICE,
-        )
-        .await?;
+        let choice = KubeconfigChoice {
+            path: self.kubeconfig.as_deref(),
+            context,
+            is_requested: true,
+        };
+        let opened = open(choice, KUBECONFIG_ADVICE).await?;
         opened.context(KUBECONFIG_ADVICE)
     }
 

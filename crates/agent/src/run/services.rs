@@ -70,7 +70,7 @@ pub enum ServicesPlanError {
     /// Queries for names outside the mesh could not be forwarded.
     #[error("failed to read the resolvers in {path}")]
     Resolvers {
-        /// The file.
+        /// The `resolv.conf` with their addresses.
         path: PathBuf,
         /// Why it cannot be read.
         source: io::Error,

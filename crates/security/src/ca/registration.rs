@@ -139,7 +139,7 @@ pub enum RegistrationError {
     /// The file of the signer's roots cannot be read.
     #[error("failed to read the signer's roots in {path}")]
     Roots {
-        /// The file.
+        /// A file in PEM.
         path: PathBuf,
         /// The error of the operating system.
         #[source]
