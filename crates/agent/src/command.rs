@@ -63,12 +63,12 @@ const FLAGS: &[Flag] = &[
     Flag::text(
         "stsPort",
         "0",
-        "Port of the token exchange as reported to the control plane; nothing listens on it",
+        "Port on loopback where tokens are exchanged (RFC 8693: POST /token, GET /stsStatus); none if 0",
     ),
     Flag::text(
         "tokenManagerPlugin",
         "",
-        "No effect: tokens are not exchanged",
+        "Who exchanges tokens: GoogleTokenExchange, or TokenExchange for the server at NAVARCH_STS_URL; if unset, TokenExchange with that variable, otherwise GoogleTokenExchange on Google Cloud",
     ),
     Flag::text(
         "serviceCluster",
@@ -122,8 +122,6 @@ const FLAGS: &[Flag] = &[
 /// Flags of [`FLAGS`] that are only accepted for compatibility, each with the value that matches
 /// the agent's behaviour.
 const WITHOUT_EFFECT: &[(&str, &str)] = &[
-    ("stsPort", "0"),
-    ("tokenManagerPlugin", ""),
     ("profiling", "false"),
     ("log_target", "stderr"),
     ("log_stacktrace_level", "default:none"),
@@ -176,6 +174,7 @@ impl ProxyCommand {
         settings.sts_port = line
             .parsed("stsPort", "port", |text| text.parse().ok())?
             .unwrap_or_default();
+        settings.token_manager_plugin = value("tokenManagerPlugin", "");
         settings.log_level = value("proxyLogLevel", "warning");
         settings.component_log_level = value("proxyComponentLogLevel", "");
         settings.outlier_log_path = value("outlierLogPath", "");
@@ -218,17 +217,14 @@ mod tests {
     }
 
     #[test]
-    fn a_token_exchange_port_is_reported_with_a_warning() {
-        let read = |port: &str| {
-            ProxyCommand::read(&[format!("--stsPort={port}")], &Variables::default()).unwrap()
-        };
+    fn the_flags_of_the_token_service_have_an_effect() {
+        let flags = ["--stsPort=15463", "--tokenManagerPlugin=TokenExchange"].map(str::to_owned);
+        let command = ProxyCommand::read(&flags, &Variables::default()).unwrap();
+        assert_eq!(command.without_effect, Vec::<String>::new());
+        let settings = command.settings;
         assert_eq!(
-            (
-                read("15463").without_effect,
-                read("15463").settings.sts_port
-            ),
-            (vec!["--stsPort".to_owned()], 15463)
+            (settings.sts_port, settings.token_manager_plugin.as_str()),
+            (15463, "TokenExchange")
         );
-        assert_eq!(read("0").without_effect, Vec::<String>::new());
     }
 }

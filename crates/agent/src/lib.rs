@@ -40,6 +40,7 @@ pub mod services;
 pub mod settings;
 pub mod socket;
 pub mod status_server;
+mod sts;
 mod tls;
 pub mod trace_log;
 pub mod upstream;

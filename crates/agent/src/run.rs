@@ -14,6 +14,7 @@ mod prepare;
 mod services;
 mod signals;
 mod status;
+mod sts;
 mod watch;
 
 use std::future::pending;
@@ -66,6 +67,9 @@ pub enum RunError {
     /// The status server failed to start.
     #[error(transparent)]
     Status(#[from] status::StatusError),
+    /// The token service failed to start.
+    #[error(transparent)]
+    Sts(#[from] sts::StsError),
     /// Installing signal handlers failed.
     #[error("failed to install signal handlers")]
     Signals(#[source] std::io::Error),
@@ -110,6 +114,10 @@ pub async fn run(
     }
 
     serve_status(&prepared, variables, names, metrics, &give, &tasks, &stop).await?;
+    if let Some(serving) = sts::start(&prepared, variables, environment.clock)? {
+        tasks.spawn(stop.clone().run_until_cancelled_owned(serving));
+    }
+
     let watched = watch::watched(&prepared);
     let ended = if prepared.settings.disable_envoy {
         wait_for_end(&mut orders).await

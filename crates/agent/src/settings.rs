@@ -23,8 +23,10 @@ pub struct Settings {
     pub secure_metrics_port: u16,
     /// `ENVOY_SECURE_MERGED_METRICS_PORT`: the port of all metrics over mTLS; 0 is off.
     pub secure_merged_metrics_port: u16,
-    /// `--stsPort`; 0 is off.
+    /// `--stsPort`: the port of the token service; 0 is off.
     pub sts_port: u16,
+    /// `--tokenManagerPlugin`: who exchanges tokens; chosen by other settings if empty.
+    pub token_manager_plugin: String,
     /// `MINIMUM_DRAIN_DURATION`: how long Envoy drains before connections are counted.
     pub minimum_drain: Duration,
     /// `EXIT_ON_ZERO_ACTIVE_CONNECTIONS`: whether draining ends when no connection is left.
@@ -82,6 +84,7 @@ impl Settings {
             secure_metrics_port: port("ENVOY_SECURE_METRICS_PORT", 0),
             secure_merged_metrics_port: port("ENVOY_SECURE_MERGED_METRICS_PORT", 0),
             sts_port: 0,
+            token_manager_plugin: String::new(),
             minimum_drain: variables.duration("MINIMUM_DRAIN_DURATION", Duration::from_secs(5)),
             exit_on_zero_active_connections: variables
                 .flag("EXIT_ON_ZERO_ACTIVE_CONNECTIONS", false),

@@ -143,7 +143,8 @@ impl Upstream {
                 certificate,
                 server_name,
             } => {
-                let config = client_config(roots, certificate.as_ref()).await?;
+                let mut config = client_config(roots, certificate.as_ref()).await?;
+                config.alpn_protocols = vec![b"h2".to_vec()];
                 let host = target.host();
                 let name = server_name.as_deref().unwrap_or(if host == "localhost" {
                     FORWARDED
@@ -226,8 +227,8 @@ async fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Upstr
     )?)
 }
 
-/// The TLS configuration of the current files.
-async fn client_config(
+/// The TLS configuration of the current files, without ALPN.
+pub(super) async fn client_config(
     roots: &Roots,
     certificate: Option<&KeyFiles>,
 ) -> Result<ClientConfig, UpstreamError> {
@@ -236,15 +237,13 @@ async fn client_config(
         .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])?
         .with_root_certificates(store);
     let present = certificate.filter(|files| files.chain.exists() && files.key.exists());
-    let mut config = match present {
+    Ok(match present {
         Some(files) => {
             let key = pem::private_key(&read(&files.key).await?, files.key.display())?;
             builder.with_client_auth_cert(certificates(&files.chain).await?, key)?
         }
         None => builder.with_no_client_auth(),
-    };
-    config.alpn_protocols = vec![b"h2".to_vec()];
-    Ok(config)
+    })
 }
 
 pub(super) async fn root_store(roots: &Roots) -> Result<RootCertStore, UpstreamError> {

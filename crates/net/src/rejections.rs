@@ -24,7 +24,8 @@ pub struct Rejections {
 /// Labels of a rejection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Labels {
-    /// The port's name: `grpc`, `secure-grpc`, `https`, `http`, `monitoring`, `status`, `dns`.
+    /// The port's name: `grpc`, `secure-grpc`, `https`, `http`, `monitoring`, `status`, `sts`,
+    /// `dns`.
     port: &'static str,
     /// The reason, as words joined by `_`.
     reason: &'static str,

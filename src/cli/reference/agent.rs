@@ -19,6 +19,10 @@ pub(super) const SECTIONS: &[Section] = &[
         rows: SECRETS,
     },
     Section {
+        title: "Token service",
+        rows: TOKENS,
+    },
+    Section {
         title: "Readiness, probes and metrics",
         rows: STATUS,
     },
@@ -105,6 +109,17 @@ WORKLOAD_RSA_KEY_SIZE | none, the key is of `ECC_CURVE` | Bits of an RSA key: 20
 XDS_AUTH_PROVIDER | - | How the agent authenticates to the control plane | the token is the file's
 XDS_HEADER_* | - | Headers of requests to the control plane: the name behind the prefix is the header's
 XDS_ROOT_CA | `./var/run/secrets/istio/root-cert.pem` | File with the roots that verify the control plane; `SYSTEM` is those of the system
+";
+
+/// The exchange of tokens.
+const TOKENS: &str = "
+GKE_CLUSTER_URL | - | URL of the GKE cluster, as the identity provider of Google's token exchange; that of the metadata server if unset
+NAVARCH_STS_CA_FILE | - | File with the roots that verify the token server; those of the system if unset
+NAVARCH_STS_CLIENT_CERTIFICATE | - | File with the agent's certificate for the token server, with `NAVARCH_STS_CLIENT_KEY`
+NAVARCH_STS_CLIENT_ID | - | Client id for basic authentication at the token server, with `NAVARCH_STS_CLIENT_SECRET_FILE`
+NAVARCH_STS_CLIENT_KEY | - | File with the key of that certificate
+NAVARCH_STS_CLIENT_SECRET_FILE | - | File with the secret of that client id
+NAVARCH_STS_URL | - | URL of the server that exchanges tokens by RFC 8693, for `--stsPort`; `https`, or `http` on loopback
 ";
 
 /// The status port.

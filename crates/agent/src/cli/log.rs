@@ -18,6 +18,8 @@ const SCOPES: &[(&str, &[&str])] = &[
     ("probes", &["navarch_agent::status_server"]),
     ("sds", &["navarch_agent::sds"]),
     ("security", &["navarch_agent::secrets"]),
+    ("stsserver", &["navarch_agent::sts"]),
+    ("token", &["navarch_agent::sts"]),
     ("wasm", &["navarch_agent::wasm"]),
     (
         "xdsproxy",

@@ -1,5 +1,6 @@
 //! Prepares Envoy's start: config, node and bootstrap.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::files;
@@ -47,6 +48,8 @@ pub(super) struct Prepared {
     pub(super) arguments: Vec<String>,
     /// The path of the bootstrap.
     pub(super) bootstrap: String,
+    /// Metadata of the cloud platform, such as `gcp_project_number`.
+    pub(super) platform: BTreeMap<String, String>,
     /// Computes the mesh's metrics from Envoy's access logs, if enabled.
     pub(super) mesh_metrics: Option<MeshMetrics>,
     /// Environment variables with the workload's metadata, which Envoy sends to peers.
@@ -169,6 +172,7 @@ impl Prepared {
             settings,
             arguments,
             bootstrap: path,
+            platform: platform.metadata,
             peer_variables: peer_variables(&node, mesh_metrics.as_ref()),
             mesh_metrics,
             serves_only_files,
