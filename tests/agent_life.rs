@@ -45,6 +45,8 @@ mod pod;
 #[path = "secure/server.rs"]
 #[allow(dead_code, reason = "the test of the secure port uses the rest")]
 mod server;
+#[path = "agent_life/tokens.rs"]
+mod tokens;
 #[path = "agent_life/waypoint.rs"]
 mod waypoint;
 #[path = "secure/web.rs"]

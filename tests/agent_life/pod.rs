@@ -64,6 +64,18 @@ impl Pod {
         variables: &[(&str, &str)],
         settings: &Value,
     ) -> Result<Self> {
+        Self::start_with_flags(server, kind, labels, variables, settings, &[])
+    }
+
+    /// The same with further flags.
+    pub(crate) fn start_with_flags(
+        server: &Server,
+        kind: &str,
+        labels: &[(&str, &str)],
+        variables: &[(&str, &str)],
+        settings: &Value,
+        flags: &[&str],
+    ) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let file = |path: &str, text: &str| -> Result<()> {
             let path = folder.path().join(path);
@@ -98,6 +110,7 @@ impl Pod {
             std::env::var_os("NAVARCH_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_navarch").into());
         let agent = Command::new(program)
             .args(["agent", "proxy", kind, "--proxyLogLevel=info"])
+            .args(flags)
             .current_dir(folder.path())
             .env("PROXY_CONFIG", config.to_string())
             .env("POD_NAME", "web-1")
