@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail, ensure};
+use navarch::agent::credentials::TokenSource;
 use navarch::agent::metrics::AgentMetrics;
 use navarch::agent::secrets::{
     CaClient, CertificateFiles, Grace, KeyKind, OutputFiles, Secret, SecretWatch, Secrets,
@@ -56,7 +57,7 @@ async fn the_agent_renews_its_certificate_by_token_and_by_certificate() -> Resul
             }),
             server_name: Some("istiod.istio-system.svc".to_owned()),
         },
-        token: Some(path("token")),
+        token: Some(TokenSource::File(path("token"))),
         cluster: "Kubernetes".to_owned(),
         headers: BTreeMap::new(),
         keepalive: Keepalive::default(),

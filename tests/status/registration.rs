@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use navarch::agent::credentials::TokenSource;
 use navarch::agent::upstream::{Roots, Transport, Upstream, UpstreamConfig};
 use navarch_net::grpc_target::Keepalive;
 use navarch_proto::envoy::config::core::v3::{Locality, Node};
@@ -106,7 +107,7 @@ impl Credentials {
                 certificate: None,
                 server_name: Some("istiod.istio-system.svc".to_owned()),
             },
-            token: Some(self.folder.join(self.account)),
+            token: Some(TokenSource::File(self.folder.join(self.account))),
             cluster: "Kubernetes".to_owned(),
             headers: BTreeMap::new(),
             keepalive: Keepalive::default(),

@@ -5,12 +5,10 @@ use super::variables::Variables;
 /// pilot-agent's variables that are not read, each with the value that matches the agent's
 /// behaviour, if there is one. A test verifies that none is read.
 pub const UNREAD: &[(&str, Option<&str>)] = &[
-    ("CREDENTIAL_FETCHER_TYPE", Some("JWT")),
     ("CREDENTIAL_IDENTITY_PROVIDER", None),
     ("ENABLE_PROBE_KEEPALIVE_CONNECTIONS", Some("false")),
     ("JWT_POLICY", Some("third-party-jwt")),
     ("PKCS8_KEY", Some("true")),
-    ("XDS_AUTH_PROVIDER", None),
 ];
 
 /// Variables of pilot-agent that are set but have no effect.
@@ -40,6 +38,7 @@ mod tests {
         "CA_PROVIDER",
         "CA_ROOT_CA",
         "CLOUD_PLATFORM",
+        "CREDENTIAL_FETCHER_TYPE",
         "DISABLE_ENVOY",
         "DNS_FORWARD_PARALLEL",
         "DNS_FORWARD_TIMEOUT",
@@ -94,6 +93,7 @@ mod tests {
         "WASM_PURGE_INTERVAL",
         "WORKLOAD_IDENTITY_SOCKET_FILE",
         "WORKLOAD_RSA_KEY_SIZE",
+        "XDS_AUTH_PROVIDER",
         "XDS_ROOT_CA",
     ];
 
@@ -133,7 +133,7 @@ mod tests {
         let variables = [
             ("JWT_POLICY", "first-party-jwt"),
             ("PKCS8_KEY", "true"),
-            ("XDS_AUTH_PROVIDER", ""),
+            ("CREDENTIAL_IDENTITY_PROVIDER", ""),
         ];
         assert_eq!(ignored(&variables.into_iter().collect()), ["JWT_POLICY"]);
     }

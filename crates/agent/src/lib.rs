@@ -12,6 +12,7 @@ pub mod ads;
 pub mod bootstrap;
 pub mod cli;
 pub mod command;
+pub mod credentials;
 pub mod dns;
 pub mod downward_api;
 pub mod envoy_arguments;

@@ -8,6 +8,7 @@
 //!   status server ─┘    secrets, SDS, xDS proxy, DNS, health, modules: tasks beside it, ended when Envoy has
 //! ```
 
+mod ca_provider;
 mod files;
 mod names;
 mod prepare;
@@ -100,7 +101,7 @@ pub async fn run(
 
     let metrics = AgentMetrics::begun(Instant::now());
     let prepared = Prepared::new(command, variables).await?;
-    let plan = services::plan(&prepared, variables, metrics.clone())?;
+    let plan = services::plan(&prepared, variables, environment.clock, metrics.clone())?;
     let Services {
         names, failures, ..
     } = parts::start(plan, environment.clock, &tasks, &stop).await?;

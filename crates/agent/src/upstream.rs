@@ -15,14 +15,13 @@ use tokio_rustls::TlsConnector;
 use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue, MetadataMap};
 use tonic::transport::Channel;
 
+use crate::credentials::{TokenError, TokenSource};
 use navarch_api::regular_file::{self, MAX_SETTINGS_BYTES};
 use navarch_net::cryptography;
 use navarch_net::grpc_target::{GrpcTarget, Io, Keepalive};
 use navarch_pki::pem::{self, PemError};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Maximum size of a token. Tokens of Kubernetes have about 1 KiB.
-const MAX_TOKEN: u64 = 16 << 10;
 /// The server name for loopback addresses, as with a forwarded port.
 const FORWARDED: &str = "istiod.istio-system.svc";
 
@@ -61,14 +60,14 @@ pub enum Transport {
 }
 
 /// Address and credentials for the control plane.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct UpstreamConfig {
     /// `host:port`.
     pub address: String,
     /// Plain text or TLS.
     pub transport: Transport,
-    /// The file with the token. If it is missing or empty, no token is sent.
-    pub token: Option<PathBuf>,
+    /// Where the token comes from; `None` if none is sent.
+    pub token: Option<TokenSource>,
     /// The cluster that the workload runs in.
     pub cluster: String,
     /// Further headers (`CA_HEADER_*`, `XDS_HEADER_*`), by lower-case name.
@@ -104,6 +103,9 @@ pub enum UpstreamError {
     /// The token, or the name or value of a header, is not a valid header.
     #[error("{0} is not a valid header")]
     Header(String),
+    /// The token cannot be obtained.
+    #[error("failed to get a token")]
+    Token(#[from] TokenError),
     /// Connecting failed, or the server certificate is invalid.
     #[error("failed to connect to {address}")]
     Connect {
@@ -168,7 +170,7 @@ impl Upstream {
     /// Adds the current token, the cluster and the configured headers to a call.
     ///
     /// # Errors
-    /// If one of them is not a valid header.
+    /// If one of them is not a valid header, or the metadata server has no token.
     pub async fn sign(&self, headers: &mut MetadataMap) -> Result<(), UpstreamError> {
         let value = |name: &str, text: &str| {
             text.parse::<AsciiMetadataValue>()
@@ -184,29 +186,15 @@ impl Upstream {
             );
         }
 
-        if let Some(token) = self.token().await {
+        if let Some(source) = &self.0.token
+            && let Some(token) = source.token().await?
+        {
             let mut value = value("the token", &format!("Bearer {token}"))?;
             value.set_sensitive(true);
             headers.insert("authorization", value);
         }
 
         Ok(())
-    }
-
-    /// The token, if there is one. A rebooted machine may have lost it, and then uses its
-    /// certificate only.
-    async fn token(&self) -> Option<String> {
-        let path = self.0.token.as_ref()?;
-        let read = regular_file::read_async(path, MAX_TOKEN).await;
-        let read = read.inspect_err(|error| {
-            if error.kind() != io::ErrorKind::NotFound {
-                tracing::warn!(path = %path.display(), %error, "failed to read the token");
-            }
-        });
-        let token = String::from_utf8(read.ok()?)
-            .inspect_err(|_| tracing::warn!(path = %path.display(), "the token is not UTF-8 text"))
-            .ok()?;
-        Some(token.trim().to_owned()).filter(|token| !token.is_empty())
     }
 }
 

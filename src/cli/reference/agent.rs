@@ -79,22 +79,26 @@ MINIMUM_DRAIN_DURATION | `5s` | How long Envoy drains before its connections are
 
 /// The workload's certificate, and the servers that the agent connects to.
 const SECRETS: &str = "
+AZURE_CLIENT_ID | - | Client id of the user-assigned identity whose token Azure's metadata server returns; unset is the machine's own
+AZURE_POD_IDENTITY_AUTHORITY_HOST | `http://169.254.169.254` | Address of Azure's metadata server
 CA_ADDR | the proxy config's `discoveryAddress` | Address of the CA
 CA_HEADER_* | - | Headers of requests to the CA: the name behind the prefix is the header's
-CA_PROVIDER | - | `Citadel`, or nothing: the CA at `CA_ADDR`; `GkeWorkloadCertificate`: key and certificates are files that GKE puts there. The agent does not start with any other
+CA_PROVIDER | - | `Citadel`, or nothing: the CA at `CA_ADDR`; `GkeWorkloadCertificate`: key and certificates are files that GKE puts there. The agent does not start with any other, which includes `GoogleCA` and `GoogleCAS`
 CA_ROOT_CA | `./var/run/secrets/istio/root-cert.pem` | File with the roots that verify the CA; `SYSTEM` is those of the system
-CREDENTIAL_FETCHER_TYPE | `JWT` | Where the token comes from
-CREDENTIAL_IDENTITY_PROVIDER | - | Who issues the token | the token is the file's
+CREDENTIAL_FETCHER_TYPE | `JWT` | Where the token comes from: `JWT`, the file `./var/run/secrets/tokens/istio-token`; `GoogleComputeEngine` or `AzureVirtualMachine`, the cloud's metadata server. The agent does not start with any other
+CREDENTIAL_IDENTITY_PROVIDER | - | Who issues the token | tokens are not exchanged for those of another issuer
 ECC_CURVE | `P256` | Curve of the key: `P256` or `P384`
 ECC_SIGNATURE_ALGORITHM | - | `ECDSA` has the key of a curve though `WORKLOAD_RSA_KEY_SIZE` is set
 FILE_DEBOUNCE_DURATION | `100ms` | How long a file must be unchanged before it is read again
 FILE_MOUNTED_CERTS | `false` | Key and certificates are files that proxy metadata names
+GCE_METADATA_HOST | `169.254.169.254` | Address of Google's metadata server
 GRPC_KEEPALIVE_INTERVAL | `30s` | Time without data after which the control plane and its CA are pinged; at least `10s`
 GRPC_KEEPALIVE_TIMEOUT | `10s` | Timeout for the acknowledgement of a ping, after which the connection is closed
 ISTIOD_SAN | the host of the address | Name that the certificates of the control plane and its CA must have
 ISTIO_META_CERT_SIGNER | - | The Kubernetes signer of the certificate
 ISTIO_META_CLUSTER_ID | - | Name of the cluster in which the token is verified
 JWT_POLICY | `third-party-jwt` | Kind of the token
+NAVARCH_CREDENTIAL_AUDIENCE | as `TRUST_DOMAIN` | Audience of tokens of a metadata server; the resource, for Azure
 OUTPUT_CERTS | - | Directory into which key and certificates are written
 PILOT_CERT_PROVIDER | - | `custom`: the roots of the CA are `./etc/certs/root-cert.pem`, unless `CA_ROOT_CA` is set
 PKCS8_KEY | `true` | Form of the key
@@ -106,7 +110,7 @@ SECRET_TTL | `24h` | Requested lifetime of certificates
 TRUST_DOMAIN | `cluster.local` | Trust domain of the workload
 WORKLOAD_IDENTITY_SOCKET_FILE | `socket` | Name of the socket on which another process may serve the workload's certificate
 WORKLOAD_RSA_KEY_SIZE | none, the key is of `ECC_CURVE` | Bits of an RSA key: 2048 or 4096
-XDS_AUTH_PROVIDER | - | How the agent authenticates to the control plane | the token is the file's
+XDS_AUTH_PROVIDER | - | Where the token for the control plane comes from, if not from where the CA's does: a value of `CREDENTIAL_FETCHER_TYPE`, or `gcp` for `GoogleComputeEngine`
 XDS_HEADER_* | - | Headers of requests to the control plane: the name behind the prefix is the header's
 XDS_ROOT_CA | `./var/run/secrets/istio/root-cert.pem` | File with the roots that verify the control plane; `SYSTEM` is those of the system
 ";

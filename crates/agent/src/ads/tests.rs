@@ -22,6 +22,7 @@ use tonic::metadata::MetadataMap;
 use tonic::transport::{Channel, Endpoint};
 
 use super::*;
+use crate::credentials::TokenSource;
 use crate::dns::TableConfig;
 use crate::socket;
 use crate::upstream::{Transport, UpstreamConfig};
@@ -130,7 +131,7 @@ async fn world_with(mesh_metrics: Option<MeshMetrics>) -> World {
     let upstream = UpstreamConfig {
         address,
         transport: Transport::Plain,
-        token: Some(folder.path().join("token")),
+        token: Some(TokenSource::File(folder.path().join("token"))),
         cluster: "here".to_owned(),
         headers: BTreeMap::from([("x-more".to_owned(), "1".to_owned())]),
         keepalive: Keepalive::default(),

@@ -6,7 +6,10 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::ca_provider::{self, CaProviderError, GKE};
 use super::prepare::Prepared;
+use crate::Clock;
+use crate::credentials::{CredentialError, TokenSource, TokenSources};
 use crate::dns::{BeforeTable, DnsConfig, TableConfig};
 use crate::go_path;
 use crate::health::HealthConfig;
@@ -30,19 +33,12 @@ const MOUNTED: &str = "./var/run/secrets/workload-spiffe-credentials";
 const LEGACY: &str = "./etc/certs";
 /// The root of the control plane's CA, mounted from the `ConfigMap`.
 const CONTROL_PLANE_ROOT: &str = "./var/run/secrets/istio/root-cert.pem";
-/// The file of the workload's token.
-const TOKEN: &str = "./var/run/secrets/tokens/istio-token";
 /// The file of the CRL.
 const REVOCATIONS: &str = "/var/run/secrets/istio/crl/ca-crl.pem";
 /// The directory of the Wasm module cache.
 const MODULES: &str = "/var/lib/istio/data";
 /// The value that selects the system's roots.
 const SYSTEM: &str = "SYSTEM";
-
-/// The `CA_PROVIDER` of certificates that GKE mounts.
-const GKE: &str = "GkeWorkloadCertificate";
-/// The `CA_PROVIDER` of certificates that the control plane, or the CA at `CA_ADDR`, signs.
-const CITADEL: &str = "Citadel";
 
 /// grpc-go's minimum of `GRPC_KEEPALIVE_INTERVAL`.
 const MIN_PING_INTERVAL: Duration = Duration::from_secs(10);
@@ -55,9 +51,12 @@ pub enum ServicesPlanError {
     /// Two sources of certificates are configured.
     #[error("PROV_CERT cannot be combined with FILE_MOUNTED_CERTS or CA_PROVIDER={GKE}")]
     TwoKinds,
-    /// There is no such CA.
-    #[error("CA_PROVIDER={0:?} is unknown: set it to {CITADEL} or {GKE}, or unset it")]
-    Provider(String),
+    /// Certificates cannot be requested.
+    #[error(transparent)]
+    Provider(#[from] CaProviderError),
+    /// Tokens cannot be obtained.
+    #[error(transparent)]
+    Credentials(#[from] CredentialError),
     /// The certificates of GKE are missing.
     #[error("CA_PROVIDER={GKE} requires {0}")]
     NotMounted(PathBuf),
@@ -81,8 +80,10 @@ pub enum ServicesPlanError {
 pub(super) fn plan(
     prepared: &Prepared,
     variables: &Variables,
+    clock: Clock,
     metrics: AgentMetrics,
 ) -> Result<ServicesConfig, ServicesPlanError> {
+    let tokens = TokenSources::from_variables(variables, clock)?;
     let provisioned = variables.text("PROV_CERT");
     let provider = variables.text("CA_PROVIDER");
     let by_gke = provider == GKE;
@@ -95,13 +96,13 @@ pub(super) fn plan(
     let files_alone = mounted.is_some() || is_mounted || prepared.serves_only_files;
     // As by pilot-agent, a provider is not looked at if no certificate is requested.
     if !files_alone {
-        check_provider(provider)?;
+        ca_provider::check(provider)?;
     }
     let existing = mounted.unwrap_or_else(legacy_files);
     Ok(ServicesConfig {
         secrets: secrets(prepared, variables, existing),
         ca: (!files_alone).then(|| CaConfig {
-            upstream: ca(prepared, variables),
+            upstream: ca(prepared, variables, tokens.ca),
             signer: variables.text("ISTIO_META_CERT_SIGNER").to_owned(),
         }),
         sds_socket: sds_socket(prepared),
@@ -110,7 +111,7 @@ pub(super) fn plan(
             hardware: prepared.config.private_key_provider,
         },
         ads_socket: go_path::join(&prepared.config.config_path, "XDS").into(),
-        control_plane: control_plane(prepared, variables, is_mounted),
+        control_plane: control_plane(prepared, variables, is_mounted, tokens.control_plane),
         names: names(prepared, variables)?,
         takes_trust_bundle: variables.flag("PROXY_CONFIG_XDS_AGENT", true),
         health: health(prepared),
@@ -119,14 +120,6 @@ pub(super) fn plan(
         without_envoy: prepared.settings.disable_envoy,
         metrics,
     })
-}
-
-/// Whether certificates can be requested from a `CA_PROVIDER`, which may be unset.
-fn check_provider(provider: &str) -> Result<(), ServicesPlanError> {
-    match provider {
-        "" | CITADEL => Ok(()),
-        other => Err(ServicesPlanError::Provider(other.to_owned())),
-    }
 }
 
 /// The mounted files of a directory, if all exist; those of GKE, which have other names, must
@@ -221,7 +214,7 @@ fn system_roots() -> Option<PathBuf> {
 }
 
 /// Address and credentials of the CA.
-fn ca(prepared: &Prepared, variables: &Variables) -> UpstreamConfig {
+fn ca(prepared: &Prepared, variables: &Variables, token: TokenSource) -> UpstreamConfig {
     let own = variables.text("CA_ADDR");
     let provisioned = variables.text("PROV_CERT");
     let address = if own.is_empty() {
@@ -256,11 +249,16 @@ fn ca(prepared: &Prepared, variables: &Variables) -> UpstreamConfig {
         }
     };
 
-    upstream(address, transport, variables, "CA_HEADER_")
+    upstream(address, transport, token, variables, "CA_HEADER_")
 }
 
 /// Address and credentials of the control plane.
-fn control_plane(prepared: &Prepared, variables: &Variables, mounted: bool) -> UpstreamConfig {
+fn control_plane(
+    prepared: &Prepared,
+    variables: &Variables,
+    mounted: bool,
+    token: TokenSource,
+) -> UpstreamConfig {
     let provisioned = variables.text("PROV_CERT");
     let metadata = |key: &str| {
         prepared
@@ -304,6 +302,7 @@ fn control_plane(prepared: &Prepared, variables: &Variables, mounted: bool) -> U
     upstream(
         &prepared.config.discovery_address,
         transport,
+        token,
         variables,
         "XDS_HEADER_",
     )
@@ -317,10 +316,11 @@ fn in_folder(folder: &str) -> KeyFiles {
     }
 }
 
-/// A server with the workload's token and the headers of variables that begin with `prefix`.
+/// A server with the workload's tokens and the headers of variables that begin with `prefix`.
 fn upstream(
     address: &str,
     transport: Transport,
+    token: TokenSource,
     variables: &Variables,
     prefix: &str,
 ) -> UpstreamConfig {
@@ -333,7 +333,7 @@ fn upstream(
     UpstreamConfig {
         address: address.to_owned(),
         transport,
-        token: Some(TOKEN.into()),
+        token: Some(token),
         cluster: variables.text("ISTIO_META_CLUSTER_ID").to_owned(),
         headers: headers.collect::<BTreeMap<_, _>>(),
         keepalive: keepalive(variables),
@@ -468,19 +468,6 @@ mod tests {
         std::fs::write(&path, b"# caf\xe9\nnameserver 10.0.0.1\n").unwrap();
         let read = resolv_conf(&path).unwrap();
         assert_eq!(read.resolvers, [SocketAddr::from(([10, 0, 0, 1], 53))]);
-    }
-
-    #[test]
-    fn a_provider_with_a_typo_is_refused() {
-        for known in ["", "Citadel"] {
-            assert!(check_provider(known).is_ok(), "{known:?}");
-        }
-        // pilot-agent registers neither of the last two.
-        for unknown in ["citadel", "Citadell", "GoogleCA", "GoogleCAS"] {
-            let error = check_provider(unknown).unwrap_err().to_string();
-            let named = format!("CA_PROVIDER={unknown:?} is unknown");
-            assert!(error.starts_with(&named), "{error}");
-        }
     }
 
     #[test]
