@@ -21,6 +21,8 @@
 mod client;
 #[path = "agent_life/cost.rs"]
 mod cost;
+#[path = "agent_life/credentials.rs"]
+mod credentials;
 #[path = "agent_life/dashboards.rs"]
 mod dashboards;
 #[path = "agent_life/detected.rs"]

@@ -77,16 +77,35 @@ impl Pod {
         flags: &[&str],
     ) -> Result<Self> {
         let folder = tempfile::tempdir()?;
+        let tokens = folder.path().join("var/run/secrets/tokens");
+        fs::create_dir_all(&tokens)?;
+        fs::write(tokens.join("istio-token"), server.issuer.token(json!({})))?;
+        Self::start_in(folder, server, kind, labels, variables, settings)
+    }
+
+    /// Starts an agent as service account `web` of namespace `shop` on a machine without a file
+    /// with a token.
+    pub(crate) fn start_without_token(server: &Server, variables: &[(&str, &str)]) -> Result<Self> {
+        let labels = [("app", "web")];
+        let folder = tempfile::tempdir()?;
+        Self::start_in(folder, server, "sidecar", &labels, variables, &json!({}))
+    }
+
+    /// Starts an agent in a directory.
+    fn start_in(
+        folder: TempDir,
+        server: &Server,
+        kind: &str,
+        labels: &[(&str, &str)],
+        variables: &[(&str, &str)],
+        settings: &Value,
+    ) -> Result<Self> {
         let file = |path: &str, text: &str| -> Result<()> {
             let path = folder.path().join(path);
             fs::create_dir_all(path.parent().unwrap())?;
             Ok(fs::write(path, text)?)
         };
         file("var/run/secrets/istio/root-cert.pem", &server.root())?;
-        file(
-            "var/run/secrets/tokens/istio-token",
-            &server.issuer.token(json!({})),
-        )?;
 
         let labels: String = labels
             .iter()
