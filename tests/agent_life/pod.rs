@@ -80,7 +80,7 @@ impl Pod {
         let tokens = folder.path().join("var/run/secrets/tokens");
         fs::create_dir_all(&tokens)?;
         fs::write(tokens.join("istio-token"), server.issuer.token(json!({})))?;
-        Self::start_in(folder, server, kind, labels, variables, settings)
+        Self::start_in(folder, server, kind, labels, variables, settings, flags)
     }
 
     /// Starts an agent as service account `web` of namespace `shop` on a machine without a file
@@ -88,7 +88,16 @@ impl Pod {
     pub(crate) fn start_without_token(server: &Server, variables: &[(&str, &str)]) -> Result<Self> {
         let labels = [("app", "web")];
         let folder = tempfile::tempdir()?;
-        Self::start_in(folder, server, "sidecar", &labels, variables, &json!({}))
+        let settings = json!({});
+        Self::start_in(
+            folder,
+            server,
+            "sidecar",
+            &labels,
+            variables,
+            &settings,
+            &[],
+        )
     }
 
     /// Starts an agent in a directory.
@@ -99,6 +108,7 @@ impl Pod {
         labels: &[(&str, &str)],
         variables: &[(&str, &str)],
         settings: &Value,
+        flags: &[&str],
     ) -> Result<Self> {
         let file = |path: &str, text: &str| -> Result<()> {
             let path = folder.path().join(path);
