@@ -134,6 +134,7 @@ fn body(request: &TokenRequest) -> String {
     let single = single
         .into_iter()
         .filter_map(|(name, value)| Some((name, value?)));
+
     let audiences = request
         .audiences
         .iter()
