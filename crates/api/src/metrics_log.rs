@@ -20,6 +20,9 @@ pub const PREFIX: &str = "istio_metrics ";
 pub const WORKLOAD_TAG: &str = "workload";
 /// The tag with a cluster's services as JSON.
 pub const SERVICES_TAG: &str = "services";
+/// The tag with the cluster of a TCP connection. Envoy's own field has it only with an endpoint, which
+/// `BlackHoleCluster` lacks.
+pub const CLUSTER_TAG: &str = "cluster";
 /// The tag with the identity of the server, from its certificate.
 pub const PEER_TAG: &str = "peer";
 /// The tag with the client's own identity, from its certificate.

@@ -4,7 +4,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use navarch_api::metrics_log::{
-    BAGGAGE_TAG, OWN_TAG, PEER_NAMESPACE, PEER_TAG, Reporter, SERVICES_TAG, VALUE_TAG, WORKLOAD_TAG,
+    BAGGAGE_TAG, CLUSTER_TAG, OWN_TAG, PEER_NAMESPACE, PEER_TAG, Reporter, SERVICES_TAG, VALUE_TAG,
+    WORKLOAD_TAG,
 };
 use navarch_proto::envoy::data::accesslog::v3::{AccessLogType, ResponseFlags};
 use navarch_proto::envoy::extensions::filters::http::grpc_stats::v3::FilterObject;
@@ -157,9 +158,9 @@ impl<'a> EntryFields<'a> {
         let no_service = match text(&common.route_name) {
             "block_all" => Some(NO_SERVICE[0]),
             "allow_any" => Some(NO_SERVICE[1]),
-            _ => NO_SERVICE
-                .into_iter()
-                .find(|cluster| cluster.as_bytes() == common.upstream_cluster),
+            _ => NO_SERVICE.into_iter().find(|cluster| {
+                cluster.as_bytes() == common.upstream_cluster || *cluster == tag(CLUSTER_TAG)
+            }),
         };
 
         let services = tag(SERVICES_TAG);

@@ -404,6 +404,27 @@ fn open_connections_are_counted_and_their_bytes_once() {
 }
 
 #[test]
+fn a_connection_that_no_service_takes_is_counted_by_its_cluster() {
+    let metrics = MeshMetrics::new(workload("client", "buyers"), "");
+    let log = metrics.log(&log(Reporter::Source, Vec::new())).unwrap();
+    let mut refused = connection("a", AccessLogType::TcpConnectionEnd, 0, 0);
+    refused.common_properties.as_mut().unwrap().custom_tags =
+        texts(&[("cluster", "BlackHoleCluster")]);
+
+    metrics.count_connections(&log, &[refused], Instant::now());
+
+    let text = metrics.exposition();
+    let closed = text
+        .lines()
+        .find(|line| line.starts_with("istio_tcp_connections_closed_total{"))
+        .unwrap();
+    assert!(
+        closed.contains("destination_service_name=\"BlackHoleCluster\""),
+        "{closed}"
+    );
+}
+
+#[test]
 fn a_telemetry_changes_metrics_and_labels() {
     let named = |name: &str| MetricChange {
         name: name.to_owned(),

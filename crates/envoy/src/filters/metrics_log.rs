@@ -26,8 +26,8 @@ use crate::hbone;
 use crate::policy::PolicyService;
 use navarch_api::duration::Duration;
 use navarch_api::metrics_log::{
-    BAGGAGE_TAG, CLUSTER, LabelValue, MetricChange, MetricsLog, NODE_KEY, OWN_TAG, PEER_TAG,
-    Reporter, SERVICES_TAG, VALUE_TAG, WORKLOAD_TAG,
+    BAGGAGE_TAG, CLUSTER, CLUSTER_TAG, LabelValue, MetricChange, MetricsLog, NODE_KEY, OWN_TAG,
+    PEER_TAG, Reporter, SERVICES_TAG, VALUE_TAG, WORKLOAD_TAG,
 };
 use navarch_api::validation::check_cel;
 use navarch_push::proxy::ProxyKind;
@@ -102,7 +102,7 @@ impl Query for MetricsLogsOf {
             logs.tcp.push(log(
                 "envoy.access_loggers.tcp_grpc",
                 &TcpGrpcAccessLogConfig {
-                    common_config: Some(common),
+                    common_config: Some(with_cluster(common, self.class)),
                 },
             ));
             logs.tcp_options = Some(TcpAccessLogOptions {
@@ -218,6 +218,18 @@ fn common(view: &View<'_>, class: ListenerClass, counting: &Counting) -> CommonG
         custom_tags: tags,
         ..grpc::common(&name, &cluster, &[])
     }
+}
+
+/// The log of TCP connections: where they may be refused for want of a service, it names the cluster.
+fn with_cluster(
+    mut common: CommonGrpcAccessLogConfig,
+    class: ListenerClass,
+) -> CommonGrpcAccessLogConfig {
+    if class == ListenerClass::SidecarOutbound {
+        let cluster = formatted(CLUSTER_TAG, "%UPSTREAM_CLUSTER%".to_owned());
+        common.custom_tags.push(cluster);
+    }
+    common
 }
 
 /// The expressions in entries, each with its tag.
