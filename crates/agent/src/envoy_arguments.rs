@@ -36,9 +36,12 @@ pub fn envoy_arguments(
         version.to_owned(),
         "--file-flush-interval-msec".to_owned(),
         flush.to_string(),
-        "--disable-hot-restart".to_owned(),
-        "--allow-unknown-static-fields".to_owned(),
     ];
+
+    if settings.certificate_files.is_empty() {
+        arguments.push("--disable-hot-restart".to_owned());
+    }
+    arguments.push("--allow-unknown-static-fields".to_owned());
 
     let mut add = |flag: &str, value: Option<String>| {
         arguments.push(flag.to_owned());

@@ -6,21 +6,24 @@
 //!                    │                       └─ Envoy ends by itself ──────────────▶ over
 //!                    ├─ /drain, later SIGTERM ─▶ killed at once ──▶ over
 //!                    ├─ /quitquitquit ─▶ killed at once ──────────▶ over
-//!                    └─ another bootstrap ─▶ draining ─▶ killed ──▶ started anew
+//!                    ├─ another bootstrap ─▶ draining ─▶ killed ──▶ started anew
+//!                    └─ the next epoch ─▶ a successor takes over; the process drains and ends
 //! ```
 //!
 //! The process is started through the agent's own program, which asks the kernel to kill it with
 //! the agent.
 
 mod drain;
+mod epochs;
 mod process;
 
 pub use drain::{AdminApi, DrainPlan};
+pub use epochs::HotRestart;
 pub use process::Launch;
 
 use std::process::ExitStatus;
 
-use tokio::process::Child;
+use epochs::Epochs;
 use tokio::sync::mpsc;
 
 /// Commands to the task that runs Envoy.
@@ -34,6 +37,8 @@ pub enum EnvoyCommand {
     Quit,
     /// Drain, then start with other arguments.
     Restart(Vec<String>),
+    /// Start another process with the same arguments, which takes over by hot restart.
+    NextEpoch,
 }
 
 /// How Envoy ended.
@@ -59,16 +64,16 @@ enum After {
 /// # Errors
 /// When the program cannot be started.
 pub async fn keep(
-    mut launch: Launch,
+    launch: Launch,
     plan: &DrainPlan,
     orders: &mut mpsc::Receiver<EnvoyCommand>,
 ) -> std::io::Result<EnvoyEnd> {
-    let mut child = launch.start()?;
+    let mut epochs = Epochs::start(launch)?;
     let mut drained = false;
 
     loop {
         let after = tokio::select! {
-            status = child.wait() => After::Exit(status),
+            status = epochs.exit() => After::Exit(status),
             order = orders.recv() => After::Order(order),
         };
         match after {
@@ -81,16 +86,19 @@ pub async fn keep(
             }
             After::Order(Some(EnvoyCommand::Restart(arguments))) => {
                 tracing::info!("restarting Envoy with a changed bootstrap");
-                end_gracefully(&mut child, plan, orders, drained).await?;
-                launch.arguments = arguments;
-                (child, drained) = (launch.start()?, false);
+                end_gracefully(&mut epochs, plan, orders, drained).await?;
+                epochs.restart(arguments)?;
+                drained = false;
             }
+            // A drained Envoy is about to end.
+            After::Order(Some(EnvoyCommand::NextEpoch)) if drained => {}
+            After::Order(Some(EnvoyCommand::NextEpoch)) => epochs.next(),
             After::Order(Some(EnvoyCommand::Quit)) => {
-                kill(&mut child).await?;
+                epochs.kill().await;
                 return Ok(EnvoyEnd::OnOrder);
             }
             After::Order(Some(EnvoyCommand::Terminate) | None) => {
-                end_gracefully(&mut child, plan, orders, drained).await?;
+                end_gracefully(&mut epochs, plan, orders, drained).await?;
                 return Ok(EnvoyEnd::OnOrder);
             }
         }
@@ -99,14 +107,14 @@ pub async fn keep(
 
 /// Drains, waits as configured, and kills. If Envoy was drained before, there is no wait.
 async fn end_gracefully(
-    child: &mut Child,
+    epochs: &mut Epochs,
     plan: &DrainPlan,
     orders: &mut mpsc::Receiver<EnvoyCommand>,
     drained: bool,
 ) -> std::io::Result<()> {
     if !drained {
         tokio::select! {
-            status = child.wait() => {
+            status = epochs.exit() => {
                 tracing::info!(status = ?status?, "Envoy exited while draining");
                 return Ok(());
             }
@@ -114,7 +122,8 @@ async fn end_gracefully(
             () = wait_for_quit(orders) => {}
         }
     }
-    kill(child).await
+    epochs.kill().await;
+    Ok(())
 }
 
 /// Waits for an order to end at once. It stays pending when the order channel is closed.
@@ -122,17 +131,15 @@ async fn wait_for_quit(orders: &mut mpsc::Receiver<EnvoyCommand>) {
     loop {
         match orders.recv().await {
             Some(EnvoyCommand::Quit) => return,
-            Some(EnvoyCommand::Drain | EnvoyCommand::Terminate | EnvoyCommand::Restart(_)) => {}
+            Some(
+                EnvoyCommand::Drain
+                | EnvoyCommand::Terminate
+                | EnvoyCommand::Restart(_)
+                | EnvoyCommand::NextEpoch,
+            ) => {}
             None => std::future::pending().await,
         }
     }
-}
-
-/// Kills the process and waits for it.
-async fn kill(child: &mut Child) -> std::io::Result<()> {
-    child.kill().await?;
-    tracing::info!("Envoy exited");
-    Ok(())
 }
 
 /// The exit code; 128 plus the signal number if a signal ended the process, as in shells.

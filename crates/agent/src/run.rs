@@ -9,6 +9,7 @@
 //! ```
 
 mod ca_provider;
+mod epochs;
 mod files;
 mod names;
 mod prepare;
@@ -123,12 +124,14 @@ pub async fn run(
     let ended = if prepared.settings.disable_envoy {
         wait_for_end(&mut orders).await
     } else {
-        let restarting = watch::restart_on_change(watched, &prepared, variables, give);
+        let restarting = watch::restart_on_change(watched, &prepared, variables, give.clone());
+        let succeeding = epochs::next_epoch_on_change(&prepared, give);
         let launch = launch(&prepared, variables, environment);
         let plan = drain_plan(&prepared);
         tokio::select! {
             ended = keep(launch, &plan, &mut orders) => ended.map_err(RunError::Start)?,
             () = restarting => pending().await,
+            () = succeeding => pending().await,
         }
     };
 
@@ -231,7 +234,9 @@ async fn log_packets() {
 
 /// Waits for a termination order. Other orders have no receiver and are ignored.
 async fn wait_for_end(orders: &mut mpsc::Receiver<EnvoyCommand>) -> EnvoyEnd {
-    while let Some(EnvoyCommand::Drain | EnvoyCommand::Restart(_)) = orders.recv().await {}
+    while let Some(EnvoyCommand::Drain | EnvoyCommand::Restart(_) | EnvoyCommand::NextEpoch) =
+        orders.recv().await
+    {}
     EnvoyEnd::OnOrder
 }
 
@@ -256,6 +261,7 @@ fn launch(prepared: &Prepared, variables: &Variables, environment: &Environment)
             .chain(prepared.peer_variables.iter().cloned())
             .collect(),
         user: as_proxy.then_some(1337),
+        hot_restart: epochs::hot_restart(prepared),
     }
 }
 

@@ -57,6 +57,12 @@ pub struct Settings {
     pub host_ip: String,
     /// `OUTPUT_CERTS`: the directory for key and certificates; empty is off.
     pub output_certs: String,
+    /// `NAVARCH_CERTIFICATE_FILES`: files with which Envoy is started, and whose changes start its
+    /// next epoch. If it is empty, Envoy runs without hot restart.
+    pub certificate_files: Vec<PathBuf>,
+    /// `NAVARCH_CERTIFICATE_RELOAD_DELAY`: how long after a change the files are read; the first
+    /// agents' `minDelay`.
+    pub certificate_reload_delay: Duration,
     /// `ISTIO_BOOTSTRAP_OVERRIDE`: a file that overrides parts of the bootstrap.
     pub bootstrap_override: String,
     /// `ISTIO_BOOTSTRAP`: a template that replaces the built-in bootstrap.
@@ -106,6 +112,9 @@ impl Settings {
             compliance_policy: variables.text_or("COMPLIANCE_POLICY", ""),
             host_ip: variables.text_or("HOST_IP", ""),
             output_certs: variables.text_or("OUTPUT_CERTS", ""),
+            certificate_files: paths(variables.text("NAVARCH_CERTIFICATE_FILES")),
+            certificate_reload_delay: variables
+                .duration("NAVARCH_CERTIFICATE_RELOAD_DELAY", Duration::from_secs(10)),
             bootstrap_override: variables.text_or("ISTIO_BOOTSTRAP_OVERRIDE", ""),
             bootstrap_template: variables.text_or("ISTIO_BOOTSTRAP", ""),
             core_dump: variables.flag("ISTIO_ENVOY_ENABLE_CORE_DUMP", false),
@@ -114,4 +123,13 @@ impl Settings {
             component_log_level: String::new(),
         }
     }
+}
+
+/// The paths of a list with commas.
+fn paths(list: &str) -> Vec<PathBuf> {
+    list.split(',')
+        .map(str::trim)
+        .filter(|path| !path.is_empty())
+        .map(PathBuf::from)
+        .collect()
 }

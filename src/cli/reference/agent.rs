@@ -98,6 +98,8 @@ ISTIOD_SAN | the host of the address | Name that the certificates of the control
 ISTIO_META_CERT_SIGNER | - | The Kubernetes signer of the certificate
 ISTIO_META_CLUSTER_ID | - | Name of the cluster in which the token is verified
 JWT_POLICY | `third-party-jwt` | Kind of the token
+NAVARCH_CERTIFICATE_FILES | - | Files with commas between them with which Envoy is started. When their content changes, the next epoch of Envoy takes over by hot restart
+NAVARCH_CERTIFICATE_RELOAD_DELAY | `10s` | How long after a change of these files they are read; further changes in this time are the same one
 NAVARCH_CREDENTIAL_AUDIENCE | as `TRUST_DOMAIN` | Audience of tokens of a metadata server; the resource, for Azure
 OUTPUT_CERTS | - | Directory into which key and certificates are written
 PILOT_CERT_PROVIDER | - | `custom`: the roots of the CA are `./etc/certs/root-cert.pem`, unless `CA_ROOT_CA` is set

@@ -4,6 +4,8 @@ use std::process::Stdio;
 
 use tokio::process::{Child, Command};
 
+use super::HotRestart;
+
 /// The program and its environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Launch {
@@ -19,23 +21,27 @@ pub struct Launch {
     pub variables: Vec<(String, String)>,
     /// The user and group of the process, if different from the agent's.
     pub user: Option<u32>,
+    /// How a next epoch takes over; `None` if the arguments disable hot restart.
+    pub hot_restart: Option<HotRestart>,
 }
 
 impl Launch {
-    /// Starts the process. It inherits the agent's standard output and error.
-    pub(super) fn start(&self) -> std::io::Result<Child> {
+    /// Starts the process, with the further arguments of its epoch. It inherits the agent's standard
+    /// output and error.
+    pub(super) fn start(&self, epoch_arguments: &[String]) -> std::io::Result<Child> {
         let words: Vec<_> = self.launcher.iter().chain([&self.program]).collect();
         let (first, rest) = words.split_first().expect("the program is always there");
         let mut command = Command::new(first);
         command
             .args(rest)
             .args(&self.arguments)
+            .args(epoch_arguments)
             .envs(self.variables.iter().map(|(name, value)| (name, value)));
         if let Some(user) = self.user {
             command.uid(user).gid(user);
         }
         let child = command.stdin(Stdio::null()).kill_on_drop(true).spawn()?;
-        tracing::info!(pid = child.id(), program = self.program, arguments = ?self.arguments, "started Envoy");
+        tracing::info!(pid = child.id(), program = self.program, arguments = ?self.arguments, ?epoch_arguments, "started Envoy");
         Ok(child)
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
-use super::{AdminApi, DrainPlan, EnvoyCommand, EnvoyEnd, Launch, keep};
+use super::{AdminApi, DrainPlan, EnvoyCommand, EnvoyEnd, HotRestart, Launch, keep};
 
 fn shell(script: &str) -> Launch {
     let arguments = vec!["-c".to_owned(), script.to_owned()];
@@ -15,6 +15,7 @@ fn shell(script: &str) -> Launch {
         arguments,
         variables: Vec::new(),
         user: None,
+        hot_restart: None,
     }
 }
 
@@ -107,4 +108,61 @@ async fn a_restart_starts_with_the_new_arguments() {
             .0,
         EnvoyEnd::ByItself(9)
     );
+}
+
+/// Runs two scripts as the first epoch and as each later one, and orders the next epoch once.
+async fn run_epochs(first: &str, later: &str, base_id: Option<&str>) -> EnvoyEnd {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("envoy-base-id");
+    if let Some(base_id) = base_id {
+        std::fs::write(&path, base_id).unwrap();
+    }
+
+    // The first argument after the script is its name.
+    let script = format!("case \"$*\" in *--restart-epoch*) {later};; *) {first};; esac");
+    let launch = Launch {
+        hot_restart: Some(HotRestart {
+            base_id: path,
+            parent_shutdown: Duration::from_secs(60),
+        }),
+        ..shell(&script)
+    };
+
+    let (give, mut orders) = mpsc::channel(8);
+    give.send(EnvoyCommand::NextEpoch).await.unwrap();
+    let ended = timeout(
+        Duration::from_secs(10),
+        keep(launch, &plan(Duration::ZERO), &mut orders),
+    );
+    ended.await.expect("it ends").unwrap()
+}
+
+#[tokio::test]
+async fn the_next_epoch_goes_on_when_the_one_before_has_drained() {
+    let ended = run_epochs("sleep 0.2; exit 5", "sleep 0.6; exit 9", Some("7\n")).await;
+    assert_eq!(ended, EnvoyEnd::ByItself(9));
+}
+
+#[tokio::test]
+async fn an_epoch_that_exits_leaves_its_predecessor_running() {
+    let ended = run_epochs("sleep 1; exit 5", "exit 9", Some("7")).await;
+    assert_eq!(ended, EnvoyEnd::ByItself(5));
+}
+
+#[tokio::test]
+async fn an_epoch_that_exited_is_tried_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let mark = folder.path().join("tried");
+    let mark = mark.display();
+    let later = format!("[ -e {mark} ] && {{ sleep 2; exit 9; }}; touch {mark}; exit 1");
+
+    let ended = run_epochs("sleep 1; exit 5", &later, Some("7")).await;
+
+    assert_eq!(ended, EnvoyEnd::ByItself(9));
+}
+
+#[tokio::test]
+async fn without_a_base_id_the_running_envoy_goes_on() {
+    let ended = run_epochs("sleep 0.5; exit 5", "exit 9", None).await;
+    assert_eq!(ended, EnvoyEnd::ByItself(5));
 }

@@ -127,7 +127,7 @@ fn hash(files: &[PathBuf]) -> [u8; 32] {
 
 /// Envoy's arguments with the current files; `None` if the override is invalid, as while it is
 /// being written.
-fn arguments(prepared: &Prepared) -> Option<Vec<String>> {
+pub(super) fn arguments(prepared: &Prepared) -> Option<Vec<String>> {
     let over = prepare::over(&prepared.settings);
     let Prepared {
         config,
@@ -150,7 +150,7 @@ fn arguments(prepared: &Prepared) -> Option<Vec<String>> {
 }
 
 /// Whether Envoy accepts these arguments.
-async fn loads(program: &str, arguments: &[String]) -> bool {
+pub(super) async fn loads(program: &str, arguments: &[String]) -> bool {
     let mut command = Command::new(program);
     command.args(arguments).args(["--mode", "validate"]);
     command
