@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use hickory_proto::op::{Message, MessageType, OpCode, Query};
 use hickory_proto::rr::{Name, RecordType};
-use navarch::agent::ads::{self, AdsConfig};
+use navarch::agent::ads::{self, AdsConfig, OpenConnections};
 use navarch::agent::dns::{
     self, BeforeTable, Carrier, DnsAnswer, DnsConfig, DnsServer, NameTableSink, Table, TableConfig,
     answer,
@@ -278,6 +278,7 @@ fn pass_through(c: &mut Criterion) {
             modules: None,
             mesh_metrics: None,
             side_by_side: false,
+            connections: OpenConnections::default(),
             metrics,
         };
 

@@ -58,6 +58,8 @@ mod web;
 #[path = "secure/workload_sds.rs"]
 #[allow(dead_code, reason = "the agent gives Envoy its certificate")]
 mod workload_sds;
+#[path = "agent_life/xds_debug.rs"]
+mod xds_debug;
 
 use std::time::Duration;
 

@@ -13,10 +13,13 @@
 //! configuration, reconnects with its own backoff, and sends its resource versions again. No state
 //! of a stream outlives it.
 
+mod debug;
 mod own;
 mod peek;
 mod stream;
 mod wire;
+
+pub use debug::{DebugClient, OpenConnections};
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -81,6 +84,8 @@ pub struct AdsConfig {
     /// Whether concurrent streams are allowed, as a gRPC application opens one for each of its
     /// targets and servers. Envoy has one stream, and a new one replaces the previous one.
     pub side_by_side: bool,
+    /// Receives the connections of Envoy's streams, over which debug requests are sent.
+    pub connections: OpenConnections,
     /// Metrics of the proxy.
     pub metrics: AgentMetrics,
 }

@@ -42,6 +42,7 @@ pub mod settings;
 pub mod socket;
 pub mod status_server;
 mod sts;
+mod tap;
 mod tls;
 pub mod trace_log;
 pub mod upstream;

@@ -17,6 +17,7 @@ mod services;
 mod signals;
 mod status;
 mod sts;
+mod tap;
 mod watch;
 
 use std::future::pending;
@@ -104,7 +105,10 @@ pub async fn run(
     let prepared = Prepared::new(command, variables).await?;
     let plan = services::plan(&prepared, variables, environment.clock, metrics.clone())?;
     let Services {
-        names, failures, ..
+        names,
+        failures,
+        debug,
+        ..
     } = parts::start(plan, environment.clock, &tasks, &stop).await?;
     tasks.spawn(
         stop.clone()
@@ -117,6 +121,9 @@ pub async fn run(
 
     serve_status(&prepared, variables, names, metrics, &give, &tasks, &stop).await?;
     if let Some(serving) = sts::start(&prepared, variables, environment.clock)? {
+        tasks.spawn(stop.clone().run_until_cancelled_owned(serving));
+    }
+    if let Some(serving) = tap::start(&prepared, variables, debug) {
         tasks.spawn(stop.clone().run_until_cancelled_owned(serving));
     }
 

@@ -78,6 +78,8 @@ pub struct Services {
     pub secrets: Secrets,
     /// The name table, if the agent serves DNS; ready once a table was received.
     pub names: Option<NameTableSink>,
+    /// Sends requests to the control plane's debug API.
+    pub debug: ads::DebugClient,
     /// Receives the name of a failed service.
     pub failures: mpsc::Receiver<&'static str>,
 }
@@ -155,14 +157,18 @@ pub async fn start(
         tasks.spawn(modules.purge(stop.clone()));
     }
 
+    let upstream = Upstream::new(config.control_plane);
+    let connections = ads::OpenConnections::default();
+    let debug = ads::DebugClient::new(upstream.clone(), connections.clone());
     let proxy = ads::AdsConfig {
-        upstream: Upstream::new(config.control_plane),
+        upstream,
         names: names.clone(),
         trust: config.takes_trust_bundle.then(|| secrets.clone()),
         health,
         mesh_metrics: config.mesh_metrics,
         modules,
         side_by_side: config.without_envoy,
+        connections,
         metrics: config.metrics,
     };
 
@@ -171,6 +177,7 @@ pub async fn start(
     Ok(Services {
         secrets,
         names,
+        debug,
         failures,
     })
 }

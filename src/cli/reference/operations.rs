@@ -51,6 +51,10 @@ pub(super) fn ports() -> String {
             "Envoy: outbound connections that were captured",
         ),
         (
+            variable("PROXY_XDS_DEBUG_VIA_AGENT_PORT"),
+            "agent: the control plane's debug API, for the pod itself",
+        ),
+        (
             flag("inbound-capture-port"),
             "Envoy: inbound connections that were captured",
         ),

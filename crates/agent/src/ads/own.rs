@@ -19,11 +19,18 @@ const HEALTH: &str = "type.googleapis.com/istio.v1.HealthInformation";
 pub(super) const LISTENER: &str = "type.googleapis.com/envoy.config.listener.v3.Listener";
 /// Extension configs, which refer to Wasm modules.
 pub(super) const EXTENSION: &str = "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig";
-/// The debug API of istioctl: the control plane answers these requests, and they do not mark a
-/// stream as Envoy's.
+/// The debug API of istioctl, and the prefix of its further types.
 pub(super) const DEBUG: &str = "istio.io/debug";
 /// The gRPC code `INTERNAL`.
 const INTERNAL: i32 = 13;
+
+/// Whether a type belongs to the debug API: the control plane answers these requests, and they do
+/// not mark a stream as Envoy's.
+pub(super) fn is_debug(type_url: &str) -> bool {
+    type_url
+        .strip_prefix(DEBUG)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
 
 /// The agent's ACK or NACK of a response.
 #[derive(Clone, Debug, Default)]

@@ -14,8 +14,10 @@ use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::Channel;
 use tonic::{Code, Request, Status, Streaming};
 
+use super::debug::OpenConnection;
 use super::wire::{Opaque, Outbox};
 use super::{Core, Health, Protocol, own, peek};
 use crate::mesh_metrics::{MeshMetrics, WORKLOAD};
@@ -37,6 +39,8 @@ struct Stream {
     /// The shared state of all streams.
     core: Arc<Core>,
     protocol: Protocol,
+    /// The connection to the control plane.
+    channel: Channel,
     /// Requests to the control plane.
     requests: mpsc::Sender<Bytes>,
     /// Whether Envoy has subscribed to listeners, after which the agent may send its own requests.
@@ -103,7 +107,8 @@ async fn pass(
         return Status::internal(error.to_string());
     }
 
-    let mut client = tonic::client::Grpc::new(channel).max_decoding_message_size(usize::MAX);
+    let mut client =
+        tonic::client::Grpc::new(channel.clone()).max_decoding_message_size(usize::MAX);
     if let Err(error) = client.ready().await {
         return Status::unavailable(error.to_string());
     }
@@ -117,6 +122,7 @@ async fn pass(
     let stream = Stream {
         core,
         protocol,
+        channel,
         requests,
         opened: watch::Sender::new(false),
         extension_version: Mutex::default(),
@@ -174,7 +180,7 @@ fn status_of(ended: Result<(), Failure>, metrics: &AgentMetrics) -> Status {
 
 /// The status for Envoy. A broken connection becomes `UNAVAILABLE`: Envoy would otherwise log a
 /// protocol error at each restart of the control plane.
-fn envoy_status(status: Status) -> Status {
+pub(super) fn envoy_status(status: Status) -> Status {
     let is_of_transport = std::error::Error::source(&status).is_some();
     if is_of_transport {
         Status::unavailable("the connection to the control plane ended")
@@ -198,7 +204,7 @@ impl Stream {
             Protocol::State => peek::TYPE,
             Protocol::Delta => peek::DELTA_REQUEST_TYPE,
         };
-        let mut registered = false;
+        let mut registered: Option<OpenConnection> = None;
 
         while let Some(request) = downstream.message().await.map_err(Failure::Envoys)? {
             self.core.config.metrics.received(request.len());
@@ -209,9 +215,8 @@ impl Stream {
             };
             let type_url = peek::string(&request, number).map_err(unreadable)?;
 
-            if !registered && type_url != own::DEBUG && !self.core.config.side_by_side {
-                registered = true;
-                std::mem::replace(&mut *self.core.current.lock(), self.replaced.clone()).cancel();
+            if registered.is_none() && !own::is_debug(type_url) {
+                registered = Some(self.register());
             }
 
             let opens = type_url == own::LISTENER && !*self.opened.borrow();
@@ -245,6 +250,16 @@ impl Stream {
 
         // Envoy has closed its side, but still receives responses until its connection ends.
         std::future::pending().await
+    }
+
+    /// Marks the stream as Envoy's: an earlier one ends, unless concurrent ones are allowed, and
+    /// debug requests use its connection until the result is dropped.
+    fn register(&self) -> OpenConnection {
+        let config = &self.core.config;
+        if !config.side_by_side {
+            std::mem::replace(&mut *self.core.current.lock(), self.replaced.clone()).cancel();
+        }
+        config.connections.add(self.channel.clone())
     }
 
     /// Records the version of extension configs that Envoy acknowledged.

@@ -27,6 +27,7 @@ use crate::dns::TableConfig;
 use crate::socket;
 use crate::upstream::{Transport, UpstreamConfig};
 
+mod debug;
 mod peers;
 
 const CLUSTER: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
@@ -91,6 +92,7 @@ struct World {
     envoy: AggregatedDiscoveryServiceClient<Channel>,
     names: NameTableSink,
     health: watch::Sender<Option<Health>>,
+    debug: DebugClient,
     folder: tempfile::TempDir,
     stop: CancellationToken,
     metrics: AgentMetrics,
@@ -138,14 +140,18 @@ async fn world_with(mesh_metrics: Option<MeshMetrics>) -> World {
     };
 
     let metrics = AgentMetrics::default();
+    let upstream = Upstream::new(upstream);
+    let connections = OpenConnections::default();
+    let debug = DebugClient::new(upstream.clone(), connections.clone());
     let config = AdsConfig {
-        upstream: Upstream::new(upstream),
+        upstream,
         names: Some(names.clone()),
         trust: None,
         health: Some(receiver),
         modules: None,
         mesh_metrics,
         side_by_side: false,
+        connections,
         metrics: metrics.clone(),
     };
 
@@ -166,6 +172,7 @@ async fn world_with(mesh_metrics: Option<MeshMetrics>) -> World {
         envoy,
         names,
         health,
+        debug,
         folder,
         stop,
         metrics,
@@ -484,6 +491,7 @@ async fn envoys_stream_fails_while_the_control_plane_is_unreachable() {
         modules: None,
         mesh_metrics: None,
         side_by_side: false,
+        connections: OpenConnections::default(),
         metrics: AgentMetrics::default(),
     };
 

@@ -1,0 +1,98 @@
+//! Debug requests beside Envoy's stream.
+
+use super::*;
+
+const SYNCZ: &str = "istio.io/debug/syncz";
+
+/// Sends a debug request.
+async fn syncz(world: &World) -> Result<DiscoveryResponse, Status> {
+    let node = navarch_proto::envoy::config::core::v3::Node::default();
+    world
+        .debug
+        .send(node, SYNCZ.to_owned(), vec!["web-1.shop".to_owned()])
+        .await
+}
+
+#[tokio::test]
+async fn a_debug_request_has_a_stream_of_its_own_while_envoy_has_one() {
+    let mut world = world().await;
+    let status = syncz(&world).await.unwrap_err();
+    assert_eq!(status.code(), tonic::Code::Unavailable, "Envoy has none");
+
+    let (asks, receiver) = mpsc::channel(8);
+    asks.send(ask(CLUSTER)).await.unwrap();
+    let mut answers = world
+        .envoy
+        .stream_aggregated_resources(ReceiverStream::new(receiver))
+        .await
+        .unwrap()
+        .into_inner();
+    let mut envoy = world.state.recv().await.unwrap();
+    envoy.requests.message().await.unwrap().unwrap();
+
+    let debug = world.debug.clone();
+    let node = navarch_proto::envoy::config::core::v3::Node::default();
+    let asked = debug.send(node, SYNCZ.to_owned(), Vec::new());
+    let answering = async {
+        let mut visit = world.state.recv().await.unwrap();
+        assert_eq!(visit.headers.get("authorization").unwrap(), "Bearer first");
+        let request = visit.requests.message().await.unwrap().unwrap();
+        assert_eq!(request.type_url, SYNCZ);
+        let rejected = Err(Status::permission_denied("not you"));
+        visit.answers.send(rejected).await.unwrap();
+    };
+    let (status, ()) = tokio::join!(asked, answering);
+    assert_eq!(
+        status.unwrap_err().code(),
+        tonic::Code::PermissionDenied,
+        "the control plane's status"
+    );
+
+    let clusters = DiscoveryResponse {
+        type_url: CLUSTER.to_owned(),
+        ..DiscoveryResponse::default()
+    };
+    envoy.answers.send(Ok(clusters.clone())).await.unwrap();
+    let received = answers.message().await.unwrap();
+    assert_eq!(received, Some(clusters), "Envoy's stream goes on");
+
+    drop(envoy);
+    assert!(answers.message().await.unwrap().is_none());
+    let status = syncz(&world).await.unwrap_err();
+    assert_eq!(status.code(), tonic::Code::Unavailable, "its stream ended");
+    world.stop.cancel();
+}
+
+#[tokio::test]
+async fn a_stream_of_debug_requests_does_not_replace_envoys() {
+    let mut world = world().await;
+    let (asks, receiver) = mpsc::channel(8);
+    asks.send(ask(CLUSTER)).await.unwrap();
+    let mut answers = world
+        .envoy
+        .stream_aggregated_resources(ReceiverStream::new(receiver))
+        .await
+        .unwrap()
+        .into_inner();
+    let mut envoy = world.state.recv().await.unwrap();
+    envoy.requests.message().await.unwrap().unwrap();
+
+    let (debug_asks, receiver) = mpsc::channel(8);
+    debug_asks.send(ask(SYNCZ)).await.unwrap();
+    let _debug = world
+        .envoy
+        .stream_aggregated_resources(ReceiverStream::new(receiver))
+        .await
+        .unwrap();
+    let mut visit = world.state.recv().await.unwrap();
+    let request = visit.requests.message().await.unwrap().unwrap();
+    assert_eq!(request.type_url, SYNCZ);
+
+    let clusters = DiscoveryResponse {
+        type_url: CLUSTER.to_owned(),
+        ..DiscoveryResponse::default()
+    };
+    envoy.answers.send(Ok(clusters.clone())).await.unwrap();
+    assert_eq!(answers.message().await.unwrap(), Some(clusters));
+    world.stop.cancel();
+}
