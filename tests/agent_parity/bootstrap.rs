@@ -9,7 +9,7 @@ use navarch::agent::envoy_arguments::envoy_arguments;
 use navarch::agent::envoy_features::Features;
 use navarch::agent::go_path;
 use navarch::agent::grpc_bootstrap::grpc_bootstrap;
-use navarch::agent::node::{Addresses, Interface, MetadataInput, Node, NodeIdentity};
+use navarch::agent::node::{self, Addresses, Interface, MetadataInput, NodeIdentity};
 use navarch::agent::platform::Platform;
 use navarch::agent::proxy_config::{ConfigSources, effective};
 use navarch::agent::variables::Variables;
@@ -87,7 +87,7 @@ fn make(case: &Value) -> anyhow::Result<Value> {
         domain: command.domain.clone(),
     };
 
-    let node = Node::gather(&MetadataInput {
+    let node = node::gather(&MetadataInput {
         identity: &identity,
         variables: &variables,
         settings: &command.settings,
@@ -103,8 +103,7 @@ fn make(case: &Value) -> anyhow::Result<Value> {
         node: &node,
         addresses: &identity.addresses,
         config: &config,
-        settings: &command.settings,
-        features: &Features::ISTIO,
+        settings: &command.settings.for_bootstrap(Features::ISTIO),
     };
 
     let path = go_path::join(&config.config_path, "envoy-rev.json");

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+pub use navarch_bootstrap::host_and_port;
+
 /// Where the injector mounts `metadata.labels` of the pod, relative to the agent's working
 /// directory.
 pub const LABELS_FILE: &str = "./etc/istio/pod/labels";
@@ -65,20 +67,6 @@ fn push(sign: char, bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(sign.encode_utf8(&mut [0; 4]).as_bytes());
 }
 
-/// Splits `host:port`; the host of `[host]:port` has no brackets. `None` if the format is
-/// different.
-#[must_use]
-pub fn host_and_port(address: &str) -> Option<(&str, u16)> {
-    let (host, port) = address.rsplit_once(':')?;
-    let bare = match host.strip_prefix('[') {
-        Some(host) => host.strip_suffix(']')?,
-        None if host.contains(':') => return None,
-        None => host,
-    };
-    let digits = !port.is_empty() && port.bytes().all(|digit| digit.is_ascii_digit());
-    Some((bare, port.parse().ok().filter(|_| digits)?))
-}
-
 /// Whether a text is `host:port` with a host and a valid port.
 pub(super) fn is_host_and_port(address: &str) -> bool {
     host_and_port(address).is_some_and(|(host, port)| !host.is_empty() && port != 0)
@@ -97,14 +85,5 @@ mod tests {
         assert_eq!(read["x"], "\"q\" \n\u{e4}\u{e4}");
         assert_eq!(parse("a=b"), None);
         assert_eq!(parse("a=\"\\z\""), None);
-    }
-
-    #[test]
-    fn host_and_port_are_split_for_names_and_ipv6() {
-        assert_eq!(host_and_port("[::1]:80"), Some(("::1", 80)));
-        assert_eq!(host_and_port("a.b:80"), Some(("a.b", 80)));
-        for text in ["::1:80", "a", "a:", "a:b", "a:99999", "a:+1"] {
-            assert_eq!(host_and_port(text), None, "{text}");
-        }
     }
 }

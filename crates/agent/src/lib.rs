@@ -9,7 +9,6 @@
 )]
 
 pub mod ads;
-pub mod bootstrap;
 pub mod cli;
 pub mod command;
 pub mod credentials;
@@ -19,7 +18,6 @@ pub mod envoy_arguments;
 pub mod envoy_features;
 pub mod envoy_life;
 pub mod flags;
-pub mod go_path;
 pub mod grpc_bootstrap;
 pub mod health;
 pub mod host;
@@ -48,6 +46,9 @@ pub mod trace_log;
 pub mod upstream;
 pub mod variables;
 pub mod wasm;
+
+pub use navarch_bootstrap as bootstrap;
+pub use navarch_bootstrap::go_path;
 
 /// Returns the wall clock time.
 pub type Clock = fn() -> std::time::SystemTime;

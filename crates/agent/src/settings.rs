@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::envoy_features::Features;
 use super::variables::Variables;
+use crate::bootstrap;
 use navarch_api::version::ISTIO_VERSION;
 
 /// Settings outside the effective proxy config.
@@ -121,6 +123,28 @@ impl Settings {
             log_json: false,
             log_level: "warning".to_owned(),
             component_log_level: String::new(),
+        }
+    }
+
+    /// What the bootstrap depends on, for an Envoy with these features.
+    #[must_use]
+    pub fn for_bootstrap(&self, features: Features) -> bootstrap::Settings {
+        bootstrap::Settings {
+            envoy_status_port: self.envoy_status_port,
+            envoy_prometheus_port: self.envoy_prometheus_port,
+            secure_metrics_port: self.secure_metrics_port,
+            secure_merged_metrics_port: self.secure_merged_metrics_port,
+            status_proxy_protocol: self.status_proxy_protocol,
+            workload_identity_socket: self.workload_identity_socket.clone(),
+            exit_on_zero_active_connections: self.exit_on_zero_active_connections,
+            outlier_log_path: self.outlier_log_path.clone(),
+            delta: self.delta,
+            dual_stack: self.dual_stack,
+            strip_fragment: self.strip_fragment,
+            compliance_policy: self.compliance_policy.clone(),
+            host_ip: self.host_ip.clone(),
+            log_json: self.log_json,
+            workload_discovery: features.workload_discovery,
         }
     }
 }

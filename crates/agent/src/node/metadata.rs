@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::addresses::Addresses;
-use super::{Locality, Node, keys};
+use super::{Addresses, Locality, Node, keys};
 use crate::platform::Platform;
 use crate::settings::Settings;
 use crate::variables::Variables;
@@ -97,40 +96,38 @@ pub struct MetadataError {
     pub value: String,
 }
 
-impl Node {
-    /// Computes a proxy's node.
-    ///
-    /// # Errors
-    /// If a metadata value has the wrong type.
-    pub fn gather(input: &MetadataInput<'_>) -> Result<Self, MetadataError> {
-        let mut raw = written(input);
-        let mut metadata = keys::read(&raw)?;
-        put_own(&mut metadata, input);
-        let (labels, static_labels) = labels(input);
-        let (locality, labels) = locality(input, labels);
-        put_map(&mut metadata, "LABELS", &labels);
-        put_map(&mut metadata, "STATIC_LABELS", &static_labels);
-        let annotations = input.annotations.cloned().unwrap_or_default();
-        put_map(&mut metadata, "ANNOTATIONS", &annotations);
+/// Computes a proxy's node.
+///
+/// # Errors
+/// If a metadata value has the wrong type.
+pub fn gather(input: &MetadataInput<'_>) -> Result<Node, MetadataError> {
+    let mut raw = written(input);
+    let mut metadata = keys::read(&raw)?;
+    put_own(&mut metadata, input);
+    let (labels, static_labels) = labels(input);
+    let (locality, labels) = locality(input, labels);
+    put_map(&mut metadata, "LABELS", &labels);
+    put_map(&mut metadata, "STATIC_LABELS", &static_labels);
+    let annotations = input.annotations.cloned().unwrap_or_default();
+    put_map(&mut metadata, "ANNOTATIONS", &annotations);
 
-        put_map(&mut metadata, "PLATFORM_METADATA", &input.platform.metadata);
-        if input.credential_socket {
-            raw.insert("credential".to_owned(), "true".into());
-        }
-
-        if input.serves_only_files {
-            raw.insert("file-credential".to_owned(), "true".into());
-        }
-
-        Ok(Self {
-            id: input.identity.id(),
-            metadata,
-            raw,
-            locality,
-            labels,
-            annotations,
-        })
+    put_map(&mut metadata, "PLATFORM_METADATA", &input.platform.metadata);
+    if input.credential_socket {
+        raw.insert("credential".to_owned(), "true".into());
     }
+
+    if input.serves_only_files {
+        raw.insert("file-credential".to_owned(), "true".into());
+    }
+
+    Ok(Node {
+        id: input.identity.id(),
+        metadata,
+        raw,
+        locality,
+        labels,
+        annotations,
+    })
 }
 
 /// User-defined metadata: proxy metadata, overridden by variables, overridden by JSON.

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use serde_json::{Value, json};
+
 use super::files;
-use crate::bootstrap::{self, BootstrapError, BootstrapInput, TemplateError};
+use crate::bootstrap::{self, BootstrapError, BootstrapInput, SETTINGS_KEY, TemplateError};
 use crate::command::ProxyCommand;
 use crate::downward_api::{ANNOTATIONS_FILE, LABELS_FILE};
 use crate::envoy_arguments::{envoy_arguments, override_json};
@@ -13,7 +15,7 @@ use crate::go_path;
 use crate::grpc_bootstrap::grpc_bootstrap;
 use crate::host;
 use crate::mesh_metrics::{MeshMetrics, Workload};
-use crate::node::{AddressMode, Addresses, MetadataError, MetadataInput, Node, NodeIdentity};
+use crate::node::{self, AddressMode, Addresses, MetadataError, MetadataInput, Node, NodeIdentity};
 use crate::platform::Platform;
 use crate::proxy_config::{self, ConfigSources, ProxyConfigError};
 use crate::settings::Settings;
@@ -57,7 +59,17 @@ pub(super) struct Prepared {
     /// Whether another SDS server, such as SPIRE, provides the workload's certificate.
     pub(super) serves_only_files: bool,
     /// The bootstrap that the agent wrote, if any.
-    written: Option<String>,
+    pub(super) written: Option<WrittenBootstrap>,
+}
+
+/// The bootstrap that the agent wrote.
+#[derive(Clone, Debug)]
+pub(super) struct WrittenBootstrap {
+    /// Its path.
+    path: String,
+    /// Envoy's node as JSON, with the agent's settings in the metadata: by this the control plane
+    /// generates the bootstrap in its place, if enabled.
+    pub(super) node: Value,
 }
 
 /// Errors of preparing Envoy's start.
@@ -141,7 +153,7 @@ impl Prepared {
         let v6 = identity.addresses.mode() != AddressMode::V4;
         let platform = Platform::discover(variables, v6, &resolv_conf).await;
 
-        let mut node = Node::gather(&MetadataInput {
+        let mut node = node::gather(&MetadataInput {
             identity: &identity,
             variables,
             settings: &settings,
@@ -155,8 +167,11 @@ impl Prepared {
 
         let mesh_metrics = mesh_metrics(&mut node, &config, &settings).await;
         write_grpc_bootstrap(&node, &config, &settings)?;
-        let (path, written) =
-            write_bootstrap(&node, &identity.addresses, &config, &settings).await?;
+        let written = write_bootstrap(&node, &identity.addresses, &config, &settings).await?;
+        let path = written
+            .as_ref()
+            .map_or(&config.custom_config_file, |written| &written.path)
+            .clone();
         let over = over(&settings);
         let arguments = envoy_arguments(
             &config,
@@ -196,7 +211,7 @@ impl Prepared {
 
     /// Removes the files that were written for Envoy.
     pub(super) fn clean_up(&self) {
-        if let Some(path) = &self.written
+        if let Some(WrittenBootstrap { path, .. }) = &self.written
             && let Err(error) = std::fs::remove_file(path)
         {
             tracing::warn!(path, %error, "failed to remove the bootstrap file");
@@ -265,16 +280,15 @@ fn peer_variables(node: &Node, metrics: Option<&MeshMetrics>) -> Vec<(String, St
     ]
 }
 
-/// Writes Envoy's bootstrap, unless the user provided one. Returns its path, and once more if the
-/// agent wrote it.
+/// Writes Envoy's bootstrap, unless the user provided one.
 async fn write_bootstrap(
     node: &Node,
     addresses: &Addresses,
     config: &ProxyConfig,
     settings: &Settings,
-) -> Result<(String, Option<String>), PrepareError> {
+) -> Result<Option<WrittenBootstrap>, PrepareError> {
     if !config.custom_config_file.is_empty() {
-        return Ok((config.custom_config_file.clone(), None));
+        return Ok(None);
     }
 
     // Metadata discovery needs an Envoy that supports it.
@@ -285,12 +299,12 @@ async fn write_bootstrap(
         Features::ISTIO
     };
 
+    let for_bootstrap = settings.for_bootstrap(features);
     let input = BootstrapInput {
         node,
         addresses,
         config,
-        settings,
-        features: &features,
+        settings: &for_bootstrap,
     };
 
     for side in bootstrap::side_files(config) {
@@ -317,7 +331,11 @@ async fn write_bootstrap(
     );
 
     files::write(&path, text.as_bytes()).map_err(file(&path))?;
-    Ok((path.clone(), Some(path)))
+    let mut node = bootstrap::node_message(&input);
+    if let Some(metadata) = node.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.insert(SETTINGS_KEY.to_owned(), json!(for_bootstrap));
+    }
+    Ok(Some(WrittenBootstrap { path, node }))
 }
 
 /// The user's own template; `None` for the built-in bootstrap, which also replaces Istio's own

@@ -1,27 +1,35 @@
 //! Envoy's bootstrap configuration, in the shape of Istio's own template.
 //!
-//! A stock Envoy lacks Istio's extensions; [`Features`] lists the available ones, and the bootstrap
+//! The agent generates it at its start, or requests it from the control plane, which generates it
+//! from the node of the request and adds the patches of users.
+//!
+//! A stock Envoy lacks Istio's extensions; [`Settings`] has what is available, and the bootstrap
 //! omits the rest.
 
+pub mod addresses;
 mod clusters;
 mod connections;
+pub mod go_path;
+mod host_and_port;
 mod listeners;
+pub mod node;
 mod remote;
 mod runtime;
 mod service_name;
+mod settings;
 mod stats;
 mod template;
-mod tracing;
+mod tracers;
 
+pub use host_and_port::host_and_port;
+pub use settings::{SETTINGS_KEY, Settings};
 pub use template::{TemplateError, render};
 
 use serde_json::{Map, Value, json};
 
-use super::downward_api::host_and_port;
-use super::envoy_features::Features;
-use super::node::{AddressMode, Addresses, Node};
-use super::settings::Settings;
+use addresses::{AddressMode, Addresses};
 use navarch_api::mesh::ProxyConfig;
+use node::Node;
 
 /// What [`bootstrap`] and [`render`] turn into Envoy's static configuration.
 #[derive(Clone, Copy, Debug)]
@@ -32,10 +40,8 @@ pub struct BootstrapInput<'a> {
     pub addresses: &'a Addresses,
     /// The effective proxy config.
     pub config: &'a ProxyConfig,
-    /// The agent's settings.
+    /// The agent's settings, and the features of the installed Envoy.
     pub settings: &'a Settings,
-    /// The features of the installed Envoy.
-    pub features: &'a Features,
 }
 
 /// Why the bootstrap cannot be generated.
@@ -106,7 +112,7 @@ impl Local {
 fn discovers_metadata(input: &BootstrapInput<'_>) -> bool {
     let waypoint = input.node.id.starts_with("waypoint~");
     (waypoint || (input.settings.delta && input.node.flag("METADATA_DISCOVERY")))
-        && input.features.workload_discovery
+        && input.settings.workload_discovery
 }
 
 /// Generates the bootstrap configuration.
@@ -121,7 +127,7 @@ pub fn bootstrap(input: &BootstrapInput<'_>) -> Result<Value, BootstrapError> {
         "application_log_config",
         json!({ "log_format": log_format(input.settings.log_json) }),
     );
-    put("node", node(input));
+    put("node", node_message(input));
 
     put("layered_runtime", runtime::layers(input));
     put("bootstrap_extensions", extensions(input));
@@ -140,7 +146,7 @@ pub fn bootstrap(input: &BootstrapInput<'_>) -> Result<Value, BootstrapError> {
         json!({ "enable_deferred_creation_stats": true }),
     );
     bootstrap.extend(stats::intervals(input));
-    if let Some(tracing) = tracing::tracer(input)? {
+    if let Some(tracing) = tracers::tracer(input)? {
         bootstrap.insert("tracing".to_owned(), tracing);
     }
 
@@ -158,7 +164,7 @@ pub fn bootstrap(input: &BootstrapInput<'_>) -> Result<Value, BootstrapError> {
 /// Files that the bootstrap references and the agent must write.
 #[must_use]
 pub fn side_files(config: &ProxyConfig) -> Vec<RequiredFile> {
-    tracing::token_file(config).into_iter().collect()
+    tracers::token_file(config).into_iter().collect()
 }
 
 /// Envoy's log format.
@@ -174,7 +180,8 @@ fn log_format(json: bool) -> Value {
 }
 
 /// The node message, which identifies the proxy to the control plane.
-fn node(input: &BootstrapInput<'_>) -> Value {
+#[must_use]
+pub fn node_message(input: &BootstrapInput<'_>) -> Value {
     json!({
         "id": input.node.id,
         "cluster": service_name::service_cluster(input.node, input.config),

@@ -7,7 +7,7 @@ use gotmpl::{Template, Value};
 use serde_json::{Map, json};
 
 use super::remote::Alpn;
-use super::tracing::Tracer;
+use super::tracers::Tracer;
 use super::{BootstrapError, BootstrapInput, Local, bootstrap, discovers_metadata, socket_address};
 use super::{connections, remote, runtime, service_name, stats};
 use navarch_api::proto_json::to_proto_json;

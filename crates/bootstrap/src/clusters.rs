@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::remote::{Alpn, keepalive, transport_socket};
-use super::tracing::Tracer;
+use super::tracers::Tracer;
 use super::{BootstrapError, BootstrapInput, Local, socket_address, stats};
 use navarch_api::istio::{ClientTlsSettings, TcpKeepalive};
 
