@@ -335,6 +335,7 @@ fn any(resource: &Resource) -> Any {
         | ResourceType::VirtualHost
         | ResourceType::NameTable
         | ResourceType::ProxyConfig
+        | ResourceType::Bootstrap
         | ResourceType::ObjectStatus
         | ResourceType::Address
         | ResourceType::Workload

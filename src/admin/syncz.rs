@@ -215,6 +215,7 @@ fn long_name(kind: ResourceType) -> Option<&'static str> {
         | ResourceType::Secret
         | ResourceType::NameTable
         | ResourceType::ProxyConfig
+        | ResourceType::Bootstrap
         | ResourceType::ObjectStatus
         | ResourceType::Address
         | ResourceType::Workload

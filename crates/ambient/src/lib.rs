@@ -73,6 +73,7 @@ impl<T: Translator> Translator for AmbientTranslator<T> {
             | ResourceType::ExtensionConfig
             | ResourceType::NameTable
             | ResourceType::ProxyConfig
+            | ResourceType::Bootstrap
             | ResourceType::Object(_) => self.0.names(kind, view),
             ResourceType::ObjectStatus => [self.0.names(kind, view), status::names(view)].concat(),
         }
@@ -138,6 +139,7 @@ impl<T: Translator> Translator for AmbientTranslator<T> {
             | ResourceType::ExtensionConfig
             | ResourceType::NameTable
             | ResourceType::ProxyConfig
+            | ResourceType::Bootstrap
             | ResourceType::Object(_) => self.0.resource(kind, name, view),
             ResourceType::ObjectStatus => match status::subject(name.as_str()) {
                 Some(object) => status::resource(&object, view),

@@ -29,6 +29,7 @@ pub(super) fn predicted_rejection(resource: &Resource, part: &Bytes) -> Option<S
         | ResourceType::ExtensionConfig
         | ResourceType::NameTable
         | ResourceType::ProxyConfig
+        | ResourceType::Bootstrap
         | ResourceType::ObjectStatus
         | ResourceType::Address
         | ResourceType::Workload

@@ -85,6 +85,7 @@ pub(super) fn resource(kind: ResourceType, name: &ResourceName, view: &View<'_>)
         | ResourceType::ExtensionConfig
         | ResourceType::NameTable
         | ResourceType::ProxyConfig
+        | ResourceType::Bootstrap
         | ResourceType::ObjectStatus
         | ResourceType::Address
         | ResourceType::Workload

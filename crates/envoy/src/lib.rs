@@ -39,6 +39,7 @@ mod objects;
 pub mod patches;
 mod percent;
 pub mod policy;
+mod proxy_bootstrap;
 mod quote_meta;
 pub mod routes;
 mod runs;
@@ -84,6 +85,7 @@ impl Translator for EnvoyTranslator {
             ResourceType::Listener => listeners::names(view),
             ResourceType::NameTable => name_table::names(view),
             ResourceType::ProxyConfig => trust_bundle::names(view),
+            ResourceType::Bootstrap => proxy_bootstrap::names(view),
             ResourceType::Object(kind) => objects::names(kind, view),
             // The names of these types are maintained incrementally.
             ResourceType::ObjectStatus
@@ -134,6 +136,7 @@ impl Translator for EnvoyTranslator {
             ResourceType::VirtualHost => routes::host(name, view),
             ResourceType::NameTable => name_table::resource(name, view),
             ResourceType::ProxyConfig => trust_bundle::resource(name, view),
+            ResourceType::Bootstrap => proxy_bootstrap::resource(name, view),
             ResourceType::Secret => secrets::resource(name, view),
             ResourceType::ExtensionConfig => extensions::resource(name, view),
             ResourceType::ObjectStatus => gateway_api::status_resource(name, view),

@@ -11,6 +11,7 @@
 //! all patches if one cannot be merged; here only that one is skipped.
 
 mod attach;
+mod bootstrap;
 pub mod clusters;
 mod compiled;
 mod extensions;
@@ -22,6 +23,7 @@ mod merge;
 mod routes;
 mod select;
 
+pub use bootstrap::patch_bootstrap;
 pub use extensions::extension_config;
 pub use listeners::{added_listeners, names_change, patch_listener};
 pub use routes::{RoutesIdentity, patch_routes};

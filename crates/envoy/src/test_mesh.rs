@@ -127,6 +127,23 @@ impl TestMesh {
         self.engine.connect(Arc::new(proxy), Arc::new(Ignore))
     }
 
+    /// Connects a proxy with these fields in its metadata.
+    pub(crate) fn with_metadata(
+        &mut self,
+        kind: &str,
+        namespace: &str,
+        app: &str,
+        fields: &serde_json::Value,
+    ) -> ProxyId {
+        let mut proxy = self.proxy(kind, namespace, app);
+        let mut metadata = (*proxy.metadata).clone();
+        for (key, value) in fields.as_object().into_iter().flatten() {
+            metadata[key] = value.clone();
+        }
+        proxy.metadata = Arc::new(metadata);
+        self.engine.connect(Arc::new(proxy), Arc::new(Ignore))
+    }
+
     /// Connects a waypoint whose pod has the label `app`, as made for a Gateway.
     pub(crate) fn waypoint(&mut self, namespace: &str, app: &str) -> ProxyId {
         self.deployed(namespace, app, "istio.io-mesh-controller", "")

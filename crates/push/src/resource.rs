@@ -33,6 +33,8 @@ pub enum ResourceType {
     NameTable,
     /// PCDS: proxy config for the agent of a proxy, which contains the trusted roots.
     ProxyConfig,
+    /// Envoy's bootstrap, for agents that request it before they start Envoy.
+    Bootstrap,
     /// Statuses of Gateway API objects, as JSON: for the control plane itself, not served to
     /// clients.
     ObjectStatus,
@@ -77,7 +79,7 @@ pub struct Collection {
 
 impl ResourceType {
     /// All types in the order in which they are pushed.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::Cluster,
         Self::Endpoint,
         Self::Listener,
@@ -87,6 +89,7 @@ impl ResourceType {
         Self::ExtensionConfig,
         Self::NameTable,
         Self::ProxyConfig,
+        Self::Bootstrap,
         Self::ObjectStatus,
         Self::Address,
         Self::Workload,
@@ -123,6 +126,7 @@ impl ResourceType {
             }
             Self::NameTable => "type.googleapis.com/istio.networking.nds.v1.NameTable",
             Self::ProxyConfig => "type.googleapis.com/istio.mesh.v1alpha1.ProxyConfig",
+            Self::Bootstrap => "type.googleapis.com/envoy.config.bootstrap.v3.Bootstrap",
             Self::ObjectStatus => "",
             Self::Address => "type.googleapis.com/istio.workload.Address",
             Self::Workload => "type.googleapis.com/istio.workload.Workload",
@@ -164,6 +168,7 @@ impl ResourceType {
             Self::ExtensionConfig => "ecds",
             Self::NameTable => "nds",
             Self::ProxyConfig => "pcds",
+            Self::Bootstrap => "bds",
             Self::ObjectStatus => "status",
             Self::Address => "wds",
             Self::Workload => "wlds",
@@ -181,6 +186,7 @@ impl ResourceType {
             | Self::VirtualHost
             | Self::NameTable
             | Self::ProxyConfig
+            | Self::Bootstrap
             | Self::Address
             | Self::Workload
             | Self::Authorization

@@ -56,6 +56,7 @@ pub(crate) fn depends_on_secrets(resource: &Resource) -> bool {
         | ResourceType::VirtualHost
         | ResourceType::NameTable
         | ResourceType::ProxyConfig
+        | ResourceType::Bootstrap
         | ResourceType::Address
         | ResourceType::Workload
         | ResourceType::Authorization => false,

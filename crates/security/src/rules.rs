@@ -53,7 +53,7 @@ const fn debug(what: &'static str, rule: Rule) -> Row {
     }
 }
 
-const TABLE: [Row; 59] = [
+const TABLE: [Row; 60] = [
     xds("cds", Rule::Anyone),
     xds("eds", Rule::Anyone),
     xds("lds", Rule::Anyone),
@@ -63,6 +63,8 @@ const TABLE: [Row; 59] = [
     xds("ecds", Rule::Anyone),
     xds("nds", Rule::Anyone),
     xds("pcds", Rule::Anyone),
+    // Agents apply it only from a control plane that they have verified, which then verifies them.
+    xds("bds", Rule::Proved),
     xds("wds", Rule::Anyone),
     // Without ambient mode, it is requested by address only, and contains only data that endpoints
     // contain, too.
@@ -181,11 +183,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secret_subscriptions_need_authentication_and_unknown_kinds_are_denied() {
+    fn secrets_and_bootstraps_need_authentication_and_unknown_kinds_are_denied() {
         let [web, other] = ["shop", "istio-system"]
             .map(|of| Identity::parse(&format!("spiffe://td/ns/{of}/sa/a")).unwrap());
         let may = |what: &str, identity| may_subscribe(what, identity, "istio-system");
         assert!(may("cds", None) && may("sds", Some(&web)) && !may("sds", None));
+        assert!(may("bds", Some(&web)) && !may("bds", None));
         assert!(may("mcp", Some(&other)) && !may("mcp", Some(&web)) && !may("mcp", None));
         assert!(!may("xyz", Some(&other)));
     }

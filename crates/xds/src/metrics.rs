@@ -423,6 +423,7 @@ impl Metrics {
             | ResourceType::ExtensionConfig
             | ResourceType::NameTable
             | ResourceType::ProxyConfig
+            | ResourceType::Bootstrap
             | ResourceType::ObjectStatus
             | ResourceType::Address
             | ResourceType::Workload

@@ -47,6 +47,7 @@ impl ProxyInput<'_> {
                     | ResourceType::ExtensionConfig
                     | ResourceType::NameTable
                     | ResourceType::ProxyConfig
+                    | ResourceType::Bootstrap
                     | ResourceType::ObjectStatus
                     | ResourceType::Address
                     | ResourceType::Workload

@@ -214,7 +214,8 @@ impl Patch {
             ApplyTo::HttpFilter => "httpfilter",
             ApplyTo::RouteConfiguration | ApplyTo::HttpRoute => "route",
             ApplyTo::VirtualHost => "vhost",
-            ApplyTo::Invalid | ApplyTo::Bootstrap | ApplyTo::ExtensionConfig => return,
+            ApplyTo::Bootstrap => "bootstrap",
+            ApplyTo::Invalid | ApplyTo::ExtensionConfig => return,
         };
 
         view.notice(Notice::Patched {

@@ -5,6 +5,7 @@
 //! are replaced as a whole: fields of two durations must not be mixed.
 
 use navarch_proto::any::type_url;
+use navarch_proto::envoy::config::bootstrap::v3::Bootstrap;
 use navarch_proto::envoy::config::cluster::v3::Cluster;
 use navarch_proto::envoy::config::listener::v3::{FilterChain, Listener};
 use navarch_proto::envoy::config::route::v3::{Route, RouteConfiguration, VirtualHost};
@@ -94,6 +95,10 @@ pub(super) trait Identity: Message + Name + Default {
     const READ: &'static [&'static str];
     /// The fields of which patches only check whether they are set.
     const SET: &'static [&'static str] = &[];
+}
+
+impl Identity for Bootstrap {
+    const READ: &'static [&'static str] = &[];
 }
 
 impl Identity for Cluster {

@@ -22,6 +22,8 @@ pub enum PatchClass {
     Routes,
     /// Configurations of extensions.
     Extensions,
+    /// The bootstrap.
+    Bootstrap,
 }
 
 /// Patches, in the order in which they are applied.
@@ -71,7 +73,7 @@ pub fn referenced_services(view: &View<'_>) -> Arc<Vec<Arc<str>>> {
 }
 
 impl PatchClass {
-    /// The class of a patch target; `None` for types that the control plane does not send.
+    /// The class of a patch target.
     fn of(apply_to: ApplyTo) -> Option<Self> {
         match apply_to {
             ApplyTo::Cluster => Some(Self::Clusters),
@@ -84,7 +86,8 @@ impl PatchClass {
                 Some(Self::Routes)
             }
             ApplyTo::ExtensionConfig => Some(Self::Extensions),
-            ApplyTo::Invalid | ApplyTo::Bootstrap => None,
+            ApplyTo::Bootstrap => Some(Self::Bootstrap),
+            ApplyTo::Invalid => None,
         }
     }
 }

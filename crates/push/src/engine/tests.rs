@@ -86,6 +86,7 @@ impl Translator for Toy {
             | ResourceType::ExtensionConfig
             | ResourceType::NameTable
             | ResourceType::ProxyConfig
+            | ResourceType::Bootstrap
             | ResourceType::ObjectStatus
             | ResourceType::Address
             | ResourceType::Workload

@@ -59,6 +59,7 @@ impl Session {
             | ResourceType::ExtensionConfig
             | ResourceType::NameTable
             | ResourceType::ProxyConfig
+            | ResourceType::Bootstrap
             | ResourceType::ObjectStatus
             | ResourceType::Address
             | ResourceType::Workload
@@ -151,6 +152,7 @@ impl Session {
             | ResourceType::ExtensionConfig
             | ResourceType::NameTable
             | ResourceType::ProxyConfig
+            | ResourceType::Bootstrap
             | ResourceType::ObjectStatus
             | ResourceType::Address
             | ResourceType::Workload

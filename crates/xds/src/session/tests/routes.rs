@@ -123,6 +123,7 @@ impl Client {
             | ResourceType::ExtensionConfig
             | ResourceType::NameTable
             | ResourceType::ProxyConfig
+            | ResourceType::Bootstrap
             | ResourceType::ObjectStatus
             | ResourceType::Address
             | ResourceType::Workload
