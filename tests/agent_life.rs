@@ -27,6 +27,8 @@ mod credentials;
 mod dashboards;
 #[path = "agent_life/detected.rs"]
 mod detected;
+#[path = "agent_life/dynamic_bootstrap.rs"]
+mod dynamic_bootstrap;
 #[path = "agent_life/epochs.rs"]
 mod epochs;
 #[path = "secure/hbone.rs"]

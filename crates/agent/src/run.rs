@@ -9,6 +9,7 @@
 //! ```
 
 mod ca_provider;
+mod dynamic_bootstrap;
 mod epochs;
 mod files;
 mod names;
@@ -39,6 +40,7 @@ use super::status_server::{self, Condition};
 use super::trace_log::TraceLog;
 use super::variables::Variables;
 use crate::Clock;
+use dynamic_bootstrap::DynamicBootstrap;
 use prepare::Prepared;
 
 /// Capacity of the channel of orders for Envoy. More than a few pending ones are repetitions.
@@ -73,6 +75,9 @@ pub enum RunError {
     /// The token service failed to start.
     #[error(transparent)]
     Sts(#[from] sts::StsError),
+    /// The control plane's bootstrap was not received.
+    #[error(transparent)]
+    Bootstrap(#[from] dynamic_bootstrap::DynamicBootstrapError),
     /// Installing signal handlers failed.
     #[error("failed to install signal handlers")]
     Signals(#[source] std::io::Error),
@@ -104,6 +109,8 @@ pub async fn run(
     let metrics = AgentMetrics::begun(Instant::now());
     let prepared = Prepared::new(command, variables).await?;
     let plan = services::plan(&prepared, variables, environment.clock, metrics.clone())?;
+    let control_plane = plan.control_plane.clone();
+    let dynamic_bootstrap = DynamicBootstrap::planned(&prepared, variables, control_plane)?;
     let Services {
         names,
         failures,
@@ -127,10 +134,12 @@ pub async fn run(
         tasks.spawn(stop.clone().run_until_cancelled_owned(serving));
     }
 
-    let watched = watch::watched(&prepared);
     let ended = if prepared.settings.disable_envoy {
         wait_for_end(&mut orders).await
+    } else if let Some(ended) = receive_bootstrap(dynamic_bootstrap, &mut orders).await? {
+        ended
     } else {
+        let watched = watch::watched(&prepared);
         let restarting = watch::restart_on_change(watched, &prepared, variables, give.clone());
         let succeeding = epochs::next_epoch_on_change(&prepared, give);
         let launch = launch(&prepared, variables, environment);
@@ -245,6 +254,21 @@ async fn wait_for_end(orders: &mut mpsc::Receiver<EnvoyCommand>) -> EnvoyEnd {
         orders.recv().await
     {}
     EnvoyEnd::OnOrder
+}
+
+/// Waits for the control plane's bootstrap, if it is enabled. Returns how the agent ends if it is to
+/// end before.
+async fn receive_bootstrap(
+    bootstrap: Option<DynamicBootstrap>,
+    orders: &mut mpsc::Receiver<EnvoyCommand>,
+) -> Result<Option<EnvoyEnd>, RunError> {
+    let Some(bootstrap) = bootstrap else {
+        return Ok(None);
+    };
+    tokio::select! {
+        received = bootstrap.receive() => Ok(received.map(|()| None)?),
+        ended = wait_for_end(orders) => Ok(Some(ended)),
+    }
 }
 
 /// The command line of Envoy.

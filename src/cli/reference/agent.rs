@@ -58,6 +58,7 @@ SERVICE_ACCOUNT | `default` | Service account of the pod
 
 /// Envoy's start.
 const ENVOY: &str = "
+BOOTSTRAP_XDS_AGENT | `false` | Envoy starts with the bootstrap that the control plane generates, with EnvoyFilters of `applyTo: BOOTSTRAP`
 COMPLIANCE_POLICY | - | `fips-140-2`, `fips-140-3` or `pqc` restricts all TLS of the agent, and the first two that of Envoy's own connections to the control plane; see docs/security.md
 DISABLE_ENVOY | `false` | No Envoy is started, for applications that speak xDS themselves
 ENVOY_PROMETHEUS_PORT | `15090` | Port of Envoy's metrics
@@ -75,6 +76,8 @@ ISTIO_DELTA_XDS | `true` | Envoy speaks delta xDS
 ISTIO_DUAL_STACK | `false` | Envoy uses both address families
 ISTIO_ENVOY_ENABLE_CORE_DUMP | `false` | Envoy leaves a core file when it crashes
 MINIMUM_DRAIN_DURATION | `5s` | How long Envoy drains before its connections are counted, with `EXIT_ON_ZERO_ACTIVE_CONNECTIONS`
+NAVARCH_BOOTSTRAP_FALLBACK | `exit` | What happens without that bootstrap in time: `exit` ends the agent, `local` starts Envoy with the agent's own
+NAVARCH_BOOTSTRAP_TIMEOUT | 60s | Time limit for that bootstrap
 ";
 
 /// The workload's certificate, and the servers that the agent connects to.
