@@ -41,10 +41,11 @@ async fn the_agent_passes_debug_requests_to_the_control_plane() -> Result<()> {
     let server = Server::with_mesh(MESH).await?;
     let port = ports::free()?;
     let number = port.to_string();
-    let mut pod = Pod::start(
-        &server,
-        &[("PROXY_XDS_DEBUG_VIA_AGENT_PORT", number.as_str())],
-    )?;
+    let variables = [
+        ("PROXY_XDS_DEBUG_VIA_AGENT", "true"),
+        ("PROXY_XDS_DEBUG_VIA_AGENT_PORT", number.as_str()),
+    ];
+    let mut pod = Pod::start(&server, &variables)?;
     pod.wait_ready().await?;
 
     let synced = ask(port, SYNCZ).await?;
@@ -99,10 +100,11 @@ async fn the_agent_works_without_its_debug_port() -> Result<()> {
     let _other = TcpListener::bind(("127.0.0.1", port))?;
     let number = port.to_string();
 
-    let mut pod = Pod::start(
-        &server,
-        &[("PROXY_XDS_DEBUG_VIA_AGENT_PORT", number.as_str())],
-    )?;
+    let variables = [
+        ("PROXY_XDS_DEBUG_VIA_AGENT", "true"),
+        ("PROXY_XDS_DEBUG_VIA_AGENT_PORT", number.as_str()),
+    ];
+    let mut pod = Pod::start(&server, &variables)?;
     pod.wait_ready().await?;
     ensure!(
         pod.log().contains("failed to listen for debug requests"),
@@ -113,10 +115,7 @@ async fn the_agent_works_without_its_debug_port() -> Result<()> {
 
     let port = ports::free()?;
     let number = port.to_string();
-    let variables = [
-        ("PROXY_XDS_DEBUG_VIA_AGENT", "false"),
-        ("PROXY_XDS_DEBUG_VIA_AGENT_PORT", number.as_str()),
-    ];
+    let variables = [("PROXY_XDS_DEBUG_VIA_AGENT_PORT", number.as_str())];
     let mut pod = Pod::start(&server, &variables)?;
     pod.wait_ready().await?;
     ensure!(pod.get(port, "/debug/syncz").await.is_err(), "it listens");

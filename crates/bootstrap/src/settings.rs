@@ -112,7 +112,7 @@ mod tests {
 
     use super::*;
 
-    fn taken(metadata: Value) -> (Settings, Value) {
+    fn taken(metadata: &Value) -> (Settings, Value) {
         let mut metadata = metadata.as_object().unwrap().clone();
         let settings = Settings::take_from(&mut metadata).unwrap();
         (settings, metadata.into())
@@ -127,7 +127,7 @@ mod tests {
             ..Settings::default()
         };
         let metadata = json!({ "NAME": "web-1", SETTINGS_KEY: settings });
-        assert_eq!(taken(metadata), (settings, json!({ "NAME": "web-1" })));
+        assert_eq!(taken(&metadata), (settings, json!({ "NAME": "web-1" })));
     }
 
     #[test]
@@ -142,7 +142,7 @@ mod tests {
             workload_identity_socket: "spire".to_owned(),
             ..Settings::default()
         };
-        assert_eq!(taken(metadata.clone()), (expected, metadata));
+        assert_eq!(taken(&metadata), (expected, metadata));
 
         let mut wrong = json!({ SETTINGS_KEY: { "delta": "yes" } });
         let wrong = wrong.as_object_mut().unwrap();

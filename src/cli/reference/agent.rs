@@ -140,7 +140,7 @@ ISTIO_PROMETHEUS_ANNOTATIONS | - | Where the application's metrics are, as JSON;
 METRICS_LOCALHOST_ACCESS_ONLY | `false` | Merged metrics are only accessible from the pod itself
 NAVARCH_MAX_STATUS_CONNECTIONS | `128` | Most connections on the status port, of which a quarter is reserved for loopback
 PILOT_AGENT_MERGE_ENVOY_STATS | `true` | Merged metrics include those of Envoy
-PROXY_XDS_DEBUG_VIA_AGENT | `true` | The agent forwards requests to the control plane's debug API on its debug port, on loopback alone
+PROXY_XDS_DEBUG_VIA_AGENT | `false` | Whether the agent forwards requests to the control plane's debug API on its debug port, on loopback alone. Istio's default until 1.24 was true
 PROXY_XDS_DEBUG_VIA_AGENT_PORT | `15004` | That port; `0` is none
 REWRITE_PROBE_LEGACY_LOCALHOST_DESTINATION | `false` | Probes are sent to the application on `localhost`, not on the pod's address
 ";

@@ -52,7 +52,7 @@ pub(super) fn ports() -> String {
         ),
         (
             variable("PROXY_XDS_DEBUG_VIA_AGENT_PORT"),
-            "agent: the control plane's debug API, for the pod itself",
+            "agent: the control plane's debug API, for the pod itself (`PROXY_XDS_DEBUG_VIA_AGENT`)",
         ),
         (
             flag("inbound-capture-port"),

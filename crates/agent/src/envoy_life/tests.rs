@@ -130,11 +130,12 @@ async fn run_epochs(first: &str, later: &str, base_id: Option<&str>) -> EnvoyEnd
 
     let (give, mut orders) = mpsc::channel(8);
     give.send(EnvoyCommand::NextEpoch).await.unwrap();
-    let ended = timeout(
-        Duration::from_secs(10),
-        keep(launch, &plan(Duration::ZERO), &mut orders),
-    );
-    ended.await.expect("it ends").unwrap()
+    let plan = plan(Duration::ZERO);
+    let ended = keep(launch, &plan, &mut orders);
+    timeout(Duration::from_secs(10), ended)
+        .await
+        .expect("it ends")
+        .unwrap()
 }
 
 #[tokio::test]

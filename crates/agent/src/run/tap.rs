@@ -17,7 +17,7 @@ pub(super) fn start(
     client: DebugClient,
 ) -> Option<impl Future<Output = ()> + Send + use<>> {
     let port: u16 = variables.number("PROXY_XDS_DEBUG_VIA_AGENT_PORT", 15004);
-    if !variables.flag("PROXY_XDS_DEBUG_VIA_AGENT", true) || port == 0 {
+    if !variables.flag("PROXY_XDS_DEBUG_VIA_AGENT", false) || port == 0 {
         return None;
     }
 
