@@ -71,6 +71,8 @@ mod registration;
 mod rotation;
 #[path = "secure/server.rs"]
 mod server;
+#[path = "secure/source_events.rs"]
+mod source_events;
 #[path = "secure/tools.rs"]
 mod tools;
 #[path = "secure/waypoint.rs"]

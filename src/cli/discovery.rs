@@ -23,7 +23,7 @@ use crate::server::{
 };
 pub(super) use flag_values::duration;
 use flag_values::{
-    alias, aliases, control, existing_path, given, path, per_second, rate, registry,
+    RegistryName, alias, aliases, control, existing_path, given, path, per_second, rate, registry,
 };
 use navarch_api::names::ClusterId;
 use navarch_api::settings::{CompliancePolicy, Settings};
@@ -53,10 +53,11 @@ pub(super) struct Discovery {
     /// first source takes precedence
     #[arg(long = "config-source", alias = "configSource", value_name = "URL")]
     config_sources: Vec<SourceAddress>,
-    /// Service registries besides ServiceEntries: Kubernetes, or empty for none. Kubernetes if
-    /// unset, except with --config-dir outside a cluster and without a kubeconfig
+    /// Service registries besides ServiceEntries: Kubernetes, Mock (the services of Istio's own
+    /// tests), or empty for none. Kubernetes if unset, except with --config-dir outside a cluster
+    /// and without a kubeconfig
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = registry)]
-    registries: Option<Vec<bool>>,
+    registries: Option<Vec<RegistryName>>,
     /// Kubeconfig of the cluster to read; if unset, KUBECONFIG if the file exists, else the cluster
     /// that Navarch runs in
     #[arg(long, value_name = "FILE", value_parser = path)]
@@ -304,9 +305,12 @@ impl Discovery {
             injection: super::webhooks::injection(variable, variables.all().clone())?,
             sources: SourcesConfig {
                 addresses: self.config_sources,
-                kubernetes_registry: self
+                kubernetes_registry: self.registries.as_ref().map_or(is_by_default, |names| {
+                    names.contains(&RegistryName::Kubernetes)
+                }),
+                mock_registry: self
                     .registries
-                    .map_or(is_by_default, |names| names.contains(&true)),
+                    .is_some_and(|names| names.contains(&RegistryName::Mock)),
                 config_dir: self.config_dir,
                 mesh_config: self
                     .mesh_config

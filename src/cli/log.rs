@@ -21,6 +21,11 @@ use crate::admin::{LogScope, LogScopes};
 const SCOPES: &[LogScope] = &[
     ("ads", "xDS streams", &["navarch_xds"]),
     (
+        "adsc",
+        "Configuration of other control planes",
+        &["navarch_source::xds"],
+    ),
+    (
         "analysis",
         "Analysis of configuration",
         &["navarch_status::analysis"],

@@ -25,8 +25,8 @@ use navarch_push::worker::PushHandle;
 use navarch_source::{
     Aggregate, Batch, Demand, FileSource, FileSourceConfig, IDLE_TIMEOUT, KeyFetching, KeyMetrics,
     KubernetesScope, KubernetesSource, KubernetesSourceConfig, MeshFileSource,
-    MeshFileSourceConfig, MeshLayers, MeshMapSource, MeshMapSourceConfig, SourceError, XdsMetrics,
-    XdsSource, XdsSourceConfig,
+    MeshFileSourceConfig, MeshLayers, MeshMapSource, MeshMapSourceConfig, MockSource, SourceError,
+    XdsMetrics, XdsSource, XdsSourceConfig,
 };
 
 /// Capacity of the channel of batches to the push thread; sources block when it is full, and merge
@@ -40,6 +40,8 @@ pub struct SourcesConfig {
     pub addresses: Vec<SourceAddress>,
     /// `--registries`: whether Kubernetes' services are read.
     pub kubernetes_registry: bool,
+    /// `--registries`: whether the services of Istio's own tests are added.
+    pub mock_registry: bool,
     /// `--config-dir`: the directory of configuration, if neither flags nor mesh config contain
     /// sources.
     pub config_dir: Option<PathBuf>,
@@ -65,6 +67,7 @@ impl Default for SourcesConfig {
         Self {
             addresses: Vec::new(),
             kubernetes_registry: true,
+            mock_registry: false,
             config_dir: None,
             mesh_config: None,
             networks_config: None,
@@ -138,6 +141,7 @@ impl Starter<'_> {
             let events = match source {
                 Planned::Files(root) => self.start_files(root, &mut reloads),
                 Planned::Xds(server) => self.start_xds(*server, plan.client.clone()),
+                Planned::Mock => self.start_mock(),
                 Planned::Kubernetes(kinds) => {
                     let Some(client) = plan.client.clone() else {
                         bail!("no Kubernetes client")
@@ -308,6 +312,14 @@ impl Starter<'_> {
         });
 
         self.boot.spawn_until_stop("xDS", source.run(sender));
+        events
+    }
+
+    /// Starts the source of the services of Istio's own tests.
+    fn start_mock(&mut self) -> mpsc::Receiver<Batch> {
+        let (sender, events) = mpsc::channel(BATCHES_CAPACITY);
+        self.boot
+            .spawn_until_stop("mock services", MockSource.run(sender));
         events
     }
 

@@ -25,6 +25,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::{Batch, SourceError, SourceEvent};
+use crate::event_log::{EventLog, event_log};
 use index::Index;
 use scan::{FileMetadata, Reading, Walk};
 use slots::Contents;
@@ -152,11 +153,13 @@ struct Worker {
     index: Index,
     /// Whether all initial objects were sent.
     synced: bool,
+    log: EventLog,
 }
 
 impl Worker {
     /// A reader before its first scan.
     fn new(root: PathBuf, inbox: Arc<Inbox>, events: mpsc::Sender<Batch>) -> Self {
+        let log = event_log!(Arc::from(format!("fs://{}", root.display())));
         Self {
             root,
             inbox,
@@ -167,6 +170,7 @@ impl Worker {
             unreadable: BTreeSet::new(),
             index: Index::default(),
             synced: false,
+            log,
         }
     }
 
@@ -200,7 +204,12 @@ impl Worker {
                 batch.push(SourceEvent::FullSync);
             }
 
-            if !batch.is_empty() && self.events.blocking_send(batch).is_err() {
+            if batch.is_empty() {
+                continue;
+            }
+
+            self.log.record(&batch);
+            if self.events.blocking_send(batch).is_err() {
                 return;
             }
         }

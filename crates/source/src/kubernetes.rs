@@ -30,6 +30,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::{Batch, SourceError, SourceEvent};
+use crate::event_log::event_log;
 use navarch_api::object::Kind;
 use navarch_api::shared_texts::{PodNames, SharedTexts};
 use reflector::{ObjectSelection, Reflector, Target};
@@ -39,6 +40,9 @@ use stream::Connection;
 pub(crate) use mesh_maps::Counting;
 pub use mesh_maps::{MeshMapSource, MeshMapSourceConfig};
 pub use scope::{KubernetesScope, ReadKind, ReadKinds, RemoteKinds};
+
+/// The name of the source in problems and in the log.
+const SOURCE: &str = "k8s://";
 
 /// How long a connection may be silent. An idle watch receives a bookmark about every minute.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(100);
@@ -149,13 +153,18 @@ impl KubernetesSource {
             definitions::watch(connection, waiting).await;
         });
         let mut unsynced = kinds.len();
+        let mut log = event_log!(SOURCE.into());
 
         loop {
             tokio::select! {
                 Some(_) = synced.recv() => {
                     unsynced -= 1;
-                    if unsynced == 0 && events.send(vec![SourceEvent::FullSync]).await.is_err() {
-                        return Ok(());
+                    if unsynced == 0 {
+                        let batch = vec![SourceEvent::FullSync];
+                        log.record(&batch);
+                        if events.send(batch).await.is_err() {
+                            return Ok(());
+                        }
                     }
                 }
                 Some(ended) = readers.join_next() => {

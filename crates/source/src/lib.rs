@@ -22,6 +22,7 @@
 mod aggregate;
 #[cfg(test)]
 mod conformance;
+mod event_log;
 mod files;
 mod host_names;
 mod keys;
@@ -30,6 +31,7 @@ mod kubernetes;
 mod mesh_files;
 mod mesh_layers;
 mod mesh_text;
+mod mock;
 mod problem;
 mod problems;
 mod xds;
@@ -56,6 +58,7 @@ pub use kubernetes::{
 };
 pub use mesh_files::{MeshFileSource, MeshFileSourceConfig};
 pub use mesh_layers::MeshLayers;
+pub use mock::MockSource;
 pub use problem::{Fault, FilePosition, Problem};
 pub use problems::Problems;
 pub use xds::{XdsMetrics, XdsSource, XdsSourceConfig};

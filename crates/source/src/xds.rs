@@ -23,6 +23,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use super::event_log::{EventLog, event_log};
 use super::kind_objects::KindObjects;
 use super::kubernetes::KubernetesScope;
 use super::problem::{Fault, FilePosition, Problem};
@@ -73,6 +74,7 @@ pub struct XdsSource {
     unhealthy: bool,
     /// Maximum size of a response in bytes; lower in tests.
     max_response: usize,
+    log: EventLog,
 }
 
 /// The subscription to one kind, with its sent state.
@@ -117,6 +119,7 @@ impl XdsSource {
             })
             .collect();
 
+        let log = event_log!(name.clone());
         Self {
             config,
             name,
@@ -124,6 +127,7 @@ impl XdsSource {
             synced: false,
             unhealthy: false,
             max_response: MAX_RESPONSE,
+            log,
         }
     }
 

@@ -93,12 +93,23 @@ pub(super) fn path(text: &str) -> Result<PathBuf, Infallible> {
     Ok(PathBuf::from(text))
 }
 
-/// Parses a name of `--registries`: whether it is Kubernetes.
-pub(super) fn registry(name: &str) -> anyhow::Result<bool> {
+/// A name in `--registries`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RegistryName {
+    Kubernetes,
+    /// The services of Istio's own tests.
+    Mock,
+    /// An empty flag has one empty name.
+    Empty,
+}
+
+/// Parses a name in `--registries`.
+pub(super) fn registry(name: &str) -> anyhow::Result<RegistryName> {
     match name {
-        "Kubernetes" => Ok(true),
-        "" => Ok(false),
-        _ => anyhow::bail!("only Kubernetes is supported"),
+        "Kubernetes" => Ok(RegistryName::Kubernetes),
+        "Mock" => Ok(RegistryName::Mock),
+        "" => Ok(RegistryName::Empty),
+        _ => anyhow::bail!("only Kubernetes and Mock are supported"),
     }
 }
 

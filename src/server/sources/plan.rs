@@ -33,16 +33,29 @@ pub(super) enum Planned {
     Kubernetes(ReadKinds),
     /// Another control plane.
     Xds(Box<XdsServer>),
+    /// The services of Istio's own tests.
+    Mock,
 }
 
 impl Plan {
     /// Selects the sources: those of the flags; otherwise the directory, with the services of a
     /// cluster if enabled; otherwise those of the mesh config (`configSources`), with the services
-    /// of the local cluster; otherwise the Kubernetes API.
+    /// of the local cluster; otherwise the Kubernetes API. The services of Istio's own tests come
+    /// last if enabled.
     pub(in crate::server) async fn make(
         config: &SourcesConfig,
         namespace: &Namespace,
     ) -> anyhow::Result<Self> {
+        let mut plan = Self::configured(config, namespace).await?;
+        if config.mock_registry {
+            plan.sources.push(Planned::Mock);
+        }
+
+        Ok(plan)
+    }
+
+    /// All selected sources but the services of Istio's own tests.
+    async fn configured(config: &SourcesConfig, namespace: &Namespace) -> anyhow::Result<Self> {
         let addresses = match (&config.addresses[..], &config.mesh_config) {
             ([], Some(file)) => addresses_in_file(file)?,
             (flags, _) => flags.to_vec(),
@@ -116,7 +129,8 @@ impl Plan {
             Planned::Kubernetes(ReadKinds::All | ReadKinds::Configuration) => true,
             Planned::Kubernetes(ReadKinds::Native | ReadKinds::Remote(_))
             | Planned::Files(_)
-            | Planned::Xds(_) => false,
+            | Planned::Xds(_)
+            | Planned::Mock => false,
         };
         self.sources.iter().any(configures)
     }
@@ -125,7 +139,7 @@ impl Plan {
     pub(in crate::server) fn scope(&self, config: &SourcesConfig) -> Option<KubernetesScope> {
         let kinds = self.sources.iter().find_map(|source| match source {
             Planned::Kubernetes(kinds) => Some(*kinds),
-            Planned::Files(_) | Planned::Xds(_) => None,
+            Planned::Files(_) | Planned::Xds(_) | Planned::Mock => None,
         })?;
         Some(KubernetesScope {
             kinds,
@@ -161,6 +175,7 @@ impl Planned {
             Self::Files(path) => Arc::from(format!("fs://{}", path.display())),
             Self::Kubernetes(_) => Arc::from("k8s://"),
             Self::Xds(server) => Arc::from(format!("xds://{}", server.address)),
+            Self::Mock => Arc::from("mock://"),
         }
     }
 }
@@ -264,6 +279,12 @@ mod tests {
                 .client
                 .is_none(),
             "nothing is left to ask it for"
+        );
+
+        config.mock_registry = true;
+        assert_eq!(
+            Plan::make(&config, &namespace).await.unwrap().describe(),
+            "fs:///b, fs:///c, mock://"
         );
 
         let nowhere = Plan::make(&SourcesConfig::default(), &namespace)

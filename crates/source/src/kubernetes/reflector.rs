@@ -23,9 +23,11 @@ use serde_json::Value;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{sleep, timeout};
 
+use super::SOURCE;
 use super::scope::{KubernetesScope, Tags};
 use super::stream::{Chunk, Connection, Frames, Framing, StreamError};
 use super::watch_state::{Pause, WatchOutcome, WatchRequest, WatchState};
+use crate::event_log::{EventLog, event_log};
 use crate::kind_objects::{KindObjects, kind_problem};
 use crate::{Batch, RETRY};
 use navarch_api::decode::{
@@ -34,9 +36,6 @@ use navarch_api::decode::{
 use navarch_api::object::Kind;
 use navarch_api::shared_texts::{HasTexts, SharedTexts};
 use navarch_net::backoff::{Backoff, jitter};
-
-/// The name of the source in problems.
-const SOURCE: &str = "k8s://";
 
 /// The requested duration of a watch, with jitter, as in client-go.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(400);
@@ -96,6 +95,7 @@ pub(super) struct Reflector {
     unhealthy: bool,
     /// Quick retries that are left while the kind is not served.
     eager: u32,
+    log: EventLog,
 }
 
 impl Reflector {
@@ -125,6 +125,7 @@ impl Reflector {
             failures: 0,
             unhealthy: false,
             eager: 0,
+            log: event_log!(SOURCE.into()),
         }
     }
 
@@ -523,12 +524,13 @@ impl Reflector {
     }
 
     /// Sends a batch unless it is empty.
-    async fn send_batch(&self, batch: Batch) -> Result<(), Closed> {
+    async fn send_batch(&mut self, batch: Batch) -> Result<(), Closed> {
         if batch.is_empty() {
-            Ok(())
-        } else {
-            self.events.send(batch).await.map_err(|_| Closed)
+            return Ok(());
         }
+
+        self.log.record(&batch);
+        self.events.send(batch).await.map_err(|_| Closed)
     }
 }
 

@@ -223,6 +223,8 @@ impl<'a> Stream<'a> {
         if batch.is_empty() {
             return Ok(());
         }
+
+        self.source.log.record(&batch);
         self.events
             .send(batch)
             .await
