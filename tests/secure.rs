@@ -28,6 +28,8 @@ mod client;
 mod compliance;
 #[path = "secure/config_source.rs"]
 mod config_source;
+#[path = "secure/control_z.rs"]
+mod control_z;
 #[path = "secure/dashboards.rs"]
 mod dashboards;
 #[path = "secure/debug_members.rs"]

@@ -19,12 +19,12 @@ use serde_json::{Map, Value, json};
 use super::access;
 use super::log_scopes::{LogScopes, ScopeError, ScopeLevel};
 use super::state::AdminState;
-use super::{health, paths};
+use super::{health, paths, pprof};
 use navarch_api::regular_file;
 use navarch_security::rules::Visibility;
 
 /// The topics: path before `z` (a page) and `j` (JSON), and what each shows.
-const TOPICS: [(&str, &str); 7] = [
+const TOPICS: [(&str, &str); 8] = [
     ("scope", "Logging scopes"),
     ("mem", "Memory"),
     ("env", "Environment variables"),
@@ -32,7 +32,11 @@ const TOPICS: [(&str, &str); 7] = [
     ("arg", "Command line"),
     ("version", "Version"),
     ("metric", "Metrics"),
+    ("signal", "Signals"),
 ];
+
+/// The topics whose pages are not their JSON.
+const OWN_PAGES: [&str; 2] = ["metric", "signal"];
 
 /// What stands for the values of other environment variables.
 const HIDDEN_VALUE: &str = "[hidden]";
@@ -53,9 +57,12 @@ pub fn control_routes(
     scopes: LogScopes,
     shown_variables: BTreeSet<String>,
 ) -> Router {
-    let metrics = Router::new()
-        .route("/metrics", get(health::metrics))
-        .with_state(admin.clone());
+    let mut shared = Router::new().route("/metrics", get(health::metrics));
+    if admin.profiles {
+        shared = shared.merge(pprof::routes());
+    }
+    let shared = shared.with_state(admin.clone());
+
     let control = Control {
         admin,
         scopes,
@@ -64,7 +71,13 @@ pub fn control_routes(
     let mut routes = Router::new()
         .route("/", get(home))
         .route("/homej/exit", put(exit))
+        .route(
+            "/memj/forcecollection",
+            put(release_memory).post(release_memory),
+        )
         .route("/signalj/SIGUSR1", put(reload).post(reload))
+        .route("/signalz", get(signals))
+        .route("/signalz/", get(signals))
         .route("/scopej/{scope}", get(scope).put(set_scope));
 
     for (path, handler) in [
@@ -82,7 +95,10 @@ pub fn control_routes(
             .route(&format!("{path}/"), get(answer));
     }
 
-    for (name, title) in TOPICS.into_iter().filter(|(name, _)| *name != "metric") {
+    for (name, title) in TOPICS
+        .into_iter()
+        .filter(|(name, _)| !OWN_PAGES.contains(name))
+    {
         let page = move |State(control): State<Control>| async move {
             page(title, &topic(&control, name))
         };
@@ -96,7 +112,7 @@ pub fn control_routes(
             "/metricz",
             get(|| async { axum::response::Redirect::permanent("/metrics") }),
         )
-        .merge(metrics)
+        .merge(shared)
         .fallback(paths::fallback)
         .layer(from_fn_with_state(control.admin.clone(), guard))
         .with_state(control)
@@ -205,6 +221,14 @@ fn signal(signal: Signal) -> StatusCode {
     }
 }
 
+/// Returns free memory to the system, in place of Go's collection of garbage.
+async fn release_memory() -> StatusCode {
+    match pprof::alone(navarch_profile::give_back_all_free_memory).await {
+        Ok(()) => StatusCode::ACCEPTED,
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
 /// Memory as reported by the kernel in bytes, under Go's names where the meaning is the same.
 fn memory() -> Map<String, Value> {
     let status = regular_file::read_text("/proc/self/status".as_ref()).unwrap_or_default();
@@ -289,6 +313,16 @@ async fn home(State(control): State<Control>) -> Html<String> {
         "{}<p>Navarch {version}</p>\n<ul>\n{}</ul></body></html>\n",
         head("ControlZ"),
         topics.concat()
+    ))
+}
+
+/// The page that sends signals to the process itself.
+async fn signals() -> Html<String> {
+    Html(format!(
+        "{}<p><a href=\"/\">ControlZ</a></p>\n\
+         <form method=\"post\" action=\"/signalj/SIGUSR1\">\
+         <button>SIGUSR1</button> reads all files again</form></body></html>\n",
+        head("Signals")
     ))
 }
 

@@ -26,7 +26,7 @@ const MAX_SECONDS: u64 = 300;
 const MAX_ADDRESSES: usize = 10_000;
 /// Stack size of a profiling thread.
 const STACK_BYTES: usize = 2 << 20;
-/// Symbol tables are read for one request at a time.
+/// Symbol tables are read, and memory is released, for one request at a time.
 static READING: Semaphore = Semaphore::const_new(1);
 
 pub(super) fn routes() -> Router<AdminState> {
@@ -206,7 +206,9 @@ async fn symbol(body: String) -> Response {
 }
 
 /// Runs `work` on a thread of low priority, one request at a time.
-async fn alone<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> std::io::Result<T> {
+pub(super) async fn alone<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> std::io::Result<T> {
     let turn = READING.acquire().await.map_err(std::io::Error::other)?;
     let (answer, made) = oneshot::channel();
     let work = move || {

@@ -8,7 +8,6 @@ use navarch_proto::envoy::service::discovery::v3::aggregated_discovery_service_c
 use navarch_proto::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
 use navarch_proto::envoy::service::status::v3::{ClientConfig, ConfigStatus};
 use navarch_testkit::client as web;
-use navarch_testkit::ports;
 use navarch_testkit::wait::until;
 use prost::Message;
 use prost_types::value::Kind;
@@ -576,86 +575,6 @@ async fn the_http_port_serves_the_paths_of_istioctl() -> Result<()> {
     ensure!(
         disconnect.status == 404 && disconnect.body.contains("404 page"),
         "the page does not exist by default"
-    );
-
-    Ok(())
-}
-
-#[tokio::test]
-async fn control_z_shows_the_process_and_sets_its_log() -> Result<()> {
-    let port = ports::free()?;
-    let server = Server::with_arguments(
-        MESH,
-        &[
-            format!("--ctrlz_port={port}"),
-            "--ctrlz_address=localhost".to_owned(),
-        ],
-    )
-    .await?;
-    let address = std::net::SocketAddr::from(([127, 0, 0, 1], port));
-    let get = async |path: &str| web::get(address, "localhost:9876", path, &[]).await;
-    let level = async |scope: &str| {
-        let all: serde_json::Value =
-            serde_json::from_str(&get("/scopej").await.unwrap().body).unwrap();
-        let one = all
-            .as_array()
-            .unwrap()
-            .iter()
-            .find(|one| one["name"] == scope)
-            .cloned()
-            .unwrap();
-        one["output_level"].as_str().unwrap_or_default().to_owned()
-    };
-
-    ensure!(level("ads").await == "info" && level("default").await == "info");
-    let body = r#"{"name":"ads","output_level":"debug","stack_trace_level":"none"}"#;
-    let set = async |scope: &str| {
-        let path = format!("/scopej/{scope}");
-        web::send_body("PUT", address, "localhost:9876", &path, &[], body.into()).await
-    };
-    let put = set("ads").await?;
-    ensure!(put.status == 202, "{put:?}");
-
-    ensure!(level("ads").await == "debug" && level("default").await == "info");
-
-    // From now on, stream events are logged.
-    let _proxy = Connected::new(&server, "web-1").await?;
-    until("a request is logged", async || {
-        server.output().contains("DEBUG") && server.output().contains("request")
-    })
-    .await;
-    let unknown = set("nobody").await?;
-    ensure!(unknown.status == 400, "{unknown:?}");
-
-    for path in [
-        "/",
-        "/scopez",
-        "/memz",
-        "/memj",
-        "/envz",
-        "/envj",
-        "/procz",
-        "/procj",
-        "/argz",
-        "/versionj",
-        "/homej",
-        "/metrics",
-    ] {
-        let shown = get(path).await?;
-        ensure!(
-            shown.status == 200 && !shown.body.is_empty(),
-            "{path}: {shown:?}"
-        );
-    }
-
-    ensure!(get("/procj").await?.body.contains("\"pid\":"));
-
-    // A request with another host name, as from a browser under DNS rebinding, is rejected.
-    ensure!(
-        web::get(address, "rebound.example", "/envj", &[])
-            .await?
-            .status
-            == 401
     );
 
     Ok(())

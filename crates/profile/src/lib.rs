@@ -27,7 +27,7 @@ mod stacks;
 mod symbols;
 
 pub use cpu::{CpuError, CpuProfiler, PERIOD};
-pub use free_memory::give_back_free_memory;
+pub use free_memory::{give_back_all_free_memory, give_back_free_memory};
 pub use heap::{DefaultSampleType, Profiled, RATE, Totals, snapshot, totals};
 pub use proto::{Function, Line, Location, Mapping, Profile, Sample, ValueType};
 pub use symbols::{NoSymbols, names};
