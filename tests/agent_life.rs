@@ -51,6 +51,8 @@ mod pod;
 #[path = "secure/server.rs"]
 #[allow(dead_code, reason = "the test of the secure port uses the rest")]
 mod server;
+#[path = "agent_life/starting.rs"]
+mod starting;
 #[path = "agent_life/tokens.rs"]
 mod tokens;
 #[path = "agent_life/waypoint.rs"]

@@ -76,11 +76,16 @@ impl Pod {
         settings: &Value,
         flags: &[&str],
     ) -> Result<Self> {
-        let folder = tempfile::tempdir()?;
-        let tokens = folder.path().join("var/run/secrets/tokens");
-        fs::create_dir_all(&tokens)?;
-        fs::write(tokens.join("istio-token"), server.issuer.token(json!({})))?;
+        let folder = folder_with_token(server)?;
         Self::start_in(folder, server, kind, labels, variables, settings, flags)
+    }
+
+    /// Starts an agent as service account `web` of namespace `shop` with a further file.
+    pub(crate) fn start_with_file(server: &Server, path: &str, text: &str) -> Result<Self> {
+        let folder = folder_with_token(server)?;
+        fs::write(folder.path().join(path), text)?;
+        let labels = [("app", "web")];
+        Self::start_in(folder, server, "sidecar", &labels, &[], &json!({}), &[])
     }
 
     /// Starts an agent as service account `web` of namespace `shop` on a machine without a file
@@ -189,6 +194,11 @@ impl Pod {
     /// The content of a file in the pod; empty without the file.
     pub(crate) fn file(&self, path: &str) -> String {
         fs::read_to_string(self.folder.path().join(path)).unwrap_or_default()
+    }
+
+    /// Removes a file.
+    pub(crate) fn remove(&self, path: &str) -> Result<()> {
+        Ok(fs::remove_file(self.folder.path().join(path))?)
     }
 
     /// Replaces a file, as the kubelet does when a mounted object changes.
@@ -307,6 +317,15 @@ impl Drop for Pod {
         drop(self.agent.kill());
         drop(self.agent.wait());
     }
+}
+
+/// A directory with the token of a service account.
+fn folder_with_token(server: &Server) -> Result<TempDir> {
+    let folder = tempfile::tempdir()?;
+    let tokens = folder.path().join("var/run/secrets/tokens");
+    fs::create_dir_all(&tokens)?;
+    fs::write(tokens.join("istio-token"), server.issuer.token(json!({})))?;
+    Ok(folder)
 }
 
 /// Sends a signal by name.

@@ -3,7 +3,9 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
+use tokio::net::UnixListener;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -20,6 +22,8 @@ use crate::Clock;
 
 /// Capacity of the channel of failures; each service fails at most once.
 const FAILURES: usize = 8;
+/// The wait before the second attempt to listen on the SDS socket.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
 
 /// The CA of the workload's certificates.
 #[derive(Clone, Debug)]
@@ -93,6 +97,9 @@ pub enum ServicesError {
     /// Listening on the DNS addresses failed.
     #[error("failed to listen for DNS")]
     Dns(#[source] io::Error),
+    /// Serving SDS failed.
+    #[error(transparent)]
+    Sds(#[from] tonic::transport::Error),
 }
 
 /// Spawns all services on a task set that the caller awaits; they end on shutdown.
@@ -120,8 +127,9 @@ pub async fn start(
     );
 
     tasks.spawn(getting.run());
-    let serving = sds::serve(
-        listen(config.sds_socket)?,
+    let serving = serve_sds(
+        socket::listen(&config.sds_socket),
+        config.sds_socket,
         secrets.clone(),
         config.sds,
         stop.clone(),
@@ -180,6 +188,30 @@ pub async fn start(
         debug,
         failures,
     })
+}
+
+/// Serves SDS until shutdown. If the first attempt to listen failed, it tries again while the other
+/// services and Envoy run: another container may still prepare the folder.
+async fn serve_sds(
+    listener: io::Result<UnixListener>,
+    path: PathBuf,
+    secrets: Secrets,
+    config: sds::SdsConfig,
+    stop: CancellationToken,
+) -> Result<(), ServicesError> {
+    let listener = match listener {
+        Ok(listener) => listener,
+        Err(error) => {
+            let again = socket::listen_again(&path, error, FIRST_WAIT);
+            let Some(again) = stop.run_until_cancelled(again).await else {
+                return Ok(());
+            };
+            again.map_err(|error| ServicesError::Socket(path, error))?
+        }
+    };
+
+    sds::serve(listener, secrets, config, stop).await?;
+    Ok(())
 }
 
 /// Logs and reports that a service failed.

@@ -20,6 +20,8 @@ const MODE: u32 = 0o666;
 const FOLDER_MODE: u32 = 0o750;
 /// Timeout of the check whether a process listens on a socket.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// Number of further attempts to listen, as pilot-agent's.
+const RETRIES: u32 = 5;
 
 /// Listens on a socket, and replaces a stale one.
 ///
@@ -45,6 +47,35 @@ pub fn listen(path: &Path) -> io::Result<UnixListener> {
     std::fs::rename(&new, path)?;
 
     Ok(listener)
+}
+
+/// Tries again to listen after an attempt failed with `error`: five times, the first time after
+/// `wait`, which doubles.
+///
+/// # Errors
+/// The error of the last attempt.
+pub async fn listen_again(
+    path: &Path,
+    mut error: io::Error,
+    mut wait: Duration,
+) -> io::Result<UnixListener> {
+    for retry in 1..=RETRIES {
+        tracing::warn!(
+            path = %path.display(),
+            %error,
+            retry,
+            ?wait,
+            "failed to listen on a socket; trying again"
+        );
+        tokio::time::sleep(wait).await;
+        wait = wait.saturating_mul(2);
+        error = match listen(path) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => error,
+        };
+    }
+
+    Err(error)
 }
 
 /// Lets every user connect to a socket. Where applications may write to the folder, one may put a
@@ -101,6 +132,43 @@ mod tests {
         );
         let _listener = listen(&path).unwrap();
         assert!(is_served(&path).await);
+    }
+
+    #[tokio::test]
+    async fn a_socket_is_tried_again_until_its_folder_can_be_created() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join("sockets");
+        std::fs::write(&place, "a file in the folder's place").unwrap();
+        let path = place.join("socket");
+        let error = listen(&path).unwrap_err();
+
+        let freed = async {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            std::fs::remove_file(&place).unwrap();
+        };
+        let again = listen_again(&path, error, Duration::from_millis(10));
+        let (listener, ()) = tokio::join!(again, freed);
+
+        let _listener = listener.unwrap();
+        assert!(is_served(&path).await);
+    }
+
+    #[tokio::test]
+    async fn after_the_last_attempt_its_error_is_returned() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join("sockets");
+        std::fs::write(&place, "a file in the folder's place").unwrap();
+        let path = place.join("socket");
+
+        let first = io::Error::other("the first error");
+        let started = tokio::time::Instant::now();
+        let error = listen_again(&path, first, Duration::from_millis(2))
+            .await
+            .unwrap_err();
+
+        assert_ne!(error.kind(), io::ErrorKind::Other);
+        // 2, 4, 8, 16 and 32 ms.
+        assert!(started.elapsed() >= Duration::from_millis(62));
     }
 
     /// The mode of a file or folder.
