@@ -1,7 +1,9 @@
 //! What an agent logs and opens at its start.
 
 use anyhow::{Result, ensure};
+use navarch_api::yaml;
 use navarch_testkit::wait::until;
+use serde_json::json;
 
 use crate::MESH;
 use crate::pod::Pod;
@@ -23,5 +25,35 @@ async fn the_sds_socket_is_tried_again_while_its_folder_cannot_be_created() -> R
     pod.remove(SDS_FOLDER)?;
     pod.wait_ready().await?;
     ensure!(pod.processes() == 1, "one Envoy");
+    Ok(())
+}
+
+#[tokio::test]
+async fn flags_and_the_effective_config_are_logged_without_secrets() -> Result<()> {
+    let server = Server::with_mesh(MESH).await?;
+    let settings = json!({
+        "proxyMetadata": { "ISTIO_META_FLAVOR": "vanilla", "SHOP_PASSWORD": "hunter2" },
+    });
+    let mut pod = Pod::start_with_config(&server, "sidecar", &[], &[], &settings)?;
+    pod.wait_ready().await?;
+
+    let log = pod.log();
+    ensure!(log.contains("FLAG: --proxyLogLevel=\"info\"\n"), "{log}");
+    ensure!(log.contains("FLAG: --concurrency=\"0\"\n"), "{log}");
+    let lines = log
+        .lines()
+        .filter_map(|line| Some(line.split_once("Effective config: ")?.1));
+    let text = lines.collect::<Vec<_>>().join("\n");
+    let config = yaml::parse(&text, yaml::Schema::V1_2)?;
+    ensure!(
+        config["discoveryAddress"] == server.secure.to_string(),
+        "{text}"
+    );
+    ensure!(config["terminationDrainDuration"] == "1s", "{text}");
+    let metadata = &config["proxyMetadata"];
+    ensure!(metadata["ISTIO_META_FLAVOR"] == "vanilla", "{text}");
+    ensure!(metadata["SHOP_PASSWORD"] == "[redacted]", "{text}");
+    ensure!(!log.contains("hunter2"), "a secret is in the log: {log}");
+
     Ok(())
 }

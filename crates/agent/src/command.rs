@@ -1,6 +1,6 @@
 //! The command line of `pilot-agent proxy`.
 
-use super::flags::{CommandLine, Flag, FlagError, UnknownFlags};
+use super::flags::{CommandLine, Flag, FlagError, FlagValue, UnknownFlags};
 use super::settings::Settings;
 use super::variables::Variables;
 
@@ -23,6 +23,8 @@ pub struct ProxyCommand {
     pub template_file: String,
     /// `--log_output_level`.
     pub log_output_level: String,
+    /// All flags by name, each with its value.
+    pub flags: Vec<(&'static str, String)>,
     /// Flags that are set but have no effect.
     pub without_effect: Vec<String>,
     /// All settings outside the proxy config.
@@ -139,6 +141,24 @@ fn without_effect(line: &CommandLine) -> Vec<String> {
     known.chain(line.unknown.iter().cloned()).collect()
 }
 
+/// All known flags by name, each with its value, which is its default if it is not set.
+fn flag_values(line: &CommandLine) -> Vec<(&'static str, String)> {
+    let value_of = |flag: &Flag| {
+        let text = line.flags.get(flag.name);
+        let text = text.map_or(flag.default, String::as_str);
+        match flag.value {
+            FlagValue::Text => text.to_owned(),
+            FlagValue::Switch => parse_bool(text).unwrap_or_default().to_string(),
+        }
+    };
+    let mut values: Vec<_> = FLAGS
+        .iter()
+        .map(|flag| (flag.name, value_of(flag)))
+        .collect();
+    values.sort_unstable();
+    values
+}
+
 impl ProxyCommand {
     /// All known flags.
     pub const FLAGS: &[Flag] = FLAGS;
@@ -192,6 +212,7 @@ impl ProxyCommand {
                 .unwrap_or_default(),
             template_file: value("templateFile", ""),
             log_output_level: value("log_output_level", ""),
+            flags: flag_values(&line),
             without_effect: without_effect(&line),
             settings,
         })
@@ -213,6 +234,25 @@ mod tests {
                 "--{}",
                 flag.name
             );
+        }
+    }
+
+    #[test]
+    fn all_flags_are_listed_by_name_with_their_values() {
+        let given = ["--concurrency=2", "--log_as_json", "--unknown=1"].map(str::to_owned);
+        let flags = ProxyCommand::read(&given, &Variables::default())
+            .unwrap()
+            .flags;
+
+        assert_eq!(flags.len(), FLAGS.len());
+        assert!(flags.is_sorted());
+        for (name, value) in [
+            ("concurrency", "2"),
+            ("log_as_json", "true"),
+            ("meshConfig", MESH_CONFIG),
+            ("domain", ""),
+        ] {
+            assert!(flags.contains(&(name, value.to_owned())), "{name}");
         }
     }
 

@@ -38,6 +38,7 @@ pub mod secrets;
 pub mod services;
 pub mod settings;
 pub mod socket;
+mod start_log;
 pub mod status_server;
 mod sts;
 mod tap;

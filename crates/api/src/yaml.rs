@@ -59,6 +59,12 @@ pub fn parse(text: &str, schema: Schema) -> Result<Value, SyntaxError> {
     deserialize(text, reader_options(schema))
 }
 
+/// Writes a value as one document.
+#[must_use]
+pub fn write(value: &Value) -> String {
+    serde_saphyr::to_string(value).expect("YAML can express every JSON value")
+}
+
 /// Like [`parse`], but the last of duplicate keys is used, as in Kubernetes' libraries for Go.
 ///
 /// # Errors

@@ -7,6 +7,7 @@ use anyhow::{Context as _, anyhow};
 use crate::command::ProxyCommand;
 use crate::ignored;
 use crate::run::{self, Environment};
+use crate::start_log;
 use crate::variables::Variables;
 use navarch_api::huge_pages;
 use navarch_net::cryptography;
@@ -25,6 +26,7 @@ pub(super) fn run(
     huge_pages::disable_huge_pages();
     let command = ProxyCommand::read(arguments, variables)?;
     let unknown = super::log::start(&command.log_output_level, command.settings.log_json)?;
+    start_log::log_flags(&command.flags);
     super::warn_ignored("unknown scopes in --log_output_level", &unknown);
     super::warn_ignored("flags that have no effect", &command.without_effect);
     super::warn_ignored(

@@ -20,6 +20,7 @@ use crate::platform::Platform;
 use crate::proxy_config::{self, ConfigSources, ProxyConfigError};
 use crate::settings::Settings;
 use crate::socket;
+use crate::start_log;
 use crate::variables::Variables;
 use navarch_api::mesh::ProxyConfig;
 use navarch_api::metrics_log::{BAGGAGE_VARIABLE, NODE_KEY, PEER_ID_VARIABLE, PEER_VARIABLE};
@@ -124,6 +125,7 @@ impl Prepared {
             concurrency: command.concurrency,
             cpu_limit: variables.number("ISTIO_CPU_LIMIT", 0),
         })?;
+        start_log::log_config(&config);
 
         if !command.template_file.is_empty() && config.custom_config_file.is_empty() {
             config
