@@ -6,7 +6,6 @@ use super::variables::Variables;
 /// behaviour, if there is one. A test verifies that none is read.
 pub const UNREAD: &[(&str, Option<&str>)] = &[
     ("CREDENTIAL_IDENTITY_PROVIDER", None),
-    ("ENABLE_PROBE_KEEPALIVE_CONNECTIONS", Some("false")),
     ("JWT_POLICY", Some("third-party-jwt")),
     ("PKCS8_KEY", Some("true")),
 ];
@@ -45,6 +44,7 @@ mod tests {
         "DNS_PROXY_ADDR",
         "ECC_CURVE",
         "ECC_SIGNATURE_ALGORITHM",
+        "ENABLE_PROBE_KEEPALIVE_CONNECTIONS",
         "ENVOY_PROMETHEUS_PORT",
         "ENVOY_SECURE_MERGED_METRICS_PORT",
         "ENVOY_SECURE_METRICS_PORT",

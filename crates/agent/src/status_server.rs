@@ -9,6 +9,7 @@ pub mod exposition;
 mod grpc_probe;
 mod gzip;
 mod http_probe;
+mod kept;
 mod merge;
 pub mod probe_spec;
 mod probing;
@@ -31,6 +32,7 @@ use tokio::sync::mpsc;
 use super::envoy_life::{AdminApi, EnvoyCommand};
 use super::mesh_metrics::MeshMetrics;
 use super::metrics::{AgentMetrics, ScrapeTarget};
+use kept::KeptConnections;
 use navarch_net::budget::Budget;
 use navarch_net::rejections::Rejections;
 pub use probe_spec::{ProbeSpecError, Probes};
@@ -58,6 +60,8 @@ pub struct StatusConfig {
     pub source: IpAddr,
     /// Whether probes over TLS offer HTTP/2 (`ISTIO_ENABLE_HTTP2_PROBING`).
     pub http2_probes: bool,
+    /// Whether connections for HTTP probes are kept (`ENABLE_PROBE_KEEPALIVE_CONNECTIONS`).
+    pub keeps_probe_connections: bool,
     /// The application's probes, by path.
     pub probes: Probes,
     /// The application's metrics.
@@ -103,6 +107,8 @@ struct Shared {
     readiness: Readiness,
     /// Memory of concurrent scrapes.
     scrapes: Arc<Budget>,
+    /// Connections to the application between probes.
+    kept: KeptConnections,
 }
 
 /// Serves until dropped.
@@ -125,6 +131,7 @@ fn router(config: StatusConfig) -> Router {
         .route("/debug/ndsz", any(name_table))
         .layer(axum::middleware::from_fn(gzip::pack))
         .with_state(Arc::new(Shared {
+            kept: KeptConnections::new(config.keeps_probe_connections),
             config,
             readiness,
             scrapes: Budget::new(MAX_SCRAPE_BYTES),
@@ -193,7 +200,7 @@ async fn metrics(
 async fn probe(State(shared): State<Arc<Shared>>, request: Request) -> Response {
     let path = request.uri().path().to_owned();
     match shared.config.probes.get(&path) {
-        Some(spec) => probing::probe(&shared.config, spec, request.headers()).await,
+        Some(spec) => probing::probe(&shared.config, &shared.kept, spec, request.headers()).await,
         None => {
             tracing::error!(path, "no such probe");
             plain(

@@ -133,7 +133,7 @@ NAVARCH_STS_URL | - | URL of the server that exchanges tokens by RFC 8693, for `
 
 /// The status port.
 const STATUS: &str = "
-ENABLE_PROBE_KEEPALIVE_CONNECTIONS | `false` | Probes share connections
+ENABLE_PROBE_KEEPALIVE_CONNECTIONS | `false` | Connections for HTTP probes are kept for the next one
 ISTIO_ENABLE_HTTP2_PROBING | `true` | Probes may be answered over HTTP/2
 ISTIO_KUBE_APP_PROBERS | - | Probes of the application as JSON; the injector sets it
 ISTIO_PROMETHEUS_ANNOTATIONS | - | Where the application's metrics are, as JSON; the injector sets it

@@ -90,6 +90,7 @@ pub(super) fn config(
         },
         source,
         http2_probes: variables.flag("ISTIO_ENABLE_HTTP2_PROBING", true),
+        keeps_probe_connections: variables.flag("ENABLE_PROBE_KEEPALIVE_CONNECTIONS", false),
         probes: Probes::parse(variables.text("ISTIO_KUBE_APP_PROBERS"))?,
         scrape,
         metrics_on_loopback_only: variables.flag("METRICS_LOCALHOST_ACCESS_ONLY", false),

@@ -10,10 +10,10 @@ use hyper::body::Incoming;
 use rustls::pki_types::ServerName;
 use tokio_rustls::TlsConnector;
 
+use super::kept::{ApplicationPort, KeptConnections, ProbeConnection};
 use super::probing::ProbeError;
 use super::{StatusConfig, probing};
 use crate::tls;
-use navarch_net::http::{exchange, exchange_http2};
 
 /// Maximum size of the forwarded body.
 const MAX_BODY: usize = 10 << 10;
@@ -22,12 +22,10 @@ const MAX_REDIRECTS: usize = 10;
 
 /// The target of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Target {
-    /// Whether to use TLS.
-    tls: bool,
-    port: u16,
+pub(super) struct Target {
+    pub(super) port: ApplicationPort,
     /// Path and query.
-    path: String,
+    pub(super) path: String,
 }
 
 /// What the application answered.
@@ -37,24 +35,19 @@ struct ProbeAnswer {
     location: Option<String>,
     /// The start of the body.
     body: Bytes,
+    /// Whether that is the whole body.
+    is_complete: bool,
 }
 
 /// Sends the probe, and forwards the status and the start of the body.
 pub(super) async fn probe(
     config: &StatusConfig,
-    tls: bool,
-    port: u16,
-    path: &str,
+    kept: &KeptConnections,
+    mut target: Target,
     headers: &HeaderMap,
 ) -> Result<Response, ProbeError> {
-    let mut target = Target {
-        tls,
-        port,
-        path: path.to_owned(),
-    };
-
     for _ in 0..=MAX_REDIRECTS {
-        let answer = send_probe(config, &target, headers).await?;
+        let answer = send_probe(config, kept, &target, headers).await?;
         if !answer.status.is_redirection() {
             let mut response = Response::new(Body::from(answer.body));
             *response.status_mut() = answer.status;
@@ -92,50 +85,93 @@ fn redirect(config: &StatusConfig, from: &Target, location: &str) -> Option<Targ
 
     let tls = uri
         .scheme_str()
-        .map_or(from.tls, |scheme| scheme == "https");
+        .map_or(from.port.tls, |scheme| scheme == "https");
     let own = host.trim_start_matches('[').trim_end_matches(']') == config.destination;
 
     // A redirect to the agent's own port would make the agent probe itself.
-    let port = uri.port_u16().unwrap_or(if tls { 443 } else { 80 });
-    (own && port != config.port).then_some(Target { tls, port, path })
+    let number = uri.port_u16().unwrap_or(if tls { 443 } else { 80 });
+    let port = ApplicationPort { number, tls };
+    (own && number != config.port).then_some(Target { port, path })
 }
 
-/// Sends one request.
+/// Sends one request, over a kept connection if there is one.
 async fn send_probe(
     config: &StatusConfig,
+    kept: &KeptConnections,
     target: &Target,
     headers: &HeaderMap,
 ) -> Result<ProbeAnswer, ProbeError> {
     let mut request = request(config, target, headers)?;
-    let stream = probing::connect(config, target.port).await?;
+    if !kept.is_enabled() {
+        request
+            .headers_mut()
+            .insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+
+    let mut idle = kept.take(target.port);
+    let answer = match &mut idle {
+        Some(connection) => send_over(connection, request.clone()).await.ok(),
+        None => None,
+    };
+    // The application may have closed the kept connection, or close it just now.
+    let (answer, connection) = match (answer, idle) {
+        (Some(answer), Some(connection)) => (answer, connection),
+        (None, _) | (_, None) => {
+            let mut connection = open(config, target.port).await?;
+            (send_over(&mut connection, request).await?, connection)
+        }
+    };
+
+    if answer.is_complete {
+        kept.put(target.port, connection);
+    }
+
+    Ok(answer)
+}
+
+/// Connects to a port of the application.
+async fn open(config: &StatusConfig, port: ApplicationPort) -> Result<ProbeConnection, ProbeError> {
+    let stream = probing::connect(config, port.number).await?;
+    if !port.tls {
+        return Ok(ProbeConnection::http1(stream).await?);
+    }
+
+    let name = ServerName::try_from(config.destination.clone())?;
+    let connector = TlsConnector::from(tls::of_probes(config.http2_probes)?);
+    let stream = connector.connect(name, stream).await?;
+    if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
+        Ok(ProbeConnection::http2(stream).await?)
+    } else {
+        Ok(ProbeConnection::http1(stream).await?)
+    }
+}
+
+/// Sends one request over a connection.
+async fn send_over(
+    connection: &mut ProbeConnection,
+    mut request: Request<Full<Bytes>>,
+) -> Result<ProbeAnswer, ProbeError> {
+    if connection.is_http2() {
+        for_http2(&mut request)?;
+    }
+
     let read = async |response: http::Response<Incoming>| {
         let location = response
             .headers()
             .get(header::LOCATION)
             .and_then(|value| value.to_str().ok())
             .map(str::to_owned);
+        let status = response.status();
+        let (body, is_complete) = beginning(response.into_body()).await;
         ProbeAnswer {
-            status: response.status(),
+            status,
             location,
-            body: beginning(response.into_body()).await,
+            body,
+            is_complete,
         }
     };
 
-    let answer = if target.tls {
-        let name = ServerName::try_from(config.destination.clone())?;
-        let connector = TlsConnector::from(tls::of_probes(config.http2_probes)?);
-        let stream = connector.connect(name, stream).await?;
-        if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
-            for_http2(&mut request)?;
-            exchange_http2(stream, request, read).await
-        } else {
-            exchange(stream, request, read).await
-        }
-    } else {
-        exchange(stream, request, read).await
-    };
-
-    Ok(answer?)
+    Ok(connection.exchange(request, read).await?)
 }
 
 /// The request: the kubelet's headers, with the application's port instead of the agent's in
@@ -165,16 +201,13 @@ fn request(
         .and_then(|host| host.to_str().ok())
         .unwrap_or("localhost");
     let host = match requested_host.strip_suffix(&format!(":{}", config.port)) {
-        Some(host) => format!("{host}:{}", target.port),
+        Some(host) => format!("{host}:{}", target.port.number),
         None => requested_host.to_owned(),
     };
 
     request
         .headers_mut()
         .insert(header::HOST, HeaderValue::from_str(&host)?);
-    request
-        .headers_mut()
-        .insert(header::CONNECTION, HeaderValue::from_static("close"));
 
     Ok(request)
 }
@@ -200,17 +233,24 @@ fn for_http2(request: &mut Request<Full<Bytes>>) -> Result<(), http::Error> {
     Ok(())
 }
 
-/// The start of a body, up to its limit, end or error.
-async fn beginning(mut body: Incoming) -> Bytes {
+/// The start of a body, up to its limit, end or error, and whether that is all of it.
+async fn beginning(mut body: Incoming) -> (Bytes, bool) {
     let mut read = BytesMut::new();
+    let mut is_complete = false;
     while read.len() < MAX_BODY {
-        let Some(Ok(frame)) = body.frame().await else {
-            break;
-        };
-        if let Some(data) = frame.data_ref() {
-            read.extend_from_slice(data);
+        match body.frame().await {
+            Some(Ok(frame)) => {
+                if let Some(data) = frame.data_ref() {
+                    read.extend_from_slice(data);
+                }
+            }
+            Some(Err(_)) => break,
+            None => {
+                is_complete = true;
+                break;
+            }
         }
     }
     read.truncate(MAX_BODY);
-    read.freeze()
+    (read.freeze(), is_complete)
 }

@@ -9,6 +9,8 @@ use rustls::pki_types::InvalidDnsNameError;
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
 use tokio::time::timeout;
 
+use super::http_probe::Target;
+use super::kept::{ApplicationPort, KeptConnections};
 use super::probe_spec::{Action, ProbeSpec};
 use super::{StatusConfig, grpc_probe, http_probe};
 
@@ -47,18 +49,31 @@ pub(super) enum ProbeError {
 /// Runs a probe, and returns its result as the kubelet expects it.
 pub(super) async fn probe(
     config: &StatusConfig,
+    kept: &KeptConnections,
     spec: &ProbeSpec,
     headers: &HeaderMap,
 ) -> Response {
-    let answer = timeout(spec.timeout, act(config, &spec.action, headers)).await;
+    let answer = timeout(spec.timeout, act(config, kept, &spec.action, headers)).await;
     answer.unwrap_or_else(|_| failed("the application did not respond in time"))
 }
 
 /// Runs the action of a probe.
-async fn act(config: &StatusConfig, action: &Action, headers: &HeaderMap) -> Response {
+async fn act(
+    config: &StatusConfig,
+    kept: &KeptConnections,
+    action: &Action,
+    headers: &HeaderMap,
+) -> Response {
     match action {
         Action::Http { tls, port, path } => {
-            match http_probe::probe(config, *tls, *port, path, headers).await {
+            let target = Target {
+                port: ApplicationPort {
+                    number: *port,
+                    tls: *tls,
+                },
+                path: path.clone(),
+            };
+            match http_probe::probe(config, kept, target, headers).await {
                 Ok(answer) => answer,
                 Err(error) => failed(&error.to_string()),
             }

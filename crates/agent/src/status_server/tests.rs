@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 mod hostile;
+mod kept;
 
 use super::{Probes, ScrapeConfig, StatusConfig, serve};
 use crate::envoy_life::EnvoyCommand;
@@ -47,7 +48,17 @@ async fn application(answer: String, tasks: &mut JoinSet<()>) -> u16 {
 }
 
 /// A server whose probes and metrics go to the application at `app`.
-async fn setting(app: u16, scrape: Option<String>, mut tasks: JoinSet<()>) -> Setting {
+async fn setting(app: u16, scrape: Option<String>, tasks: JoinSet<()>) -> Setting {
+    setting_that_keeps(false, app, scrape, tasks).await
+}
+
+/// The same, which may keep connections for probes.
+async fn setting_that_keeps(
+    keeps_probe_connections: bool,
+    app: u16,
+    scrape: Option<String>,
+    mut tasks: JoinSet<()>,
+) -> Setting {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let (give, orders) = mpsc::channel(4);
@@ -66,6 +77,7 @@ async fn setting(app: u16, scrape: Option<String>, mut tasks: JoinSet<()>) -> Se
         destination: "127.0.0.1".to_owned(),
         source: Ipv4Addr::new(127, 0, 0, 6).into(),
         http2_probes: true,
+        keeps_probe_connections,
         probes: Probes::parse(&probes).unwrap(),
         scrape: scrape.map(|text| ScrapeConfig::parse(&text, port).unwrap().unwrap()),
         metrics_on_loopback_only: true,

@@ -37,7 +37,7 @@ async fn endless(beginning: &'static [u8], again: &'static [u8], tasks: &mut Joi
 }
 
 /// A TLS server that prefers HTTP/2, and responds with the protocol of the request.
-async fn over_tls(protocols: &[&[u8]], tasks: &mut JoinSet<()>) -> u16 {
+pub(super) async fn over_tls(protocols: &[&[u8]], tasks: &mut JoinSet<()>) -> u16 {
     let key = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let chain = vec![key.cert.der().clone()];
     let private =
