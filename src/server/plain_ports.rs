@@ -17,8 +17,8 @@ use super::tls_ports::TlsPorts;
 use super::{Config, StreamRules};
 use crate::admin::{self, AdminState};
 use navarch_net::stream::PortStream;
+use navarch_reflection::reflection;
 use navarch_security::authenticate::Authenticator;
-use navarch_xds::reflection::reflection;
 use navarch_xds::{Ads, plain_connections};
 
 /// Capacity of the channel of gRPC connections from the HTTP port.

@@ -32,11 +32,11 @@ use navarch_net::handshake::handshake;
 use navarch_net::log_limit::LogLimit;
 use navarch_net::port::Port;
 use navarch_net::stream::PortStream;
+use navarch_reflection::reflection;
 use navarch_security::authenticate::{Authenticator, Credentials, certificate_expiry};
 use navarch_security::ca::Metrics;
 use navarch_security::ca::service::CertificateService;
 use navarch_security::serving::ServingTls;
-use navarch_xds::reflection::reflection;
 use navarch_xds::{Ads, ConnectionInfo, Server};
 
 type Certificates = IstioCertificateServiceServer<CertificateService>;

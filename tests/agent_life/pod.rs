@@ -191,19 +191,24 @@ impl Pod {
         Ok(())
     }
 
+    /// The path of a file in the pod.
+    pub(crate) fn path(&self, path: &str) -> PathBuf {
+        self.folder.path().join(path)
+    }
+
     /// The content of a file in the pod; empty without the file.
     pub(crate) fn file(&self, path: &str) -> String {
-        fs::read_to_string(self.folder.path().join(path)).unwrap_or_default()
+        fs::read_to_string(self.path(path)).unwrap_or_default()
     }
 
     /// Removes a file.
     pub(crate) fn remove(&self, path: &str) -> Result<()> {
-        Ok(fs::remove_file(self.folder.path().join(path))?)
+        Ok(fs::remove_file(self.path(path))?)
     }
 
     /// Replaces a file, as the kubelet does when a mounted object changes.
     pub(crate) fn replace(&self, path: &str, text: &str) -> Result<()> {
-        let path = self.folder.path().join(path);
+        let path = self.path(path);
         let new = path.with_extension("new");
         fs::write(&new, text)?;
         Ok(fs::rename(new, path)?)

@@ -9,6 +9,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic_prost::ProstCodec;
 
 use crate::client::{self, Proof};
+use crate::pod::Pod;
 use crate::server::Server;
 
 #[derive(Clone, PartialEq, Message)]
@@ -110,6 +111,41 @@ async fn both_ports_list_their_services() -> Result<()> {
                 .iter()
                 .any(|name| name == "istio.v1.auth.IstioCertificateService");
             ensure!(certificates == signs, "{services:?}");
+            ensure!(
+                file.name() == "envoy/service/discovery/v3/ads.proto",
+                "{}",
+                file.name()
+            );
+        }
+    }
+
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_sockets_of_an_agent_list_their_services() -> Result<()> {
+    let server = Server::start().await?;
+    let mut pod = Pod::start(&server, &[])?;
+    pod.wait_ready().await?;
+
+    for (socket, service) in [
+        (
+            "etc/istio/proxy/XDS",
+            "envoy.service.discovery.v3.AggregatedDiscoveryService",
+        ),
+        (
+            "var/run/secrets/workload-spiffe-uds/socket",
+            "envoy.service.secret.v3.SecretDiscoveryService",
+        ),
+    ] {
+        let address = format!("unix://{}", pod.path(socket).display());
+        let channel = Endpoint::from_shared(address)?.connect().await?;
+        for version in ["v1", "v1alpha"] {
+            let (services, file) = ask(channel.clone(), version).await?;
+            let own = format!("grpc.reflection.{version}.ServerReflection");
+            for expected in [service, own.as_str()] {
+                ensure!(services.iter().any(|name| name == expected), "{services:?}");
+            }
             ensure!(
                 file.name() == "envoy/service/discovery/v3/ads.proto",
                 "{}",

@@ -44,6 +44,7 @@ use super::metrics::AgentMetrics;
 use super::secrets::Secrets;
 use super::upstream::Upstream;
 use super::wasm::Modules;
+use navarch_reflection::reflection;
 
 /// The service's name on the wire.
 const SERVICE: &str = "envoy.service.discovery.v3.AggregatedDiscoveryService";
@@ -135,18 +136,27 @@ pub async fn serve(
         tasks: TaskTracker::new(),
     };
     let tasks = proxy.tasks.clone();
+    let services = std::iter::once(SERVICE).chain(access_logs.as_ref().map(name_of));
+    let (reflection_v1, reflection_v1alpha) = reflection(services);
 
     tonic::transport::Server::builder()
         .initial_stream_window_size(WINDOW)
         .initial_connection_window_size(WINDOW)
         .add_service(proxy)
         .add_optional_service(access_logs)
+        .add_service(reflection_v1)
+        .add_service(reflection_v1alpha)
         .serve_with_incoming_shutdown(UnixListenerStream::new(listener), stop.cancelled())
         .await?;
 
     tasks.close();
     tasks.wait().await;
     Ok(())
+}
+
+/// The full name of a service.
+fn name_of<S: NamedService>(_: &S) -> &'static str {
+    S::NAME
 }
 
 impl Protocol {

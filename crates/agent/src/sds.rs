@@ -21,10 +21,12 @@ use tokio::net::UnixListener;
 use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tonic::server::NamedService as _;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::secrets::Secrets;
 use navarch_api::mesh::PrivateKeyProvider;
+use navarch_reflection::reflection;
 
 /// Configuration of the SDS server.
 #[derive(Clone, Debug, Default)]
@@ -65,8 +67,13 @@ pub async fn serve(
         stop: stop.clone(),
     };
     let tasks = service.tasks.clone();
+    let (reflection_v1, reflection_v1alpha) =
+        reflection([SecretDiscoveryServiceServer::<Sds>::NAME]);
+
     tonic::transport::Server::builder()
         .add_service(SecretDiscoveryServiceServer::new(service))
+        .add_service(reflection_v1)
+        .add_service(reflection_v1alpha)
         .serve_with_incoming_shutdown(UnixListenerStream::new(listener), stop.cancelled())
         .await?;
     tasks.close();

@@ -32,7 +32,6 @@ mod large;
 mod limits;
 pub mod metrics;
 mod node;
-pub mod reflection;
 mod secret_access;
 pub mod server;
 mod session;

@@ -1,8 +1,9 @@
 //! gRPC server reflection (`grpc.reflection.v1` and `v1alpha`): the services of a port, and the
 //! files that describe them.
 //!
-//! Tools such as grpcurl use it, and istiod serves it. Descriptors are part of the program as one
-//! encoded set of 740 KB; a request scans it and stores nothing, so that clients cannot use memory.
+//! Tools such as grpcurl use it, and istiod and pilot-agent serve it. Descriptors are part of the
+//! program as one encoded set of 740 KB; a request scans it and stores nothing, so that clients
+//! cannot use memory.
 //!
 //! The crate `tonic-reflection` (0.14.9) was read and not taken. For each port and version of the
 //! service it holds a copy of every file, and a map from every symbol, down to fields and values of
