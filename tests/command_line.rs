@@ -473,6 +473,10 @@ async fn ignored_flags_and_variables_are_logged_once() {
         &[
             ("PILOT_ENABLE_AGENTGATEWAY", "true"),
             ("ENABLE_WILDCARD_HOST_SERVICE_ENTRIES_FOR_TLS", "true"),
+            ("PILOT_ENABLE_XDS_CACHE", "false"),
+            ("PILOT_PUSH_THROTTLE", "10"),
+            ("PILOT_XDS_CACHE_SIZE", "100"),
+            ("PILOT_XDS_CACHE_STATS", "true"),
         ],
     )
     .await;
@@ -514,6 +518,11 @@ async fn ignored_flags_and_variables_are_logged_once() {
         ),
         "{variables}"
     );
+
+    // Their warnings say why.
+    let caches = line("no cache to switch off");
+    assert!(caches.contains("names=\"PILOT_ENABLE_XDS_CACHE, PILOT_XDS_CACHE_SIZE\""));
+    assert!(line("PILOT_PUSH_THROTTLE").contains("no concurrent pushes"));
 }
 
 #[tokio::test]

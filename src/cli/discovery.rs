@@ -12,6 +12,7 @@ use anyhow::Context;
 use clap::Args;
 
 use super::environment::{self, Variables};
+use super::istiod_variables::OF_CACHES;
 use super::limits::{self, KeepaliveFlags};
 use super::log::LogFlags;
 use super::pilot_flags::WithoutEffect;
@@ -225,11 +226,7 @@ impl Discovery {
 
         let mut config = self.config(&variables, log_scopes)?;
         config.shown_variables = variables.shown();
-        let ignored: Vec<String> = variables.ignored().into_iter().map(str::to_owned).collect();
-        warn_ignored(
-            "environment variables of istiod that have no effect",
-            &ignored,
-        );
+        warn_ignored_variables(&variables);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()
@@ -401,6 +398,23 @@ fn warn_ignored(what: &str, names: &[String]) {
     if !names.is_empty() {
         tracing::warn!(names = names.join(", "), "{what}");
     }
+}
+
+/// Logs the variables of istiod that are set but have no effect.
+fn warn_ignored_variables(variables: &Variables) {
+    let ignored = variables.ignored().into_iter().map(str::to_owned);
+    let (of_caches, others): (Vec<String>, Vec<String>) =
+        ignored.partition(|name| OF_CACHES.contains(&name.as_str()));
+
+    warn_ignored(
+        "environment variables of istiod's caches have no effect: a result is kept exactly as long as \
+         what it was computed from, so there is no cache to switch off, to bound or to clear",
+        &of_caches,
+    );
+    warn_ignored(
+        "environment variables of istiod that have no effect",
+        &others,
+    );
 }
 
 /// Logs what a compliance policy does not do, and which flags it overrides.

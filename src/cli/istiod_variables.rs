@@ -192,7 +192,7 @@ pub(super) const ISTIOD: &[(&str, Option<&str>)] = &[
     ("PILOT_WORKLOAD_ENTRY_GRACE_PERIOD", None),
     ("PILOT_XDS_CACHE_INDEX_CLEAR_INTERVAL", None),
     ("PILOT_XDS_CACHE_SIZE", None),
-    ("PILOT_XDS_CACHE_STATS", Some("false")),
+    ("PILOT_XDS_CACHE_STATS", Some("true")),
     ("PLATFORM", None),
     ("POD_NAME", None),
     ("POD_NAMESPACE", None),
@@ -211,6 +211,15 @@ pub(super) const ISTIOD: &[(&str, Option<&str>)] = &[
     ("VALIDATION_WEBHOOK_CONFIG_NAME", None),
     ("XDS_AUTH", None),
     ("XDS_AUTH_PLAINTEXT", None),
+];
+
+/// Those of [`ISTIOD`] that switch its caches of resources, or bound and clear them.
+pub(super) const OF_CACHES: &[&str] = &[
+    "PILOT_ENABLE_CDS_CACHE",
+    "PILOT_ENABLE_RDS_CACHE",
+    "PILOT_ENABLE_XDS_CACHE",
+    "PILOT_XDS_CACHE_INDEX_CLEAR_INTERVAL",
+    "PILOT_XDS_CACHE_SIZE",
 ];
 
 /// Variables of earlier releases of istiod that changed what proxies do, each with the value that
@@ -275,6 +284,19 @@ mod tests {
             .collect();
         assert_eq!(both, Vec::<&(&str, Option<&str>)>::new());
         assert!(ISTIOD.is_sorted() && ISTIOD.windows(2).all(|pair| pair[0].0 != pair[1].0));
+    }
+
+    #[test]
+    fn all_variables_of_caches_are_istiods_and_unread() {
+        let values: Vec<_> = OF_CACHES.iter().map(|name| (*name, "1")).collect();
+        assert_eq!(read(&values).ignored(), OF_CACHES);
+
+        // The metrics of the engine's results have istiod's names, and are always there.
+        assert!(
+            read(&[("PILOT_XDS_CACHE_STATS", "true")])
+                .ignored()
+                .is_empty()
+        );
     }
 
     #[test]

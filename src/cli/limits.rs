@@ -72,7 +72,8 @@ pub(super) fn limits(
     if let Some(value) = text("PILOT_PUSH_THROTTLE") {
         tracing::warn!(
             value,
-            "PILOT_PUSH_THROTTLE has no effect: pushes to all proxies are computed together"
+            "PILOT_PUSH_THROTTLE has no effect: one computation serves all proxies, so there are no \
+             concurrent pushes to limit"
         );
     }
 
