@@ -26,7 +26,6 @@ mod page;
 mod paths;
 mod plan;
 mod policies;
-mod pprof;
 mod proxies;
 mod push_status;
 mod quarantine;

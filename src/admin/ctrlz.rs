@@ -19,7 +19,7 @@ use serde_json::{Map, Value, json};
 use super::access;
 use super::log_scopes::{LogScopes, ScopeError, ScopeLevel};
 use super::state::AdminState;
-use super::{health, paths, pprof};
+use super::{debug, health, paths};
 use navarch_api::regular_file;
 use navarch_security::rules::Visibility;
 
@@ -59,7 +59,7 @@ pub fn control_routes(
 ) -> Router {
     let mut shared = Router::new().route("/metrics", get(health::metrics));
     if admin.profiles {
-        shared = shared.merge(pprof::routes());
+        shared = shared.merge(navarch_pprof::routes(debug::PROFILES));
     }
     let shared = shared.with_state(admin.clone());
 
@@ -223,7 +223,7 @@ fn signal(signal: Signal) -> StatusCode {
 
 /// Returns free memory to the system, in place of Go's collection of garbage.
 async fn release_memory() -> StatusCode {
-    match pprof::alone(navarch_profile::give_back_all_free_memory).await {
+    match navarch_pprof::alone(navarch_profile::give_back_all_free_memory).await {
         Ok(()) => StatusCode::ACCEPTED,
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR,
     }

@@ -10,8 +10,7 @@ use super::reply::{Parameters, json};
 use super::state::AdminState;
 use super::{
     ambientz, applied, ca, cachez, clusterz, config_dump, configz, distribution, doctor, endpointz,
-    mcsz, page, plan, policies, pprof, push_status, quarantine, registryz, rollout, scopes, syncz,
-    why,
+    mcsz, page, plan, policies, push_status, quarantine, registryz, rollout, scopes, syncz, why,
 };
 
 /// Each page with what it shows, in the order of the list of names.
@@ -169,6 +168,12 @@ const UNSAFE_PAGE: &str = "force_disconnect";
 /// The pages that are served unless disabled (`--profile`).
 const PROFILE_PAGES: &str = "pprof/";
 
+/// The profiles of a control plane.
+pub(super) const PROFILES: navarch_pprof::Pages = navarch_pprof::Pages {
+    max_seconds: 300,
+    has_heap: true,
+};
+
 /// The pages about the mesh; the server must add access control.
 pub(super) fn pages(state: &AdminState) -> Router<AdminState> {
     let mut pages = Router::new()
@@ -249,7 +254,7 @@ pub(super) fn own_pages(state: &AdminState) -> Router<AdminState> {
     // The doctor also reports what blocks the first sync.
     let pages = pages.route("/debug/doctor", get(doctor::doctor));
     if state.profiles {
-        pages.merge(pprof::routes())
+        pages.merge(navarch_pprof::routes(PROFILES))
     } else {
         pages
     }

@@ -1,6 +1,9 @@
-//! What an agent logs and opens at its start.
+//! What an agent logs and serves from its start.
+
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use navarch::agent::local_http::LocalRequest;
 use navarch_api::yaml;
 use navarch_testkit::wait::until;
 use serde_json::json;
@@ -55,5 +58,26 @@ async fn flags_and_the_effective_config_are_logged_without_secrets() -> Result<(
     ensure!(metadata["SHOP_PASSWORD"] == "[redacted]", "{text}");
     ensure!(!log.contains("hunter2"), "a secret is in the log: {log}");
 
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_cpu_profile_of_the_agent_is_served_unless_profiling_is_off() -> Result<()> {
+    let server = Server::with_mesh(MESH).await?;
+    let mut pod = Pod::start(&server, &[])?;
+    pod.wait_ready().await?;
+    let page = "/debug/pprof/profile?seconds=1";
+    // Reading the symbols of an unoptimized program takes seconds.
+    let profile = LocalRequest::get("127.0.0.1", pod.status, page, Duration::from_secs(60))
+        .send()
+        .await?;
+    ensure!(profile.status == 200, "{profile:?}");
+    ensure!(profile.body.starts_with(&[0x1f, 0x8b]), "gzip");
+    ensure!(pod.get(pod.status, "/debug/pprof/heap").await?.0 == 501);
+
+    let flags = ["--profiling=false"];
+    let mut pod = Pod::start_with_flags(&server, "sidecar", &[], &[], &json!({}), &flags)?;
+    pod.wait_ready().await?;
+    ensure!(pod.get(pod.status, page).await?.0 == 404);
     Ok(())
 }

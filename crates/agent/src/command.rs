@@ -102,10 +102,13 @@ const FLAGS: &[Flag] = &[
         "",
         "File to which Envoy logs ejections by outlier detection",
     ),
-    Flag::switch(
-        "profiling",
-        "No effect: the agent serves no profiles, whose tables would need more memory than the agent",
-    ),
+    Flag {
+        default: "true",
+        ..Flag::switch(
+            "profiling",
+            "Serve CPU profiles under /debug/pprof of the status port, to this machine alone",
+        )
+    },
     Flag::text("log_target", "", "No effect: logs go to standard error"),
     Flag::text(
         "log_output_level",
@@ -124,7 +127,6 @@ const FLAGS: &[Flag] = &[
 /// Flags of [`FLAGS`] that are only accepted for compatibility, each with the value that matches
 /// the agent's behaviour.
 const WITHOUT_EFFECT: &[(&str, &str)] = &[
-    ("profiling", "false"),
     ("log_target", "stderr"),
     ("log_stacktrace_level", "default:none"),
     ("log_caller", ""),
@@ -198,6 +200,9 @@ impl ProxyCommand {
         settings.log_level = value("proxyLogLevel", "warning");
         settings.component_log_level = value("proxyComponentLogLevel", "");
         settings.outlier_log_path = value("outlierLogPath", "");
+        settings.profiling = line
+            .parsed("profiling", "boolean", parse_bool)?
+            .unwrap_or(true);
         settings.log_json = line
             .parsed("log_as_json", "boolean", parse_bool)?
             .unwrap_or_default();
@@ -249,11 +254,25 @@ mod tests {
         for (name, value) in [
             ("concurrency", "2"),
             ("log_as_json", "true"),
+            ("profiling", "true"),
             ("meshConfig", MESH_CONFIG),
             ("domain", ""),
         ] {
             assert!(flags.contains(&(name, value.to_owned())), "{name}");
         }
+    }
+
+    #[test]
+    fn profiles_are_served_unless_the_flag_is_false() {
+        let profiling = |flags: &[&str]| {
+            let flags: Vec<_> = flags.iter().map(ToString::to_string).collect();
+            let command = ProxyCommand::read(&flags, &Variables::default());
+            command.map(|command| command.settings.profiling)
+        };
+        assert_eq!(profiling(&[]), Ok(true));
+        assert_eq!(profiling(&["--profiling"]), Ok(true));
+        assert_eq!(profiling(&["--profiling=false"]), Ok(false));
+        assert!(profiling(&["--profiling=maybe"]).is_err());
     }
 
     #[test]

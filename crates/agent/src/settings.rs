@@ -27,6 +27,8 @@ pub struct Settings {
     pub secure_merged_metrics_port: u16,
     /// `--stsPort`: the port of the token service; 0 is off.
     pub sts_port: u16,
+    /// `--profiling`: whether profiles of the agent are served.
+    pub profiling: bool,
     /// `--tokenManagerPlugin`: who exchanges tokens; chosen by other settings if empty.
     pub token_manager_plugin: String,
     /// `MINIMUM_DRAIN_DURATION`: how long Envoy drains before connections are counted.
@@ -92,6 +94,7 @@ impl Settings {
             secure_metrics_port: port("ENVOY_SECURE_METRICS_PORT", 0),
             secure_merged_metrics_port: port("ENVOY_SECURE_MERGED_METRICS_PORT", 0),
             sts_port: 0,
+            profiling: true,
             token_manager_plugin: String::new(),
             minimum_drain: variables.duration("MINIMUM_DRAIN_DURATION", Duration::from_secs(5)),
             exit_on_zero_active_connections: variables

@@ -23,6 +23,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{Method, StatusCode, header};
+use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{any, get};
 use serde_json::Value;
@@ -44,6 +45,13 @@ pub use scrape::{ScrapeConfig, ScrapeConfigError};
 const MAX_SCRAPE_BYTES: usize = 64 << 20;
 /// Fixed cost of one scrape in buffers and threads of Envoy and application.
 const SCRAPE_OVERHEAD: usize = 1 << 20;
+
+/// The profiles of the agent. Its allocator takes no samples, whose tables would need more memory
+/// than the agent itself.
+const PROFILES: navarch_pprof::Pages = navarch_pprof::Pages {
+    max_seconds: 60,
+    has_heap: false,
+};
 
 /// Configuration of the status server.
 #[derive(Clone)]
@@ -76,6 +84,8 @@ pub struct StatusConfig {
     pub metrics: Arc<dyn Fn() -> String + Send + Sync>,
     /// The mesh's metrics, if the agent computes them.
     pub mesh_metrics: Option<MeshMetrics>,
+    /// Whether profiles of the agent are served (`--profiling`).
+    pub serves_profiles: bool,
     /// Counter of failed scrapes.
     pub work: AgentMetrics,
     /// Receives `Quit` for `/quitquitquit` and `Drain` for `/drain`.
@@ -120,6 +130,12 @@ pub async fn serve(listener: TcpListener, config: StatusConfig) {
 
 fn router(config: StatusConfig) -> Router {
     let readiness = Readiness::new(config.envoy.clone(), config.conditions.clone());
+    let profiles = if config.serves_profiles {
+        navarch_pprof::routes(PROFILES).layer(from_fn(only_from_this_machine))
+    } else {
+        Router::new()
+    };
+
     Router::new()
         .route("/healthz/ready", any(ready))
         .route("/stats/prometheus", get(metrics))
@@ -129,7 +145,9 @@ fn router(config: StatusConfig) -> Router {
         .route("/quitquitquit", any(quit))
         .route("/drain", any(drain))
         .route("/debug/ndsz", any(name_table))
-        .layer(axum::middleware::from_fn(gzip::pack))
+        .layer(from_fn(gzip::pack))
+        // They are compressed already.
+        .merge(profiles)
         .with_state(Arc::new(Shared {
             kept: KeptConnections::new(config.keeps_probe_connections),
             config,
@@ -151,6 +169,18 @@ fn refusal(caller: SocketAddr) -> Option<Response> {
             "Only requests from localhost are allowed\n",
         )
     })
+}
+
+/// Admits requests from this machine alone.
+async fn only_from_this_machine(
+    ConnectInfo(caller): ConnectInfo<SocketAddr>,
+    request: Request,
+    next: Next,
+) -> Response {
+    match refusal(caller) {
+        Some(refusal) => refusal,
+        None => next.run(request).await,
+    }
 }
 
 /// Whether the pod is ready.

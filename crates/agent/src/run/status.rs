@@ -99,6 +99,7 @@ pub(super) fn config(
         rejections: metrics.rejections(),
         metrics: Arc::new(move || metrics.scrape()),
         mesh_metrics: prepared.mesh_metrics.clone(),
+        serves_profiles: settings.profiling,
         work,
         orders,
         connections: connections(variables.text("NAVARCH_MAX_STATUS_CONNECTIONS"))?,

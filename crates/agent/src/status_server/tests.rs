@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 
 mod hostile;
 mod kept;
+mod profiles;
 
 use super::{Probes, ScrapeConfig, StatusConfig, serve};
 use crate::envoy_life::EnvoyCommand;
@@ -49,47 +50,22 @@ async fn application(answer: String, tasks: &mut JoinSet<()>) -> u16 {
 
 /// A server whose probes and metrics go to the application at `app`.
 async fn setting(app: u16, scrape: Option<String>, tasks: JoinSet<()>) -> Setting {
-    setting_that_keeps(false, app, scrape, tasks).await
+    setting_with(app, scrape, tasks, |_| {}).await
 }
 
-/// The same, which may keep connections for probes.
-async fn setting_that_keeps(
-    keeps_probe_connections: bool,
+/// The same with another configuration.
+async fn setting_with(
     app: u16,
     scrape: Option<String>,
     mut tasks: JoinSet<()>,
+    change: impl FnOnce(&mut StatusConfig),
 ) -> Setting {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let (give, orders) = mpsc::channel(4);
-    let probes = format!(
-        r#"{{"/app-health/a/livez": {{"httpGet": {{"path": "/x", "port": {app}}}, "timeoutSeconds": 2}},
-            "/app-health/a/readyz": {{"tcpSocket": {{"port": {app}}}, "timeoutSeconds": 2}},
-            "/app-health/a/startupz": {{"grpc": {{"port": {app}}}, "timeoutSeconds": 1}},
-            "/app-health/s/livez": {{"httpGet": {{"path": "/x", "port": {app}, "scheme": "HTTPS"}}, "timeoutSeconds": 2}}}}"#
-    );
-
-    let work = AgentMetrics::default();
-    let config = StatusConfig {
-        envoy: None,
-        envoy_metrics: None,
-        port,
-        destination: "127.0.0.1".to_owned(),
-        source: Ipv4Addr::new(127, 0, 0, 6).into(),
-        http2_probes: true,
-        keeps_probe_connections,
-        probes: Probes::parse(&probes).unwrap(),
-        scrape: scrape.map(|text| ScrapeConfig::parse(&text, port).unwrap().unwrap()),
-        metrics_on_loopback_only: true,
-        conditions: Vec::new(),
-        name_table: Arc::new(|| None),
-        metrics: Arc::new(|| "agent 1\n".to_owned()),
-        work: work.clone(),
-        orders: give,
-        rejections: navarch_net::rejections::Rejections::default(),
-        mesh_metrics: None,
-        connections: StatusConfig::CONNECTIONS,
-    };
+    let mut config = config(app, scrape, port, give);
+    change(&mut config);
+    let work = config.work.clone();
 
     tasks.spawn(serve(listener, config));
     Setting {
@@ -97,6 +73,43 @@ async fn setting_that_keeps(
         work,
         orders,
         _tasks: tasks,
+    }
+}
+
+/// The configuration of a server on a port.
+fn config(
+    app: u16,
+    scrape: Option<String>,
+    port: u16,
+    orders: mpsc::Sender<EnvoyCommand>,
+) -> StatusConfig {
+    let probes = format!(
+        r#"{{"/app-health/a/livez": {{"httpGet": {{"path": "/x", "port": {app}}}, "timeoutSeconds": 2}},
+            "/app-health/a/readyz": {{"tcpSocket": {{"port": {app}}}, "timeoutSeconds": 2}},
+            "/app-health/a/startupz": {{"grpc": {{"port": {app}}}, "timeoutSeconds": 1}},
+            "/app-health/s/livez": {{"httpGet": {{"path": "/x", "port": {app}, "scheme": "HTTPS"}}, "timeoutSeconds": 2}}}}"#
+    );
+
+    StatusConfig {
+        envoy: None,
+        envoy_metrics: None,
+        port,
+        destination: "127.0.0.1".to_owned(),
+        source: Ipv4Addr::new(127, 0, 0, 6).into(),
+        http2_probes: true,
+        keeps_probe_connections: false,
+        probes: Probes::parse(&probes).unwrap(),
+        scrape: scrape.map(|text| ScrapeConfig::parse(&text, port).unwrap().unwrap()),
+        metrics_on_loopback_only: true,
+        conditions: Vec::new(),
+        name_table: Arc::new(|| None),
+        metrics: Arc::new(|| "agent 1\n".to_owned()),
+        work: AgentMetrics::default(),
+        orders,
+        rejections: navarch_net::rejections::Rejections::default(),
+        mesh_metrics: None,
+        connections: StatusConfig::CONNECTIONS,
+        serves_profiles: true,
     }
 }
 

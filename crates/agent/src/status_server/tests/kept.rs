@@ -52,6 +52,12 @@ async fn keeping(requests: usize, tasks: &mut JoinSet<()>) -> Application {
     application
 }
 
+/// A server that keeps connections for probes.
+async fn keeping_setting(app: u16, tasks: JoinSet<()>) -> Setting {
+    let keep = |config: &mut StatusConfig| config.keeps_probe_connections = true;
+    setting_with(app, None, tasks, keep).await
+}
+
 /// Sends three probes, one after another.
 async fn probe_three_times(setting: &Setting, path: &str) {
     for _ in 0..3 {
@@ -64,7 +70,7 @@ async fn probe_three_times(setting: &Setting, path: &str) {
 async fn a_kept_connection_serves_all_probes() {
     let mut tasks = JoinSet::new();
     let app = keeping(usize::MAX, &mut tasks).await;
-    let setting = setting_that_keeps(true, app.port, None, tasks).await;
+    let setting = keeping_setting(app.port, tasks).await;
     probe_three_times(&setting, "/app-health/a/livez").await;
     assert_eq!(app.accepted.load(Ordering::SeqCst), 1);
     assert_eq!(app.closing.load(Ordering::SeqCst), 0);
@@ -74,7 +80,7 @@ async fn a_kept_connection_serves_all_probes() {
 async fn a_connection_that_the_application_has_closed_is_replaced() {
     let mut tasks = JoinSet::new();
     let app = keeping(1, &mut tasks).await;
-    let setting = setting_that_keeps(true, app.port, None, tasks).await;
+    let setting = keeping_setting(app.port, tasks).await;
     probe_three_times(&setting, "/app-health/a/livez").await;
     assert_eq!(app.accepted.load(Ordering::SeqCst), 3);
 }
@@ -95,7 +101,7 @@ async fn connections_over_tls_are_kept_with_either_version_of_http() {
         let mut tasks = JoinSet::new();
         // It serves one connection at a time: a second one would wait for the end of the first.
         let app = over_tls(protocols, &mut tasks).await;
-        let setting = setting_that_keeps(true, app, None, tasks).await;
+        let setting = keeping_setting(app, tasks).await;
         probe_three_times(&setting, "/app-health/s/livez").await;
     }
 }
@@ -106,6 +112,6 @@ async fn a_body_that_is_not_read_to_its_end_ends_the_connection() {
     let body = "x".repeat(20_000);
     let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: 20000\r\n\r\n{body}");
     let app = application(answer, &mut tasks).await;
-    let setting = setting_that_keeps(true, app, None, tasks).await;
+    let setting = keeping_setting(app, tasks).await;
     probe_three_times(&setting, "/app-health/a/livez").await;
 }

@@ -1,11 +1,12 @@
 //! `/debug/pprof/…`: profiles of the process at Go's paths, for `go tool pprof`, and the reason why
 //! some are missing.
 
+use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::RawQuery;
+use axum::extract::{Query, RawQuery};
 use axum::http::{StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
@@ -14,14 +15,15 @@ use navarch_profile::{CpuError, CpuProfiler, DefaultSampleType};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::Instant;
 
-use super::reply::Parameters;
-use super::state::AdminState;
-
 /// Profiles of goroutines, which this process does not have, and of Go's runtime.
 const ABSENT_PROFILES: [&str; 5] = ["trace", "goroutine", "block", "mutex", "threadcreate"];
-/// Default duration of a CPU profile, as in Go, and the maximum.
+/// Profiles of the heap.
+const HEAP_PROFILES: [(&str, DefaultSampleType); 2] = [
+    ("heap", DefaultSampleType::InUse),
+    ("allocs", DefaultSampleType::Allocated),
+];
+/// Default duration of a CPU profile, as in Go.
 const PROFILE_SECONDS: u64 = 30;
-const MAX_SECONDS: u64 = 300;
 /// Maximum number of addresses to look up in one request.
 const MAX_ADDRESSES: usize = 10_000;
 /// Stack size of a profiling thread.
@@ -29,46 +31,69 @@ const STACK_BYTES: usize = 2 << 20;
 /// Symbol tables are read, and memory is released, for one request at a time.
 static READING: Semaphore = Semaphore::const_new(1);
 
-pub(super) fn routes() -> Router<AdminState> {
+/// The parameters of a request.
+type Parameters = Query<HashMap<String, String>>;
+
+/// What a process serves.
+#[derive(Clone, Copy, Debug)]
+pub struct Pages {
+    /// Maximum duration of a CPU profile, in seconds.
+    pub max_seconds: u64,
+    /// Whether allocations are sampled: the allocator is [`navarch_profile::Profiled`].
+    pub has_heap: bool,
+}
+
+/// The pages under `/debug/pprof`. They have no access rules of their own.
+pub fn routes<S: Clone + Send + Sync + 'static>(pages: Pages) -> Router<S> {
+    let cpu = move |parameters: Parameters| cpu(pages.max_seconds, parameters);
+    let index = move || index(pages);
     let mut routes = Router::new()
         .route("/debug/pprof", get(index))
         .route("/debug/pprof/", get(index))
         .route("/debug/pprof/cmdline", get(command_line))
         .route("/debug/pprof/profile", get(cpu).post(cpu))
         .route(
-            "/debug/pprof/heap",
-            get(async |parameters| heap(DefaultSampleType::InUse, "heap", &parameters).await),
-        )
-        .route(
-            "/debug/pprof/allocs",
-            get(async |parameters| heap(DefaultSampleType::Allocated, "allocs", &parameters).await),
-        )
-        .route(
             "/debug/pprof/symbol",
             get(async |RawQuery(query)| symbol(query.unwrap_or_default()).await).post(symbol),
         );
 
+    for (name, shown) in HEAP_PROFILES {
+        let path = format!("/debug/pprof/{name}");
+        routes = if pages.has_heap {
+            routes.route(
+                &path,
+                get(move |parameters: Parameters| heap(shown, name, parameters)),
+            )
+        } else {
+            let reason = "this process does not sample its allocations";
+            routes.route(&path, get(move || absent(name, reason, pages)))
+        };
+    }
+
     for name in ABSENT_PROFILES {
-        routes = routes.route(
-            &format!("/debug/pprof/{name}"),
-            get(move || absent(name)).post(move || absent(name)),
-        );
+        let absent = move || absent(name, "this process is not written in Go", pages);
+        routes = routes.route(&format!("/debug/pprof/{name}"), get(absent).post(absent));
     }
 
     routes
 }
 
-async fn index() -> Html<&'static str> {
-    Html(
+async fn index(pages: Pages) -> Html<String> {
+    let of_heap = if pages.has_heap {
+        "<li><a href=\"allocs\">allocs</a>: memory allocated since the start, sampled</li>\n\
+         <li><a href=\"heap\">heap</a>: memory in use, sampled</li>\n"
+    } else {
+        ""
+    };
+    let max_seconds = pages.max_seconds;
+    Html(format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>/debug/pprof/</title></head>\n\
-         <body><h1>Profiles</h1>\n<ul><li><a href=\"allocs\">allocs</a>: memory allocated since the start, sampled</li>\n\
-         <li><a href=\"cmdline\">cmdline</a>: the command line</li>\n\
-         <li><a href=\"heap\">heap</a>: memory in use, sampled</li>\n\
-         <li><a href=\"profile\">profile</a>: CPU time of the next 30 seconds (<code>?seconds=</code>, at most 300)</li>\n\
+         <body><h1>Profiles</h1>\n<ul>{of_heap}<li><a href=\"cmdline\">cmdline</a>: the command line</li>\n\
+         <li><a href=\"profile\">profile</a>: CPU time of the next 30 seconds (<code>?seconds=</code>, at most {max_seconds})</li>\n\
          <li><a href=\"symbol\">symbol</a>: names of functions by address, for <code>go tool pprof</code></li></ul>\n\
-         <p>Read them with <code>go tool pprof</code>. The other profiles of Go are not there: this process is not written in Go. \
-         <code>/debug/krtz</code> has the sizes of its tables.</p></body></html>\n",
-    )
+         <p>Read them with <code>go tool pprof</code>. The other profiles of Go are not there: \
+         this process is not written in Go.</p></body></html>\n",
+    ))
 }
 
 /// The command line in Go's format: arguments separated by zero bytes.
@@ -77,21 +102,24 @@ async fn command_line() -> String {
 }
 
 /// The response for a missing profile. `go tool pprof` shows its first line.
-async fn absent(name: &'static str) -> Response {
-    let reason = format!(
-        "{name}: unknown profile; this process is not written in Go and has profile, heap and allocs\n"
-    );
+async fn absent(name: &'static str, reason: &'static str, pages: Pages) -> Response {
+    let present = if pages.has_heap {
+        "profile, heap and allocs"
+    } else {
+        "profile"
+    };
+    let reason = format!("{name}: unknown profile; {reason} and has {present}\n");
     (StatusCode::NOT_IMPLEMENTED, reason).into_response()
 }
 
 /// The CPU profile of the next seconds. It ends when the client disconnects.
-async fn cpu(parameters: Parameters) -> Response {
+async fn cpu(max_seconds: u64, parameters: Parameters) -> Response {
     let seconds = match parameters.get("seconds").map(|text| (text, text.parse())) {
         None => PROFILE_SECONDS,
-        Some((_, Ok(seconds @ 1..=MAX_SECONDS))) => seconds,
+        Some((_, Ok(seconds))) if (1..=max_seconds).contains(&seconds) => seconds,
         Some((text, _)) => {
             let reason =
-                format!("seconds: {text:?} is not a whole number from 1 to {MAX_SECONDS}\n");
+                format!("seconds: {text:?} is not a whole number from 1 to {max_seconds}\n");
             return (StatusCode::BAD_REQUEST, reason).into_response();
         }
     };
@@ -150,7 +178,7 @@ fn sample(
 }
 
 /// The sampled heap. With `gc=1` Go collects garbage before; here there is none.
-async fn heap(shown: DefaultSampleType, name: &'static str, parameters: &Parameters) -> Response {
+async fn heap(shown: DefaultSampleType, name: &'static str, parameters: Parameters) -> Response {
     for (parameter, value) in &parameters.0 {
         let reason = match (parameter.as_str(), value.as_str()) {
             ("debug", "0") | ("gc", _) => continue,
@@ -205,8 +233,11 @@ async fn symbol(body: String) -> Response {
     }
 }
 
-/// Runs `work` on a thread of low priority, one request at a time.
-pub(super) async fn alone<T: Send + 'static>(
+/// Runs `work` on a thread of low priority, one request of these pages at a time.
+///
+/// # Errors
+/// If the system cannot start a thread.
+pub async fn alone<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> std::io::Result<T> {
     let turn = READING.acquire().await.map_err(std::io::Error::other)?;
