@@ -55,6 +55,10 @@ const PROFILES: navarch_pprof::Pages = navarch_pprof::Pages {
 
 /// Configuration of the status server.
 #[derive(Clone)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a separate setting of pilot-agent"
+)]
 pub struct StatusConfig {
     /// Envoy's admin API; `None` without Envoy.
     pub envoy: Option<AdminApi>,
