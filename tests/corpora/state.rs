@@ -215,6 +215,7 @@ fn the_state_of_a_quarantine_is_read_and_written() {
         outcome: Some(QuarantineOutcome::Quarantined {
             message: "rejected by 2 of 2; one of them: no such cluster".to_owned(),
             others: Some(vec![NamespacedName::new("edge", "gateway")]),
+            rejecting: None,
             before: Some(reviews("reviews-v1", 3, "1007", &json!({}))),
         }),
         version: None,

@@ -207,6 +207,7 @@ async fn judge(deployed: &Deployed, before: AnyObject) {
         outcome: Some(QuarantineOutcome::Quarantined {
             message: "rejected by 2 of 2".to_owned(),
             others: None,
+            rejecting: None,
             before: Some(before),
         }),
     };

@@ -3,6 +3,7 @@
 
 mod excerpt;
 pub mod judgement;
+mod reach;
 mod voter;
 pub mod votes;
 
@@ -10,6 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use excerpt::{Excerpt, excerpt};
+pub use reach::keeps_reach;
 pub use voter::voter;
 
 use imbl::OrdMap;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use navarch_api::any_object::AnyObject;
+use navarch_api::names::Namespace;
 use navarch_api::object::{NamespacedName, ObjectRef};
 use navarch_push::context::{PushContext, facts_of};
 use navarch_push::engine::ProxyId;
@@ -13,7 +14,7 @@ use navarch_push::quarantine::voter;
 use navarch_push::quarantine::votes::{Answer, VoteCounter, Voter, Votes};
 use navarch_push::resource::{Collection, ResourceType};
 use navarch_push::worker::{Ended, Inspect, PushHandle};
-use navarch_xds::connections::{ConnectionInfo, TypeInfo};
+use navarch_xds::connections::{ConnectionInfo, Connections, TypeInfo};
 
 /// A stream, and the type of its response.
 pub(super) type Subscription = (ProxyId, ResourceType);
@@ -30,6 +31,11 @@ pub(super) struct Case {
     pub(super) error: Arc<str>,
     /// Streams that have a trial in place of their resources.
     pub(super) trials: BTreeMap<Subscription, Arc<Collection>>,
+    /// The namespace whose proxies reject it, to whose share it counts: the object's own if proxies
+    /// of it do, otherwise that of the first.
+    pub(super) rejecting: Namespace,
+    /// Its place in the order in which objects were rejected.
+    pub(super) number: u64,
 }
 
 /// A stream whose rejection is attributed to an object.
@@ -44,13 +50,22 @@ pub(super) struct Rejecter {
 impl Case {
     /// Nobody of this process rejects it.
     pub(super) fn new(object: AnyObject, judgement: Judgement) -> Self {
+        let object_namespace = object.object_ref().name.namespace.clone();
         Self {
             object,
             judgement,
             rejecters: BTreeMap::new(),
             error: Arc::from(""),
             trials: BTreeMap::new(),
+            rejecting: object_namespace,
+            number: 0,
         }
+    }
+
+    /// Whether one of its rejecting streams is still open.
+    pub(super) fn has_rejecters(&self, connections: &Connections) -> bool {
+        let mut streams = self.rejecters.keys();
+        streams.any(|proxy| connections.of_id(*proxy).is_some())
     }
 
     /// Number of streams of an account whose own trial found the object.
@@ -67,6 +82,48 @@ impl Case {
         written(context, &self.object.object_ref())
             .is_some_and(|written| written.same_content(&self.object))
     }
+}
+
+/// The case that makes room for another one, among those that `is_of_share` selects: only those
+/// whose object stays in force do. Those without rejecting streams come first, then the oldest.
+pub(super) fn replaceable(
+    cases: &BTreeMap<ObjectRef, Case>,
+    is_of_share: impl Fn(&Case) -> bool,
+    has_rejecters: impl Fn(&Case) -> bool,
+) -> Option<ObjectRef> {
+    cases
+        .iter()
+        .filter(|(_, case)| case.judgement.is_kept() && is_of_share(case))
+        .min_by_key(|(_, case)| (has_rejecters(case), case.number))
+        .map(|(name, _)| name.clone())
+}
+
+/// The namespace to whose share most cases count.
+pub(super) fn largest_share(cases: &BTreeMap<ObjectRef, Case>) -> Option<Namespace> {
+    let mut shares: BTreeMap<&Namespace, usize> = BTreeMap::new();
+    for case in cases.values() {
+        *shares.entry(&case.rejecting).or_default() += 1;
+    }
+    shares
+        .into_iter()
+        .max_by_key(|(_, count)| *count)
+        .map(|(namespace, _)| namespace.clone())
+}
+
+/// The connected workloads with a voice that have acknowledged a response, by namespace.
+pub(super) fn connected(
+    context: &PushContext,
+    streams: &[ConnectionInfo],
+) -> BTreeMap<Namespace, BTreeSet<NamespacedName>> {
+    let mut all: BTreeMap<Namespace, BTreeSet<NamespacedName>> = BTreeMap::new();
+    let ready = streams
+        .iter()
+        .filter(|info| info.types.iter().any(|watch| watch.taken.is_some()));
+    for voter in ready.filter_map(|info| voter_of(context, info)) {
+        let namespace = voter.account.namespace.clone();
+        all.entry(namespace).or_default().insert(voter.workload);
+    }
+    all
 }
 
 /// The version of an object as its users wrote it.
@@ -205,5 +262,59 @@ impl Answers<'_> {
         } else {
             Answer::Pending
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use navarch_api::decode::{Format, Outcome, decode_documents};
+
+    use super::*;
+
+    /// A case of the share of a namespace.
+    fn case(name: &str, share: &str, number: u64) -> (ObjectRef, Case) {
+        let yaml = format!(
+            "apiVersion: networking.istio.io/v1\nkind: DestinationRule\n\
+             metadata: {{name: {name}, namespace: shop}}\nspec: {{host: a}}\n"
+        );
+        let Outcome::Read { object, .. } = decode_documents(&yaml, Format::Yaml).remove(0).outcome
+        else {
+            panic!("it is valid")
+        };
+        let case = Case {
+            rejecting: Namespace::new(share),
+            number,
+            ..Case::new(object.clone(), Judgement::kept())
+        };
+        (object.object_ref(), case)
+    }
+
+    #[test]
+    fn a_namespaces_rejections_make_room_among_themselves() {
+        let mut cases: BTreeMap<ObjectRef, Case> = [
+            case("a", "evil", 1),
+            case("b", "evil", 2),
+            case("c", "evil", 3),
+            case("d", "shop", 0),
+        ]
+        .into();
+        let evil = Namespace::new("evil");
+        let is_evil = |case: &Case| case.rejecting == evil;
+        let is_first = |case: &Case| case.number == 1;
+        let name = |found: Option<ObjectRef>| found.map(|found| found.name.name.to_string());
+
+        assert_eq!(largest_share(&cases), Some(evil.clone()));
+        let all_open = name(replaceable(&cases, is_evil, |_| true));
+        assert_eq!(all_open.as_deref(), Some("a"), "the oldest of its share");
+        let some_gone = name(replaceable(&cases, is_evil, is_first));
+        assert_eq!(some_gone.as_deref(), Some("b"), "its streams are closed");
+
+        // A judgement that is made or awaited is never forgotten.
+        for case in cases.values_mut() {
+            case.judgement = Judgement::open(Duration::ZERO);
+        }
+        assert_eq!(replaceable(&cases, is_evil, is_first), None);
     }
 }

@@ -1,25 +1,30 @@
 //! Applies judgements: those of this replica, of others, and of operators.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use navarch_api::any_object::AnyObject;
 use navarch_api::names::Namespace;
-use navarch_api::object::ObjectRef;
+use navarch_api::object::{NamespacedName, ObjectRef};
 use navarch_push::context::PushContext;
 use navarch_push::mesh_state::Change;
-use navarch_push::quarantine::judgement::{Ballot, Grounds, Judgement, Subject, Verdict};
-use navarch_push::quarantine::{RestoredQuarantine, excerpt};
+use navarch_push::quarantine::judgement::{
+    Ballot, Grounds, Judgement, Jury, Subject, Verdict, others_agree,
+};
+use navarch_push::quarantine::votes::Votes;
+use navarch_push::quarantine::{RestoredQuarantine, excerpt, keeps_reach};
 use navarch_push::worker::Ended;
 use navarch_status::{KeptQuarantine, QuarantineOutcome, StoreError};
 
-use super::case::{Case, votes, written};
+use super::case::{Case, connected, votes, written};
 use super::shared::{SharedVotes, is_of};
 use super::{QuarantineRelease, QuarantineWork, ReleaseRefusal, Streams};
 
 /// How long a change may take until it is in force.
 const APPLY_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long after the start of the process connecting workloads are not taken for new ones.
+const RECONNECT_TIME: Duration = Duration::from_secs(60);
 /// Why a quarantine ended.
 const RELEASED: &str = "released by an operator";
 const REACHES_OTHERS: &str = "the object reaches proxies that did not take part in the judgement";
@@ -32,25 +37,65 @@ impl QuarantineWork {
         let watched: Vec<ObjectRef> = self
             .cases
             .iter()
-            .filter(|(_, case)| case.judgement.is_open() || case.judgement.is_by_others())
+            .filter(|(_, case)| case.judgement.is_open() || case.judgement.is_quarantined())
             .map(|(name, _)| name.clone())
             .collect();
+        if watched.is_empty() {
+            return Ok(());
+        }
 
+        let workloads = connected(&context, &self.connections.list());
+        let none = BTreeSet::new();
         for name in watched {
-            self.judge(&name).await?;
+            let connected = workloads.get(&name.name.namespace).unwrap_or(&none);
+            let case = self.cases.get(&name);
+            if case.is_some_and(|case| case.judgement.jury().is_some()) {
+                self.watch_newcomers(&name, connected).await?;
+            } else {
+                self.judge(&name, connected).await?;
+            }
         }
         Ok(())
     }
 
-    /// Judges one object.
-    async fn judge(&mut self, name: &ObjectRef) -> Result<(), Ended> {
+    /// Looks whether an object that its own namespace has quarantined is to be judged again.
+    async fn watch_newcomers(
+        &mut self,
+        name: &ObjectRef,
+        connected: &BTreeSet<NamespacedName>,
+    ) -> Result<(), Ended> {
+        let context = self.push.context();
+        let now = self.started.elapsed();
+        let Some(case) = self.cases.get_mut(name) else {
+            return Ok(());
+        };
+
+        let ballot = Ballot {
+            votes: &Votes::default(),
+            is_complete: false,
+            keeps_reach: false,
+            connected,
+        };
+        let before = case.judgement.clone();
+        let verdict = case.judgement.step(&subject(&context, name), &ballot, now);
+        match verdict {
+            Verdict::JudgeAgain => self.judge_again(name, before).await,
+            Verdict::Nothing | Verdict::Keep | Verdict::Quarantine(_) | Verdict::Release => Ok(()),
+        }
+    }
+
+    /// Judges one object; `connected` are the connected workloads of its namespace.
+    async fn judge(
+        &mut self,
+        name: &ObjectRef,
+        connected: &BTreeSet<NamespacedName>,
+    ) -> Result<(), Ended> {
         let streams = self.streams();
         let Some(case) = self.cases.get_mut(name) else {
             return Ok(());
         };
         let object = case.object.clone();
         let own = votes(&self.push, object.clone(), case.rejecters.clone(), streams).await?;
-        let has_previous = previous(&self.push, name).await?.is_some();
 
         let context = self.push.context();
         let known = match &mut self.shared {
@@ -64,14 +109,18 @@ impl QuarantineWork {
             },
         };
 
-        let subject = Subject {
-            object: name.clone(),
-            root: Namespace::new(&context.mesh.config.root_namespace),
-        };
+        let subject = subject(&context, name);
+        let others_may_decide =
+            case.judgement.is_open() && others_agree(&subject, &known.votes, known.is_complete);
+        let keeps_reach = others_may_decide
+            && previous(&self.push, name)
+                .await?
+                .is_some_and(|before| keeps_reach(&before, &object));
         let ballot = Ballot {
             votes: &known.votes,
             is_complete: known.is_complete,
-            has_previous,
+            keeps_reach,
+            connected,
         };
         let before = case.judgement.clone();
         let verdict = case
@@ -83,6 +132,7 @@ impl QuarantineWork {
             Verdict::Keep => self.keep(name).await,
             Verdict::Quarantine(grounds) => self.quarantine(name, grounds, before).await,
             Verdict::Release => self.end(name, REACHES_OTHERS).await,
+            Verdict::JudgeAgain => self.judge_again(name, before).await,
         }
     }
 
@@ -124,6 +174,7 @@ impl QuarantineWork {
             .judgement
             .others()
             .map(|all| all.iter().cloned().collect());
+        let rejecting = case.judgement.jury().map(|jury| jury.rejecting);
 
         let shared = self.shared.as_mut();
         let change = match shared.filter(|shared| shared.is_writable(name)) {
@@ -133,6 +184,7 @@ impl QuarantineWork {
                 let outcome = QuarantineOutcome::Quarantined {
                     message: message.clone(),
                     others,
+                    rejecting,
                     before: previous.clone(),
                 };
                 match shared.decide(&object, outcome).await {
@@ -177,6 +229,42 @@ impl QuarantineWork {
             }
         }
         self.apply_release(name, object, reason).await
+    }
+
+    /// The rejected version is in force again, and another rejection is judged anew. If other
+    /// replicas must know and do not, the judgement is as `before`.
+    async fn judge_again(&mut self, name: &ObjectRef, before: Judgement) -> Result<(), Ended> {
+        let Some(case) = self.cases.get_mut(name) else {
+            return Ok(());
+        };
+
+        let shared = self.shared.as_mut();
+        if let Some(shared) = shared.filter(|shared| shared.is_writable(name))
+            && let Err(error) = shared.judge_again(&case.object).await
+            && !error.is_forbidden()
+        {
+            tracing::debug!(%error, object = %name, "failed to store that an object is judged again");
+            case.judgement = before;
+            return Ok(());
+        }
+        self.apply_judge_again(name).await
+    }
+
+    /// The rejected version is in force again, and another rejection is judged anew.
+    async fn apply_judge_again(&mut self, name: &ObjectRef) -> Result<(), Ended> {
+        tracing::warn!(
+            kind = name.kind.as_str(), ns = %name.name.namespace, name = &*name.name.name,
+            "no longer quarantined: workloads of its namespace have connected that were not asked; \
+             another rejection is judged by the answers of all"
+        );
+
+        if let Some(case) = self.cases.get_mut(name) {
+            // Rejections of the time before are no evidence any more.
+            case.rejecters.clear();
+            case.trials.clear();
+        }
+        self.apply(name, Change::ReleaseQuarantine(name.clone()), false)
+            .await
     }
 
     /// The rejected version is in force again, until it is edited.
@@ -276,17 +364,10 @@ impl QuarantineWork {
             Some(QuarantineOutcome::Quarantined {
                 message,
                 others,
+                rejecting,
                 before,
             }) => {
-                if !self
-                    .cases
-                    .get(&name)
-                    .is_some_and(|case| case.judgement.is_quarantined())
-                {
-                    let others = others.map(|all| all.into_iter().collect());
-                    let case = Case::new(object.clone(), Judgement::quarantined(others));
-                    self.cases.insert(name.clone(), case);
-                }
+                self.follow_quarantine(context, &object, others, rejecting);
 
                 if !is_quarantined {
                     let change = restore_change(&object, before, &message);
@@ -301,6 +382,12 @@ impl QuarantineWork {
                 self.cases
                     .insert(name, Case::new(object, Judgement::released()));
                 Ok(())
+            }
+            None if is_quarantined && self.is_shared(&name) => {
+                if let Some(case) = self.cases.get_mut(&name) {
+                    case.judgement.judge_again();
+                }
+                self.apply_judge_again(&name).await
             }
             None => {
                 let rejecters = self
@@ -319,6 +406,51 @@ impl QuarantineWork {
         }
     }
 
+    /// Takes over the judgement of another replica, unless it is known: `others` are the accounts
+    /// that decided, or `rejecting` workloads of the object's own namespace did.
+    fn follow_quarantine(
+        &mut self,
+        context: &PushContext,
+        object: &AnyObject,
+        others: Option<Vec<NamespacedName>>,
+        rejecting: Option<usize>,
+    ) {
+        let name = object.object_ref();
+        let known = self
+            .cases
+            .get(&name)
+            .filter(|case| case.is_current(context))
+            .map(|case| &case.judgement);
+        if known.is_some_and(Judgement::is_quarantined) {
+            return;
+        }
+
+        // It has counted how often it was judged again.
+        let mut judgement = known.cloned().unwrap_or_else(Judgement::kept);
+        match others {
+            Some(accounts) => judgement.follow_others(accounts.into_iter().collect()),
+            None => {
+                let streams = self.connections.list();
+                let mut workloads = connected(context, &streams);
+                let now = self.started.elapsed();
+                judgement.follow_own(Jury {
+                    rejecting: rejecting.unwrap_or(1),
+                    known: workloads.remove(&name.name.namespace).unwrap_or_default(),
+                    since: now,
+                    known_until: now.max(RECONNECT_TIME),
+                });
+            }
+        }
+        self.cases
+            .insert(name, Case::new(object.clone(), judgement));
+    }
+
+    /// Whether other replicas know what this one decides about an object.
+    fn is_shared(&self, name: &ObjectRef) -> bool {
+        let shared = self.shared.as_ref();
+        shared.is_some_and(|shared| shared.is_writable(name))
+    }
+
     /// Sends a change, and waits until it is in force.
     async fn apply(
         &mut self,
@@ -335,6 +467,14 @@ impl QuarantineWork {
             Ok(Err(_)) => Err(Ended),
             Ok(Ok(_)) | Err(_) => Ok(()),
         }
+    }
+}
+
+/// What is judged.
+fn subject(context: &PushContext, name: &ObjectRef) -> Subject {
+    Subject {
+        object: name.clone(),
+        root: Namespace::new(&context.mesh.config.root_namespace),
     }
 }
 

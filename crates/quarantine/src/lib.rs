@@ -33,10 +33,11 @@ pub use shared::Replicas;
 pub use start::{Parts, start};
 
 use candidates::{accepted_at, candidates};
-use case::{Case, Rejecter, Streams, Subscription, voter_of};
+use case::{Case, Rejecter, Streams, Subscription, largest_share, replaceable, voter_of};
 use navarch_api::names::Namespace;
 use navarch_api::object::ObjectRef;
 use navarch_push::context::facts_of;
+use navarch_push::engine::ProxyId;
 use navarch_push::fact::FactKey;
 use navarch_push::quarantine::excerpt;
 use navarch_push::quarantine::judgement::Judgement;
@@ -51,8 +52,9 @@ use trial::Trial;
 /// Capacity of the queue of rejections that [`Parts`] receives; further ones are dropped by the
 /// streams.
 pub const QUEUE: usize = 256;
-/// Maximum number of rejected objects that are remembered, and of those of one namespace.
-const MAX_CASES: usize = 256;
+/// Maximum number of rejected objects that are remembered, and of those that count to the share of
+/// one namespace, by its proxies' rejections: so none uses up the places of others.
+const MAX_CASES: usize = 1_024;
 const MAX_CASES_OF_NAMESPACE: usize = 64;
 /// Maximum number of rejections that are remembered as looked into.
 const MAX_LOOKED_INTO: usize = 8_192;
@@ -82,6 +84,8 @@ struct QuarantineWork {
     connections: Arc<Connections>,
     /// Rejected objects.
     cases: BTreeMap<ObjectRef, Case>,
+    /// Number of cases so far.
+    case_count: u64,
     /// Rejected responses that were looked into: they are not looked into again.
     looked_into: BTreeMap<Subscription, Arc<Collection>>,
     /// Trials in progress, and the streams that they run on, by namespace.
@@ -90,13 +94,21 @@ struct QuarantineWork {
     /// When the next trial of a namespace may start.
     paused_until: BTreeMap<Namespace, Instant>,
     /// Rejections that wait for that.
-    deferred: BTreeMap<Namespace, BTreeSet<Refusal>>,
+    deferred: BTreeMap<Namespace, Deferred>,
     /// The state that replicas share; `None` without an API server.
     shared: Option<Shared>,
     /// When answers are looked at next.
     polls_at: Instant,
     /// The start: the zero of the judgements' time.
     started: Instant,
+}
+
+/// Rejections of a namespace that wait for a trial.
+#[derive(Debug)]
+struct Deferred {
+    /// Since when: the namespace that has waited longest is next.
+    since: Instant,
+    refusals: BTreeSet<Refusal>,
 }
 
 /// A trial that has ended.
@@ -174,7 +186,7 @@ impl QuarantineWork {
             || self
                 .cases
                 .values()
-                .any(|case| case.judgement.is_by_others())
+                .any(|case| case.judgement.is_quarantined())
         {
             due = due.min(self.polls_at);
         }
@@ -242,25 +254,26 @@ impl QuarantineWork {
         let now = Instant::now();
         self.paused_until.retain(|_, until| *until > now);
 
-        let ready: Vec<Namespace> = self
+        let mut ready: Vec<(Instant, Namespace)> = self
             .deferred
-            .keys()
-            .filter(|name| {
+            .iter()
+            .filter(|(name, _)| {
                 !self.paused_until.contains_key(*name) && !self.tried.contains_key(*name)
             })
-            .cloned()
+            .map(|(name, deferred)| (deferred.since, name.clone()))
             .collect();
+        ready.sort();
 
-        for namespace in ready {
-            let refusal = self
-                .deferred
-                .get_mut(&namespace)
-                .and_then(BTreeSet::pop_first);
-            if self
-                .deferred
-                .get(&namespace)
-                .is_some_and(BTreeSet::is_empty)
-            {
+        for (_, namespace) in ready {
+            if self.trials.len() >= MAX_TRIALS {
+                break;
+            }
+            let Some(deferred) = self.deferred.get_mut(&namespace) else {
+                continue;
+            };
+            deferred.since = now;
+            let refusal = deferred.refusals.pop_first();
+            if deferred.refusals.is_empty() {
                 self.deferred.remove(&namespace);
             }
             if let Some(refusal) = refusal {
@@ -430,9 +443,12 @@ impl QuarantineWork {
             || self.tried.contains_key(&namespace)
             || self.is_paused(&namespace);
         if must_wait {
-            let deferred = self.deferred.entry(namespace).or_default();
-            if deferred.len() < MAX_DEFERRED {
-                deferred.insert(refusal);
+            let deferred = self.deferred.entry(namespace).or_insert_with(|| Deferred {
+                since: Instant::now(),
+                refusals: BTreeSet::new(),
+            });
+            if deferred.refusals.len() < MAX_DEFERRED {
+                deferred.refusals.insert(refusal);
             }
             return;
         }
@@ -494,11 +510,7 @@ impl QuarantineWork {
     }
 
     /// Sends the current resources to a proxy again after a trial.
-    async fn end_trial(
-        &self,
-        proxy: navarch_push::engine::ProxyId,
-        shown: Arc<Collection>,
-    ) -> Result<(), Ended> {
+    async fn end_trial(&self, proxy: ProxyId, shown: Arc<Collection>) -> Result<(), Ended> {
         let revision = self
             .push
             .inspect(|inspect| inspect.engine.revision())
@@ -526,7 +538,7 @@ impl QuarantineWork {
             .is_some_and(|case| case.is_current(&context));
         let (Some(object), true) = (
             object.filter(|_| !context.rollouts.contains_key(&name)),
-            is_known || self.has_room(&name.name.namespace),
+            is_known || self.has_room(&rejection.voter.account.namespace),
         ) else {
             return match is_trial {
                 true => {
@@ -538,8 +550,13 @@ impl QuarantineWork {
         };
 
         if !is_known {
-            self.cases
-                .insert(name.clone(), Case::new(object, Judgement::kept()));
+            self.case_count += 1;
+            let case = Case {
+                rejecting: rejection.voter.account.namespace.clone(),
+                number: self.case_count,
+                ..Case::new(object, Judgement::kept())
+            };
+            self.cases.insert(name.clone(), case);
         }
 
         let now = self.started.elapsed();
@@ -553,6 +570,7 @@ impl QuarantineWork {
         let is_own = rejecter.account.namespace == name.name.namespace;
         if case.rejecters.is_empty() || is_own {
             case.error = rejection.message.clone();
+            case.rejecting = rejecter.account.namespace.clone();
         }
         case.rejecters.insert(rejection.info.proxy_id, rejecter);
         if is_trial {
@@ -565,15 +583,32 @@ impl QuarantineWork {
         Ok(())
     }
 
-    /// Makes room for another rejected object of a namespace; false if there is none.
-    fn has_room(&mut self, namespace: &Namespace) -> bool {
+    /// Makes room for another object that proxies of a namespace reject; false if there is none: an
+    /// object of its share makes room, and if all shares together are full, one of the largest.
+    fn has_room(&mut self, rejecting: &Namespace) -> bool {
         let context = self.push.context();
         self.cases.retain(|_, case| case.is_current(&context));
-        let of_namespace = self
-            .cases
-            .keys()
-            .filter(|name| name.name.namespace == *namespace);
-        of_namespace.count() < MAX_CASES_OF_NAMESPACE && self.cases.len() < MAX_CASES
+
+        let share = self.cases.values();
+        let share = share.filter(|case| case.rejecting == *rejecting).count();
+        if share >= MAX_CASES_OF_NAMESPACE {
+            return self.replace(rejecting);
+        }
+        if self.cases.len() >= MAX_CASES {
+            let largest = largest_share(&self.cases);
+            return largest.is_some_and(|largest| self.replace(&largest));
+        }
+        true
+    }
+
+    /// Forgets an object of a namespace's share; false if none can be forgotten.
+    fn replace(&mut self, share: &Namespace) -> bool {
+        let found = replaceable(
+            &self.cases,
+            |case| case.rejecting == *share,
+            |case| case.has_rejecters(&self.connections),
+        );
+        found.is_some_and(|name| self.cases.remove(&name).is_some())
     }
 
     /// The state of this process's streams.

@@ -215,6 +215,22 @@ impl Shared {
         result
     }
 
+    /// Stores that an object is in force again and judged anew, before that applies.
+    pub(super) async fn judge_again(&mut self, object: &AnyObject) -> Result<(), StoreError> {
+        let mut result = Ok(());
+        for _ in 0..MAX_ATTEMPTS {
+            self.read().await;
+            let mut kept = self.kept_of(object);
+            kept.outcome = None;
+            kept.votes.clear();
+            result = self.put(kept).await.map(|_| ());
+            if !matches!(result, Err(StoreError::Stale)) {
+                break;
+            }
+        }
+        result
+    }
+
     /// Deletes the votes about an object that stays in force.
     pub(super) async fn close(&mut self, object: &AnyObject) {
         let Some(kept) = self.of(object).filter(|kept| kept.outcome.is_none()) else {

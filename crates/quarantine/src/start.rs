@@ -70,6 +70,7 @@ pub async fn start(
         push,
         connections,
         cases: BTreeMap::new(),
+        case_count: 0,
         looked_into: BTreeMap::new(),
         trials: JoinSet::new(),
         tried: BTreeMap::new(),

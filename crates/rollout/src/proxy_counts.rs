@@ -224,7 +224,8 @@ impl Members {
                 is_complete: !is_shared,
                 // The stage has few of the proxies that the new version would reach: those of
                 // other namespaces hold it, and do not stop it.
-                has_previous: false,
+                keeps_reach: false,
+                connected: &BTreeSet::new(),
             };
             let verdict = Judgement::open(Duration::ZERO).step(&subject, &ballot, MAX_WAIT);
             if matches!(verdict, Verdict::Quarantine(_)) {

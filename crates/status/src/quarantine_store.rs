@@ -45,6 +45,9 @@ pub enum QuarantineOutcome {
         /// If other namespaces than the object's decided: the accounts that it reached, as
         /// `namespace/name`.
         others: Option<Vec<NamespacedName>>,
+        /// If the object's own namespace decided: the number of its workloads that rejected it;
+        /// `None` if a release that did not store it decided.
+        rejecting: Option<usize>,
         /// The version that is served instead; `None` if there is none.
         before: Option<AnyObject>,
     },
@@ -101,6 +104,8 @@ enum StoredOutcome {
     Quarantined {
         message: String,
         others: Option<Vec<String>>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        rejecting: Option<usize>,
     },
     Released {
         reason: String,
@@ -261,9 +266,13 @@ impl From<&QuarantineOutcome> for StoredOutcome {
     fn from(outcome: &QuarantineOutcome) -> Self {
         match outcome {
             QuarantineOutcome::Quarantined {
-                message, others, ..
+                message,
+                others,
+                rejecting,
+                ..
             } => Self::Quarantined {
                 message: message.clone(),
+                rejecting: *rejecting,
                 others: others
                     .as_ref()
                     .map(|others| others.iter().map(ToString::to_string).collect()),
@@ -283,9 +292,13 @@ fn outcome(
     stored: StoredOutcome,
     data: &BTreeMap<String, String>,
 ) -> Result<QuarantineOutcome, UnreadableMap> {
-    let (message, others) = match stored {
+    let (message, others, rejecting) = match stored {
         StoredOutcome::Released { reason } => return Ok(QuarantineOutcome::Released { reason }),
-        StoredOutcome::Quarantined { message, others } => (message, others),
+        StoredOutcome::Quarantined {
+            message,
+            others,
+            rejecting,
+        } => (message, others, rejecting),
     };
 
     let before = match data.get(BEFORE) {
@@ -310,6 +323,7 @@ fn outcome(
     Ok(QuarantineOutcome::Quarantined {
         message,
         others: others.transpose()?,
+        rejecting,
         before,
     })
 }
@@ -338,11 +352,13 @@ mod tests {
             Some(QuarantineOutcome::Quarantined {
                 message: "rejected".to_owned(),
                 others,
+                rejecting: None,
                 before: Some(object.clone()),
             }),
             Some(QuarantineOutcome::Quarantined {
                 message: "rejected".to_owned(),
                 others: None,
+                rejecting: Some(3),
                 before: None,
             }),
         ];

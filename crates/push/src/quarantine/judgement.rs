@@ -3,13 +3,16 @@
 //!
 //! ```text
 //! a rejection ─▶ Open ── all have answered, or 10 s are over ─▶ Quarantined ── an operator, or it reaches others ─▶ Released
-//!                 └──────────── too few reject ─▶ Kept ── another rejection ─▶ Open
+//!                 │                                                 │ as many new workloads as rejected it
+//!                 └──────────── too few reject ─▶ Kept ◀────────────┘ ── another rejection ─▶ Open
 //! ```
 //!
-//! A proxy can lie. So a rejection by the object's own namespace needs a majority there; one by
-//! other namespaces counts only if every proxy that the object reaches rejects it, and each has an
-//! identity. Identities of other namespaces therefore never take an object away from a proxy that
-//! does not reject it itself, however many they are.
+//! A proxy can lie. So a rejection by the object's own namespace needs a majority there, and is
+//! judged again when that may no longer be one; a rejection by other namespaces counts only if
+//! every proxy that the object reaches rejects it, each has an identity, and the version that is
+//! served instead shows whom the object reaches later ([`keeps_reach`](super::keeps_reach)).
+//! Identities of other namespaces therefore never take an object away from a proxy that does not
+//! reject it itself, however many they are.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -23,6 +26,10 @@ use navarch_api::object::{Kind, NamespacedName, ObjectRef};
 pub const MAX_WAIT: Duration = Duration::from_secs(10);
 /// Number of rejecting workloads that are needed in a namespace with at least as many.
 const MIN_REJECTING: usize = 2;
+/// Minimum duration of a quarantine before it is judged again. It doubles each time, at most
+/// [`MAX_DOUBLINGS`] times: an object that stays broken goes to its proxies again only rarely.
+const MIN_QUARANTINE: Duration = Duration::from_secs(10);
+const MAX_DOUBLINGS: u32 = 6;
 
 /// The object that is judged.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,9 +47,11 @@ pub struct Ballot<'a> {
     pub votes: &'a Votes,
     /// Whether the answers at all replicas are known.
     pub is_complete: bool,
-    /// Whether a previous version would be served. Without one, nothing shows whom the object would
-    /// reach later.
-    pub has_previous: bool,
+    /// Whether a previous version would be served that reaches the same proxies: otherwise nothing
+    /// shows whom the object would reach later.
+    pub keeps_reach: bool,
+    /// The connected workloads of the object's namespace, whether the object reaches them or not.
+    pub connected: &'a BTreeSet<NamespacedName>,
 }
 
 /// Whose rejection decided.
@@ -73,6 +82,8 @@ pub enum Verdict {
     Quarantine(Grounds),
     /// The object is in force again until it is edited.
     Release,
+    /// The object is in force again, and a rejection is judged anew.
+    JudgeAgain,
 }
 
 /// The state of a judgement.
@@ -82,50 +93,75 @@ enum State {
     Open(Duration),
     /// The object stays in force.
     Kept,
-    /// Its previous version is served. If others than its namespace decided: the accounts that it
-    /// reached then.
-    Quarantined(Option<BTreeSet<NamespacedName>>),
+    /// Its previous version is served, by decision of its own namespace.
+    ByOwn(Jury),
+    /// Its previous version is served, by decision of others: the accounts that it reached then.
+    ByOthers(BTreeSet<NamespacedName>),
     /// It is in force until it is edited, whoever rejects it.
     Released,
+}
+
+/// The workloads of the object's namespace when these decided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Jury {
+    /// Number of workloads that rejected the object.
+    pub rejecting: usize,
+    /// The workloads that were connected, whether the object reached them or not.
+    pub known: BTreeSet<NamespacedName>,
+    /// When the quarantine began, as time since the same moment as that of the steps.
+    pub since: Duration,
+    /// Until when connecting workloads are counted as known: after a start of the control plane all
+    /// connect again.
+    pub known_until: Duration,
 }
 
 /// The judgement about one version of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judgement {
     state: State,
+    /// How often it was judged again.
+    rejudged: u32,
 }
 
 impl Judgement {
+    /// A judgement in a state.
+    fn of(state: State) -> Self {
+        Self { state, rejudged: 0 }
+    }
+
     /// A proxy rejects the object; `now` is the time since any fixed moment.
     #[must_use]
     pub fn open(now: Duration) -> Self {
-        Self {
-            state: State::Open(now),
-        }
+        Self::of(State::Open(now))
     }
 
     /// No proxy of this process rejects the object: it stays in force unless others decide
     /// otherwise.
     #[must_use]
     pub fn kept() -> Self {
-        Self { state: State::Kept }
-    }
-
-    /// The judgement that another replica made; `others` are the accounts that decided, if it was
-    /// not the object's own namespace.
-    #[must_use]
-    pub fn quarantined(others: Option<BTreeSet<NamespacedName>>) -> Self {
-        Self {
-            state: State::Quarantined(others),
-        }
+        Self::of(State::Kept)
     }
 
     /// The object is in force until it is edited.
     #[must_use]
     pub fn released() -> Self {
-        Self {
-            state: State::Released,
-        }
+        Self::of(State::Released)
+    }
+
+    /// Another replica has quarantined the object, by decision of its own namespace.
+    pub fn follow_own(&mut self, jury: Jury) {
+        self.state = State::ByOwn(jury);
+    }
+
+    /// Another replica has quarantined the object, by decision of these accounts.
+    pub fn follow_others(&mut self, accounts: BTreeSet<NamespacedName>) {
+        self.state = State::ByOthers(accounts);
+    }
+
+    /// The object is in force again, and another rejection is judged anew.
+    pub fn judge_again(&mut self) {
+        self.state = State::Kept;
+        self.rejudged = self.rejudged.saturating_add(1);
     }
 
     /// Another proxy rejects the object.
@@ -141,43 +177,60 @@ impl Judgement {
         matches!(self.state, State::Open(_))
     }
 
-    /// Whether the previous version is served.
+    /// Whether the object stays in force until another proxy rejects it.
     #[must_use]
-    pub fn is_quarantined(&self) -> bool {
-        matches!(self.state, State::Quarantined(_))
+    pub fn is_kept(&self) -> bool {
+        self.state == State::Kept
     }
 
-    /// Whether the previous version is served by decision of other namespaces than the object's:
-    /// whom the object reaches must then be watched.
+    /// Whether the previous version is served: then it is watched who connects.
     #[must_use]
-    pub fn is_by_others(&self) -> bool {
-        matches!(self.state, State::Quarantined(Some(_)))
+    pub fn is_quarantined(&self) -> bool {
+        matches!(self.state, State::ByOwn(_) | State::ByOthers(_))
+    }
+
+    /// The workloads of the object's own namespace when these decided.
+    #[must_use]
+    pub fn jury(&self) -> Option<&Jury> {
+        match &self.state {
+            State::ByOwn(jury) => Some(jury),
+            State::Open(_) | State::Kept | State::ByOthers(_) | State::Released => None,
+        }
     }
 
     /// The accounts that decided, if they are of other namespaces than the object's.
     #[must_use]
     pub fn others(&self) -> Option<&BTreeSet<NamespacedName>> {
         match &self.state {
-            State::Quarantined(others) => others.as_ref(),
-            State::Open(_) | State::Kept | State::Released => None,
+            State::ByOthers(accounts) => Some(accounts),
+            State::Open(_) | State::Kept | State::ByOwn(_) | State::Released => None,
         }
     }
 
     /// Decides by the answers that are known now.
     pub fn step(&mut self, subject: &Subject, ballot: &Ballot<'_>, now: Duration) -> Verdict {
-        match &self.state {
+        match &mut self.state {
             State::Open(since) => {
                 let is_late = now.saturating_sub(*since) >= MAX_WAIT;
                 let has_all = ballot.is_complete && !ballot.votes.is_pending();
                 if !is_late && !has_all {
                     return Verdict::Nothing;
                 }
-                self.decide(subject, ballot)
+                self.decide(subject, ballot, now)
             }
-            State::Quarantined(Some(others)) => {
+            State::ByOwn(jury) => {
+                if !jury.is_outnumbered(ballot.connected, now, self.rejudged) {
+                    return Verdict::Nothing;
+                }
+
+                // The newcomers were not asked.
+                self.judge_again();
+                Verdict::JudgeAgain
+            }
+            State::ByOthers(accounts) => {
                 let mut reached = ballot.votes.accounts().keys();
                 let has_strangers = ballot.votes.strangers() > 0;
-                if !has_strangers && reached.all(|account| others.contains(account)) {
+                if !has_strangers && reached.all(|account| accounts.contains(account)) {
                     return Verdict::Nothing;
                 }
 
@@ -185,20 +238,32 @@ impl Judgement {
                 self.state = State::Released;
                 Verdict::Release
             }
-            State::Kept | State::Quarantined(None) | State::Released => Verdict::Nothing,
+            State::Kept | State::Released => Verdict::Nothing,
         }
     }
 
     /// Decides at the end of the time for answers.
-    fn decide(&mut self, subject: &Subject, ballot: &Ballot<'_>) -> Verdict {
-        if let Some(grounds) = own_grounds(subject, ballot.votes) {
-            self.state = State::Quarantined(None);
-            return Verdict::Quarantine(grounds);
+    fn decide(&mut self, subject: &Subject, ballot: &Ballot<'_>, now: Duration) -> Verdict {
+        if let Some(own) = own_majority(subject, ballot) {
+            self.state = State::ByOwn(Jury {
+                rejecting: own.rejected,
+                known: ballot.connected.clone(),
+                since: now,
+                known_until: now,
+            });
+            return Verdict::Quarantine(Grounds::OwnNamespace {
+                rejecting: own.rejected,
+                reached: own.reached,
+            });
         }
 
-        if let Some(grounds) = other_grounds(subject, ballot) {
-            let accounts = ballot.votes.accounts().keys().cloned().collect();
-            self.state = State::Quarantined(Some(accounts));
+        if ballot.keeps_reach && others_agree(subject, ballot.votes, ballot.is_complete) {
+            let accounts: BTreeSet<NamespacedName> =
+                ballot.votes.accounts().keys().cloned().collect();
+            let grounds = Grounds::OtherNamespaces {
+                accounts: accounts.len(),
+            };
+            self.state = State::ByOthers(accounts);
             return Verdict::Quarantine(grounds);
         }
 
@@ -207,63 +272,74 @@ impl Judgement {
     }
 }
 
-/// Whether most workloads of the object's own namespace that it reaches reject it, and more reject
-/// it than accounts of other namespaces accept it.
-fn own_grounds(subject: &Subject, votes: &Votes) -> Option<Grounds> {
+impl Jury {
+    /// Whether as many workloads of the namespace have connected since as had rejected the object,
+    /// and the quarantine has lasted long enough to be judged again.
+    fn is_outnumbered(
+        &mut self,
+        connected: &BTreeSet<NamespacedName>,
+        now: Duration,
+        rejudged: u32,
+    ) -> bool {
+        if now < self.known_until {
+            self.known.extend(connected.iter().cloned());
+            return false;
+        }
+
+        let lasts = MIN_QUARANTINE * 2_u32.pow(rejudged.min(MAX_DOUBLINGS));
+        let newcomers = connected.difference(&self.known).count();
+        newcomers >= self.rejecting.max(1) && now.saturating_sub(self.since) >= lasts
+    }
+}
+
+/// The votes of the object's own namespace, if most of its workloads that the object reaches reject
+/// it, and more than accounts of other namespaces accept it.
+fn own_majority(subject: &Subject, ballot: &Ballot<'_>) -> Option<AccountVotes> {
+    let votes = ballot.votes;
     let namespace = &subject.object.name.namespace;
-    let AccountVotes {
-        reached, rejected, ..
-    } = votes.of_namespace(namespace);
+    let own = votes.of_namespace(namespace);
     let accepting = votes
         .accounts()
         .iter()
         .filter(|(account, votes)| account.namespace != *namespace && votes.accepted > 0)
         .count();
 
-    // Streams without an identity may be further workloads of the namespace, so one workload does
-    // not decide beside them. They do not count against the others: anybody can open such streams.
-    let needed = if votes.strangers() > 0 {
+    // Streams without an identity, and those at replicas that have not reported, may be further
+    // workloads of the namespace, so one workload does not decide beside them. They do not count
+    // against the others: anybody can open such streams.
+    let needed = if votes.strangers() > 0 || !ballot.is_complete {
         MIN_REJECTING
     } else {
-        MIN_REJECTING.min(reached)
+        MIN_REJECTING.min(own.reached)
     };
-    let is_majority = rejected >= needed && 2 * rejected > reached;
+    let is_majority = own.rejected >= needed && 2 * own.rejected > own.reached;
 
-    let grounds = Grounds::OwnNamespace {
-        rejecting: rejected,
-        reached,
-    };
-    (is_majority && rejected > accepting).then_some(grounds)
+    (is_majority && own.rejected > accepting).then_some(own)
 }
 
-/// Whether every proxy that the object reaches rejects it, and each has an identity. A new object is
-/// never taken away so: the proxies that it is for may only come later.
-fn other_grounds(subject: &Subject, ballot: &Ballot<'_>) -> Option<Grounds> {
-    if !ballot.is_complete || !ballot.has_previous || is_guarded(subject) {
-        return None;
+/// Whether every proxy that the object reaches rejects it, and each has an identity: then other
+/// namespaces than the object's decide, if the version that is served instead reaches the same
+/// proxies.
+#[must_use]
+pub fn others_agree(subject: &Subject, votes: &Votes, is_complete: bool) -> bool {
+    if !is_complete || is_guarded(subject) {
+        return false;
     }
 
-    let accounts = ballot.votes.accounts();
+    let accounts = votes.accounts();
     let is_unanimous = accounts
         .values()
         .all(|votes| votes.rejected == votes.reached);
-    let is_decided = is_unanimous && !accounts.is_empty() && ballot.votes.strangers() == 0;
-
-    let grounds = Grounds::OtherNamespaces {
-        accounts: accounts.len(),
-    };
-    is_decided.then_some(grounds)
+    is_unanimous && !accounts.is_empty() && votes.strangers() == 0
 }
 
-/// Whether only proxies of the root namespace may take an object away: it may be access control of
-/// the whole mesh.
+/// Whether only proxies of the object's own namespace may take it away. In the root namespace it may
+/// be access control of the whole mesh; in any other, it reaches no proxies outside.
 fn is_guarded(subject: &Subject) -> bool {
-    let ObjectRef { kind, name } = &subject.object;
-    let writes_for_envoy = matches!(
-        kind,
+    matches!(
+        subject.object.kind,
         Kind::EnvoyFilter | Kind::WasmPlugin | Kind::TrafficExtension
-    );
-    writes_for_envoy && name.namespace == subject.root
+    )
 }
 
 impl fmt::Display for Grounds {

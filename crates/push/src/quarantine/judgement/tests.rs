@@ -48,7 +48,8 @@ fn verdict_about(subject: &Subject, answers: &[(&str, Answer)], strangers: usize
     let ballot = Ballot {
         votes: &votes(answers, strangers),
         is_complete: true,
-        has_previous: true,
+        keeps_reach: true,
+        connected: &BTreeSet::new(),
     };
     Judgement::open(Duration::ZERO).step(subject, &ballot, MAX_WAIT)
 }
@@ -128,24 +129,25 @@ fn other_namespaces_decide_only_if_nobody_else_is_reached() {
 }
 
 #[test]
-fn other_namespaces_do_not_take_a_new_object_away() {
+fn other_namespaces_do_not_take_away_what_may_reach_others_later() {
     let subject = subject(Kind::VirtualService, "shop");
     let verdict = |answers: &[(&str, Answer)]| {
         let ballot = Ballot {
             votes: &votes(answers, 0),
             is_complete: true,
-            has_previous: false,
+            keeps_reach: false,
+            connected: &BTreeSet::new(),
         };
         Judgement::open(Duration::ZERO).step(&subject, &ballot, MAX_WAIT)
     };
 
-    // It may be for a gateway that is not there yet.
+    // It is new, or reaches more than before: it may be for a gateway that is not there yet.
     assert_eq!(verdict(&[("evil/x/a", Rejected)]), Verdict::Keep);
     assert_eq!(verdict(&[("shop/web/a", Rejected)]), own(1, 1));
 }
 
 #[test]
-fn filters_of_the_root_namespace_are_judged_there_only() {
+fn filters_are_judged_by_their_own_namespace_only() {
     let elsewhere = [("edge/gateway/a", Rejected), ("bank/web/a", Rejected)];
     let own_proxies = [
         ("istio-system/gateway/a", Rejected),
@@ -157,7 +159,7 @@ fn filters_of_the_root_namespace_are_judged_there_only() {
         assert_eq!(verdict_about(&filter, &elsewhere, 0), Verdict::Keep);
         assert_eq!(verdict_about(&filter, &own_proxies, 0), own(2, 2));
         let of_shop = subject(kind, "shop");
-        assert_eq!(verdict_about(&of_shop, &elsewhere, 0), others(2));
+        assert_eq!(verdict_about(&of_shop, &elsewhere, 0), Verdict::Keep);
     }
 
     let rule = subject(Kind::DestinationRule, "istio-system");
@@ -175,10 +177,12 @@ fn the_judgement_waits_for_answers() {
         ],
         1,
     );
+    let none = BTreeSet::new();
     let ballot = |votes, is_complete| Ballot {
         votes,
         is_complete,
-        has_previous: true,
+        keeps_reach: true,
+        connected: &none,
     };
     let begin = Duration::from_secs(100);
     let mut judgement = Judgement::open(begin);
@@ -213,6 +217,18 @@ fn the_judgement_waits_for_answers() {
     );
     assert!(!judgement.is_open());
 
+    // One workload alone does not decide while other replicas may have further ones.
+    let alone = votes(&[("shop/web/a", Rejected)], 0);
+    let late = begin + MAX_WAIT;
+    assert_eq!(
+        Judgement::open(begin).step(&subject, &ballot(&alone, false), late),
+        Verdict::Keep
+    );
+    assert_eq!(
+        Judgement::open(begin).step(&subject, &ballot(&alone, true), late),
+        own(1, 1)
+    );
+
     // Other replicas may have responses that contradict other namespaces, so their reports are
     // needed.
     let gateway = votes(&[("edge/gateway/a", Rejected)], 0);
@@ -234,10 +250,12 @@ fn the_judgement_waits_for_answers() {
 #[test]
 fn a_verdict_of_other_namespaces_ends_when_the_object_reaches_another_workload() {
     let subject = subject(Kind::VirtualService, "shop");
+    let none = BTreeSet::new();
     let ballot = |votes| Ballot {
         votes,
         is_complete: true,
-        has_previous: true,
+        keeps_reach: true,
+        connected: &none,
     };
     let mut judgement = Judgement::open(Duration::ZERO);
     let gateway = votes(&[("edge/gateway/a", Rejected)], 0);
@@ -273,6 +291,70 @@ fn a_verdict_of_other_namespaces_ends_when_the_object_reaches_another_workload()
     assert!(!judgement.is_open(), "it is not judged again");
 }
 
+/// These workloads of `shop`.
+fn workloads(pods: &[&str]) -> BTreeSet<NamespacedName> {
+    pods.iter()
+        .map(|pod| NamespacedName::new("shop", pod))
+        .collect()
+}
+
+#[test]
+fn a_verdict_of_the_own_namespace_is_judged_again_when_as_many_workloads_come_as_decided() {
+    let subject = subject(Kind::VirtualService, "shop");
+    let rejecting = votes(&[("shop/web/a", Rejected), ("shop/web/b", Rejected)], 0);
+    let mut judgement = Judgement::open(Duration::ZERO);
+    let step = |judgement: &mut Judgement, pods: &[&str], seconds| {
+        let ballot = Ballot {
+            votes: &rejecting,
+            is_complete: true,
+            keeps_reach: true,
+            connected: &workloads(pods),
+        };
+        judgement.step(&subject, &ballot, Duration::from_secs(seconds))
+    };
+
+    // The job was connected, and is not a new workload.
+    assert_eq!(step(&mut judgement, &["a", "b", "job"], 0), own(2, 2));
+    let few = ["job", "c"];
+    assert_eq!(step(&mut judgement, &few, 100), Verdict::Nothing);
+    let many = ["job", "c", "d"];
+    assert_eq!(step(&mut judgement, &many, 9), Verdict::Nothing);
+    assert_eq!(step(&mut judgement, &many, 10), Verdict::JudgeAgain);
+    assert!(judgement.is_kept());
+
+    // All reject it again: it is judged again only after a longer time.
+    judgement.reject(Duration::from_secs(11));
+    assert_eq!(step(&mut judgement, &many, 11), own(2, 2));
+    let more = ["job", "c", "d", "e", "f"];
+    assert_eq!(step(&mut judgement, &more, 30), Verdict::Nothing);
+    assert_eq!(step(&mut judgement, &more, 31), Verdict::JudgeAgain);
+}
+
+#[test]
+fn workloads_that_reconnect_after_a_start_are_not_new() {
+    let subject = subject(Kind::VirtualService, "shop");
+    let mut judgement = Judgement::kept();
+    judgement.follow_own(Jury {
+        rejecting: 1,
+        known: BTreeSet::new(),
+        since: Duration::ZERO,
+        known_until: Duration::from_secs(60),
+    });
+    let step = |judgement: &mut Judgement, pods: &[&str], seconds| {
+        let ballot = Ballot {
+            votes: &Votes::default(),
+            is_complete: true,
+            keeps_reach: true,
+            connected: &workloads(pods),
+        };
+        judgement.step(&subject, &ballot, Duration::from_secs(seconds))
+    };
+
+    assert_eq!(step(&mut judgement, &["a", "b"], 59), Verdict::Nothing);
+    assert_eq!(step(&mut judgement, &["a", "b"], 60), Verdict::Nothing);
+    assert_eq!(step(&mut judgement, &["c"], 60), Verdict::JudgeAgain);
+}
+
 /// A compromised workload: the numbers of its namespace, account and pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Evil {
@@ -294,6 +376,9 @@ enum Step {
     Later(u16),
     /// Whether replicas have each other's responses.
     Complete(bool),
+    /// The owner edits the object, so that the new version reaches the same proxies (`true`), or
+    /// creates it or changes whom it reaches (`false`).
+    Edit(bool),
 }
 
 fn evil() -> impl Strategy<Value = Evil> {
@@ -319,6 +404,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..3_u8).prop_map(Step::Strangers),
         3 => (0..12_000_u16).prop_map(Step::Later),
         1 => any::<bool>().prop_map(Step::Complete),
+        2 => any::<bool>().prop_map(Step::Edit),
     ]
 }
 
@@ -357,6 +443,7 @@ proptest! {
         let mut now = Duration::ZERO;
         let mut judgement: Option<Judgement> = None;
         let mut is_served = true;
+        let mut keeps_reach = true;
 
         for step in steps {
             match step {
@@ -374,6 +461,13 @@ proptest! {
                 Step::Strangers(count) => strangers = count,
                 Step::Later(millis) => now += Duration::from_millis(u64::from(millis)),
                 Step::Complete(complete) => is_complete = complete,
+                Step::Edit(keeps) => {
+                    keeps_reach = keeps;
+                    judgement = None;
+                    is_served = true;
+                    honest.values_mut().for_each(|answer| *answer = Pending);
+                    evil.values_mut().for_each(|answer| *answer = Pending);
+                }
             }
 
             let mut counter = VoteCounter::default();
@@ -382,18 +476,24 @@ proptest! {
                 let name = format!("evil{namespace}/a{account}/p{pod}");
                 counter.add(voter(&name), *answer);
             }
-            for (who, answer) in &honest {
-                counter.add(voter(HONEST[usize::from(*who)]), *answer);
-            }
-            for _ in 0..strangers {
-                counter.add_stranger();
+            // While the previous version is served, it shows only whom that reaches: the honest
+            // proxies too, if the edit keeps the reach.
+            if is_served || keeps_reach {
+                for (who, answer) in &honest {
+                    counter.add(voter(HONEST[usize::from(*who)]), *answer);
+                }
+                for _ in 0..strangers {
+                    counter.add_stranger();
+                }
             }
 
             let votes = counter.votes();
-            let ballot = Ballot { votes: &votes, is_complete, has_previous: true };
+            let connected = honest.keys().map(|who| voter(HONEST[usize::from(*who)]).workload);
+            let connected = connected.filter(|name| name.namespace == *"shop").collect();
+            let ballot = Ballot { votes: &votes, is_complete, keeps_reach, connected: &connected };
             match judgement.as_mut().map(|judgement| judgement.step(&subject, &ballot, now)) {
                 Some(Verdict::Quarantine(_)) => is_served = false,
-                Some(Verdict::Release) => is_served = true,
+                Some(Verdict::Release | Verdict::JudgeAgain) => is_served = true,
                 Some(Verdict::Nothing | Verdict::Keep) | None => {}
             }
 
