@@ -86,8 +86,8 @@ pub(super) struct TypeState {
 /// The answers of proxies that see the new version.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Members {
-    /// Whether any client of this replica has a voice, whatever version it sees.
-    have_voices: bool,
+    /// The namespaces of this replica's clients with a voice, whatever version they see.
+    voices: BTreeSet<Namespace>,
     proxies: BTreeMap<ProxyId, Member>,
     states: BTreeMap<(ProxyId, ResourceType), TypeState>,
 }
@@ -102,7 +102,11 @@ impl Members {
         let voter_of =
             |info: &ConnectionInfo| voter(context, &info.proxy, info.peer.map(|peer| peer.ip()));
         let mut members = Self {
-            have_voices: connections.iter().any(|info| voter_of(info).is_some()),
+            voices: connections
+                .iter()
+                .filter_map(voter_of)
+                .map(|voter| voter.account.namespace.clone())
+                .collect(),
             ..Self::default()
         };
 
@@ -154,7 +158,7 @@ impl Members {
             root: Namespace::new(&inspect.engine.context().mesh.config.root_namespace),
         };
 
-        let strangers = hold_of_strangers(self.have_voices, is_shared);
+        let strangers = hold_of_strangers(&self.voices, &subject, is_shared);
 
         for (proxy, kinds) in inspect.engine.affected_proxies(&facts_of(object)) {
             let Some(Member { name, voter }) = self.proxies.get(&proxy) else {
@@ -276,23 +280,26 @@ fn hold_of(namespace: &Namespace, subject: &Subject) -> Hold {
     }
 }
 
-/// How long a client without a voice holds a stage.
+/// How long a client without a voice holds a stage; `voices` are the namespaces of clients that have
+/// one.
 ///
 /// Anyone who reaches the plain-text port can be such a client. So none holds a stage where clients
-/// have voices; only in a mesh without authentication, where all are of this kind, they hold it
-/// like proxies of the object's namespace.
+/// of the object's namespace or of the root namespace have voices: there, proxies authenticate.
+/// Only in a mesh without authentication, where all are of this kind, they hold it like proxies of
+/// the object's namespace.
 ///
-/// Any client with a voice distinguishes the two, not only those that the object reaches: else a
-/// mute client would hold each rollout that reaches no other proxy. To gain a voice, an attacker
-/// needs a certificate of the mesh and the address of a workload of its account; all that it gains
-/// is that stages do not wait for clients without a voice, which can stop none. With replicas, the
-/// clients with voices may be connected to another one, and a mute client to one without any: there
-/// it holds a stage for a limited time.
-fn hold_of_strangers(have_voices: bool, is_shared: bool) -> Hold {
-    match (have_voices, is_shared) {
-        (true, _) => Hold::None,
-        (false, true) => Hold::Limited,
-        (false, false) => Hold::Unlimited,
+/// Voices of other namespaces alone show neither: they may be a mesh in which the object's
+/// namespace has no proxy, or an attacker with one identity in a mesh without authentication. The
+/// same holds with replicas, where the clients with voices may be connected to another one. Then
+/// clients without a voice hold a stage for a limited time.
+fn hold_of_strangers(voices: &BTreeSet<Namespace>, subject: &Subject, is_shared: bool) -> Hold {
+    let decides = |namespace: &Namespace| hold_of(namespace, subject) == Hold::Unlimited;
+    if voices.iter().any(decides) {
+        Hold::None
+    } else if is_shared || !voices.is_empty() {
+        Hold::Limited
+    } else {
+        Hold::Unlimited
     }
 }
 
@@ -308,15 +315,19 @@ pub(super) fn refusing(connections: &[ConnectionInfo]) -> Refusing {
     connections.iter().flat_map(of_one).collect()
 }
 
-/// The proxies that may represent their workload: those with an identity, unless none has one. The
-/// namespace and the workload of others are only claims, and many claims could leave no place for
-/// honest proxies.
+/// The proxies that may represent their workload: those with an identity, unless none of the
+/// namespace has one. The namespace and the workload of others are only claims, and many claims
+/// could leave no place for honest proxies.
 pub(super) fn representatives(connections: &[ConnectionInfo]) -> impl Iterator<Item = &Proxy> {
-    let have_identities = connections.iter().any(|info| info.proxy.identity.is_some());
+    let authenticated: BTreeSet<Namespace> = connections
+        .iter()
+        .filter_map(|info| info.proxy.identity.as_ref())
+        .map(|identity| identity.account().namespace.clone())
+        .collect();
     connections
         .iter()
         .map(|info| &*info.proxy)
-        .filter(move |proxy| proxy.identity.is_some() || !have_identities)
+        .filter(move |proxy| proxy.identity.is_some() || !authenticated.contains(&proxy.namespace))
 }
 
 /// The proxies that see the new version at a stage in addition to those of its share: the first
@@ -397,12 +408,24 @@ mod tests {
     }
 
     #[test]
-    fn clients_without_a_voice_hold_a_stage_only_where_none_has_one() {
-        assert_eq!(hold_of_strangers(true, false), Hold::None);
-        assert_eq!(hold_of_strangers(true, true), Hold::None);
-        assert_eq!(hold_of_strangers(false, false), Hold::Unlimited);
+    fn clients_without_a_voice_hold_a_stage_only_where_its_namespaces_have_none() {
+        let hold = |voices: &[&str], is_shared| {
+            let voices = voices.iter().map(|name| Namespace::new(name)).collect();
+            hold_of_strangers(&voices, &subject(), is_shared)
+        };
+
+        for is_shared in [false, true] {
+            assert_eq!(hold(&["shop"], is_shared), Hold::None);
+            assert_eq!(hold(&["evil", "istio-system"], is_shared), Hold::None);
+            assert_eq!(
+                hold(&["evil"], is_shared),
+                Hold::Limited,
+                "one identity of another namespace does not end the waiting for the others"
+            );
+        }
+        assert_eq!(hold(&[], false), Hold::Unlimited);
         assert_eq!(
-            hold_of_strangers(false, true),
+            hold(&[], true),
             Hold::Limited,
             "those with a voice may be at another replica"
         );
