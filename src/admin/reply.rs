@@ -1,5 +1,6 @@
 //! JSON in the format of the debug API.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use axum::http::{StatusCode, header};
@@ -7,6 +8,7 @@ use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use navarch_api::printable::escape_json;
 use navarch_api::text_map::TextMap;
 
 /// The parameters of a request.
@@ -14,15 +16,28 @@ pub(super) type Parameters = axum::extract::Query<HashMap<String, String>>;
 
 /// A JSON response, indented if the request has `pretty`.
 pub(super) fn json(parameters: &Parameters, value: &Value) -> Response {
-    let text = if parameters.contains_key("pretty") {
-        serde_json::to_string_pretty(value)
-    } else {
-        serde_json::to_string(value)
-    };
-    match text {
+    match document(value, parameters.contains_key("pretty")) {
         Ok(text) => ([(header::CONTENT_TYPE, "application/json")], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }
+}
+
+/// A value as JSON that is safe to show: proxies and objects choose texts in it, and whoever requests
+/// it with curl sees it on a terminal.
+///
+/// # Errors
+/// If the value cannot be represented in JSON.
+fn document(value: &Value, is_pretty: bool) -> serde_json::Result<String> {
+    let text = if is_pretty {
+        serde_json::to_string_pretty(value)?
+    } else {
+        serde_json::to_string(value)?
+    };
+    let escaped = match escape_json(&text) {
+        Cow::Owned(escaped) => Some(escaped),
+        Cow::Borrowed(_) => None,
+    };
+    Ok(escaped.unwrap_or(text))
 }
 
 /// The response during shutdown.
@@ -71,6 +86,20 @@ pub(super) fn leave_out_unset(value: &mut Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn unprintable_characters_are_escaped_and_the_value_is_the_same() {
+        let value = json!({ "a\u{202e}": ["\u{9b}2J", "plain é"], "b": {} });
+        for is_pretty in [false, true] {
+            let text = document(&value, is_pretty).unwrap();
+            assert!(
+                text.contains(r"a\u202e") && text.contains(r"\u009b2J") && text.contains("plain é"),
+                "{text}"
+            );
+            assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), value);
+            assert_eq!(text.contains('\n'), is_pretty);
+        }
+    }
 
     #[test]
     fn unset_fields_are_omitted_and_empty_rules_kept() {

@@ -236,7 +236,8 @@ async fn probe(State(shared): State<Arc<Shared>>, request: Request) -> Response 
     match shared.config.probes.get(&path) {
         Some(spec) => probing::probe(&shared.config, &shared.kept, spec, request.headers()).await,
         None => {
-            tracing::error!(path, "no such probe");
+            // Anyone who reaches the port can request any path: no line in the log for each.
+            tracing::debug!(path, "no such probe");
             plain(
                 StatusCode::BAD_REQUEST,
                 &format!("app prober config does not exists for {path}"),
