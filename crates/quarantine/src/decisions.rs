@@ -259,9 +259,11 @@ impl QuarantineWork {
         );
 
         if let Some(case) = self.cases.get_mut(name) {
-            // Rejections of the time before are no evidence any more.
-            case.rejecters.clear();
+            // Rejections of the time before are no evidence any more; new ones are looked into.
+            let rejecters = std::mem::take(&mut case.rejecters);
             case.trials.clear();
+            self.looked_into
+                .retain(|(proxy, _), _| !rejecters.contains_key(proxy));
         }
         self.apply(name, Change::ReleaseQuarantine(name.clone()), false)
             .await

@@ -410,7 +410,7 @@ mod tests {
     #[test]
     fn clients_without_a_voice_hold_a_stage_only_where_its_namespaces_have_none() {
         let hold = |voices: &[&str], is_shared| {
-            let voices = voices.iter().map(|name| Namespace::new(name)).collect();
+            let voices = voices.iter().map(Namespace::new).collect();
             hold_of_strangers(&voices, &subject(), is_shared)
         };
 
