@@ -7,11 +7,15 @@ const NEVER: Duration = Duration::from_secs(3600);
 
 /// The subsets of the reviews, whose change is rolled out in one stage without a pause.
 fn staged(mark: &str) -> String {
-    subsets(mark).replace(
-        "kind: DestinationRule\nmetadata: {name: reviews, namespace: bookshop}",
-        "kind: DestinationRule\nmetadata: {name: reviews, namespace: bookshop, annotations: \
-         {navarch.io/rollout: '100%', navarch.io/rollout-pause: 0s}}",
-    )
+    in_stages(mark, "100%")
+}
+
+/// The subsets of the reviews, whose change is rolled out in these stages without a pause.
+fn in_stages(mark: &str, stages: &str) -> String {
+    let name = "kind: DestinationRule\nmetadata: {name: reviews, namespace: bookshop";
+    let annotations =
+        format!("annotations: {{navarch.io/rollout: '{stages}', navarch.io/rollout-pause: 0s}}");
+    subsets(mark).replace(&format!("{name}}}"), &format!("{name}, {annotations}}}"))
 }
 
 async fn page(path: &str) -> Result<String> {
@@ -123,6 +127,142 @@ async fn attacks() -> Result<()> {
         "{held}"
     );
     ensure!(all_have("|v4|"), "honest proxies have the change");
+
+    ensure!(plane.navarch.stop().await?, "navarch exits on SIGTERM");
+    Ok(())
+}
+
+#[test]
+fn clients_without_identity_take_no_place_in_a_stage_and_one_foreigner_does_not_stop_it()
+-> Result<()> {
+    network::run(
+        "quarantine::rollouts::clients_without_identity_take_no_place_in_a_stage_and_one_foreigner_does_not_stop_it",
+        stages,
+    )
+}
+
+async fn stages() -> Result<()> {
+    let plane = Plane::start().await?;
+    let write = |name: &str, text: &str| std::fs::write(plane.mesh().join(name), text);
+    let honest = [("web-0", 0), ("web-1", 1)].map(|(pod, number)| Client {
+        pod,
+        at: network::client(1, number),
+        ..Client::default()
+    });
+    let evil = Client {
+        namespace: "evil",
+        pod: "evil-0",
+        account: "evil",
+        at: network::client(3, 0),
+        rejects: Some("|v3|"),
+        is_patient: true,
+        ..Client::default()
+    };
+    let pods: String = honest.iter().chain([&evil]).map(Client::pod).collect();
+    write("pods.yaml", &pods)?;
+    write("reviews.yaml", &subsets("v2"))?;
+
+    let mut proxies = Vec::new();
+    for client in honest.iter().chain([&evil]) {
+        proxies.push(client.connect(&plane).await?);
+    }
+    // They claim to be further proxies of the same workload.
+    for number in 0..30 {
+        let pod = format!("mute-{number}");
+        let stranger = Client {
+            pod: &pod,
+            is_proved: false,
+            at: network::client(4, number),
+            ..Client::default()
+        };
+        proxies.push(stranger.connect(&plane).await?);
+    }
+    until("all have their configuration", async || {
+        proxies.iter().all(|proxy| proxy.has("|v2|"))
+    })
+    .await;
+
+    write("reviews.yaml", &in_stages("v3", "1%,100%"))?;
+    let held = until_some("the first stage waits for the foreigner", async || {
+        let rollout = rollout().await.ok().flatten().unwrap_or_default();
+        let reason = rollout["reason"].as_str().unwrap_or_default();
+        if reason.contains("this alone does not stop it") {
+            Ok(rollout)
+        } else {
+            Err((rollout, Verbatim(plane.navarch.output())))
+        }
+    })
+    .await;
+    ensure!(held["stage"] == 1, "{held}");
+    until("an honest proxy is in the first stage", async || {
+        proxies.iter().take(2).any(|proxy| proxy.has("|v3|"))
+    })
+    .await;
+
+    ensure!(plane.navarch.stop().await?, "navarch exits on SIGTERM");
+    Ok(())
+}
+
+#[test]
+fn a_foreign_identity_does_not_end_the_waiting_for_clients_without_one() -> Result<()> {
+    network::run(
+        "quarantine::rollouts::a_foreign_identity_does_not_end_the_waiting_for_clients_without_one",
+        first_identity,
+    )
+}
+
+async fn first_identity() -> Result<()> {
+    let plane = Plane::start().await?;
+    let write = |name: &str, text: &str| std::fs::write(plane.mesh().join(name), text);
+    let evil = Client {
+        namespace: "evil",
+        pod: "evil-0",
+        account: "evil",
+        at: network::client(3, 0),
+        ..Client::default()
+    };
+    write("pods.yaml", &evil.pod())?;
+    write("reviews.yaml", &subsets("v2"))?;
+
+    // A mesh without authentication, whose proxies reject the change.
+    let mut proxies = Vec::new();
+    for number in 0..2 {
+        let plain = Client {
+            is_proved: false,
+            at: network::client(4, number),
+            rejects: Some("|v3|"),
+            is_patient: true,
+            ..Client::default()
+        };
+        proxies.push(plain.connect(&plane).await?);
+    }
+    until("all have their configuration", async || {
+        proxies.iter().all(|proxy| proxy.has("|v2|"))
+    })
+    .await;
+
+    write("reviews.yaml", &staged("v3"))?;
+    let waits = async |what: &str, wanted: &str| {
+        until_some(what, async || {
+            let rollout = rollout().await.ok().flatten().unwrap_or_default();
+            let reason = rollout["reason"].as_str().unwrap_or_default();
+            if reason.contains(wanted) {
+                Ok(())
+            } else {
+                Err((rollout, Verbatim(plane.navarch.output())))
+            }
+        })
+        .await;
+    };
+    waits("the stage waits for its proxies", "continue with navarch").await;
+
+    let _evil = evil.connect(&plane).await?;
+    waits("it still waits for them, for a time", "it goes on in").await;
+    ensure!(
+        !plane.navarch.output().contains("rollout: complete"),
+        "{}",
+        plane.navarch.output()
+    );
 
     ensure!(plane.navarch.stop().await?, "navarch exits on SIGTERM");
     Ok(())
