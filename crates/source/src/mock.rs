@@ -67,6 +67,7 @@ mod tests {
     }
 
     #[tokio::test]
+    #[expect(clippy::disallowed_methods, reason = "the source ends with the test")]
     async fn all_objects_come_in_one_batch_with_the_full_sync() {
         let (sender, mut events) = mpsc::channel(1);
         let running = tokio::spawn(MockSource.run(sender));
