@@ -16,10 +16,13 @@ fn bootstrap(mesh: &mut TestMesh, namespace: &str, metadata: &Value) -> Option<V
     Some(codec().to_json(&type_url::<Bootstrap>(), &bytes).unwrap())
 }
 
-fn patch(operation: &str, value: &str) -> String {
-    format!(
+/// An EnvoyFilter of namespace `shop` with one patch.
+fn filter(operation: &str, value: &str) -> String {
+    let spec = format!(
         "{{configPatches: [{{applyTo: BOOTSTRAP, patch: {{operation: {operation}, value: {value}}}}}]}}"
-    )
+    );
+    networking("EnvoyFilter", "shop", "more", &spec)
+        .replace("networking.istio.io/v1", "networking.istio.io/v1alpha3")
 }
 
 #[test]
@@ -55,12 +58,7 @@ fn the_bootstrap_has_the_node_and_the_settings_of_the_request() {
 fn patches_are_merged_into_the_bootstraps_of_the_proxies_that_they_apply_to() {
     let cluster = "{staticResources: {clusters: [{name: tracer, type: STATIC, connectTimeout: 1s}]}, \
         statsFlushInterval: 7s}";
-    let mut mesh = TestMesh::new(&networking(
-        "EnvoyFilter",
-        "shop",
-        "more",
-        &patch("MERGE", cluster),
-    ));
+    let mut mesh = TestMesh::new(&filter("MERGE", cluster));
 
     let names = |made: &Value| {
         let clusters = made["staticResources"]["clusters"].as_array().unwrap();
@@ -79,12 +77,7 @@ fn patches_are_merged_into_the_bootstraps_of_the_proxies_that_they_apply_to() {
 #[test]
 fn other_operations_and_invalid_settings_are_reported() {
     let value = "{statsFlushInterval: 7s}";
-    let mut mesh = TestMesh::new(&networking(
-        "EnvoyFilter",
-        "shop",
-        "more",
-        &patch("ADD", value),
-    ));
+    let mut mesh = TestMesh::new(&filter("ADD", value));
     let made = bootstrap(&mut mesh, "shop", &json!({})).unwrap();
     assert_eq!(made.get("statsFlushInterval"), None);
     let has = |remarks: &[Arc<str>], text: &str| remarks.iter().any(|one| one.contains(text));

@@ -10,18 +10,21 @@ use navarch_api::any_object::AnyObject;
 /// object; for others, such as ServiceEntries, it is always false.
 #[must_use]
 pub fn keeps_reach(before: &AnyObject, after: &AnyObject) -> bool {
-    let (old, new) = (before.meta(), after.meta());
+    let old = before.meta();
+    let new = after.meta();
     if old.labels != new.labels || old.annotations != new.annotations {
         return false;
     }
 
     match (before, after) {
         (AnyObject::VirtualService(old), AnyObject::VirtualService(new)) => {
-            let (old, new) = (&old.spec, &new.spec);
+            let old = &old.spec;
+            let new = &new.spec;
             old.hosts == new.hosts && old.gateways == new.gateways && old.export_to == new.export_to
         }
         (AnyObject::DestinationRule(old), AnyObject::DestinationRule(new)) => {
-            let (old, new) = (&old.spec, &new.spec);
+            let old = &old.spec;
+            let new = &new.spec;
             old.host == new.host
                 && old.workload_selector == new.workload_selector
                 && old.export_to == new.export_to
@@ -30,19 +33,22 @@ pub fn keeps_reach(before: &AnyObject, after: &AnyObject) -> bool {
             old.spec.selector == new.spec.selector
         }
         (AnyObject::Telemetry(old), AnyObject::Telemetry(new)) => {
-            let (old, new) = (&old.spec, &new.spec);
+            let old = &old.spec;
+            let new = &new.spec;
             old.selector == new.selector
                 && old.target_ref == new.target_ref
                 && old.target_refs == new.target_refs
         }
         (AnyObject::HttpRoute(old), AnyObject::HttpRoute(new)) => {
-            let (old, new) = (&old.spec, &new.spec);
+            let old = &old.spec;
+            let new = &new.spec;
             old.parent_refs == new.parent_refs
                 && old.use_default_gateways == new.use_default_gateways
                 && old.hostnames == new.hostnames
         }
         (AnyObject::GrpcRoute(old), AnyObject::GrpcRoute(new)) => {
-            let (old, new) = (&old.spec, &new.spec);
+            let old = &old.spec;
+            let new = &new.spec;
             old.parent_refs == new.parent_refs
                 && old.use_default_gateways == new.use_default_gateways
                 && old.hostnames == new.hostnames
