@@ -7,7 +7,7 @@ use navarch_push::worker::Ended;
 use navarch_status::{SharedState, StoreError};
 use navarch_xds::connections::ConnectionInfo;
 
-use super::Work;
+use super::RolloutController;
 use super::shared::StoredState;
 
 /// The outcome of other replicas' decisions about a rollout.
@@ -20,7 +20,7 @@ pub(super) enum Agreement {
     Done,
 }
 
-impl Work {
+impl RolloutController {
     /// Applies other replicas' decisions, and stores this replica's.
     pub(super) async fn agree(
         &mut self,

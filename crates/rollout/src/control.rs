@@ -44,7 +44,7 @@ pub enum RolloutRefusal {
     NotKept(String),
 }
 
-/// The rollout controller.
+/// Access to the controller, for the pages and commands of operators.
 #[derive(Clone, Debug)]
 pub struct RolloutControl {
     /// The channel for commands.

@@ -5,12 +5,12 @@ use navarch_api::object::ObjectRef;
 use navarch_push::rollout::RolloutProgress;
 use navarch_status::SharedState;
 
-use super::{OperatorCommand, RolloutRefusal, Work};
+use super::{OperatorCommand, RolloutController, RolloutRefusal};
 
 /// The reason of a rollout that an operator aborted.
 const ABORT_REASON: &str = "aborted by an operator";
 
-impl Work {
+impl RolloutController {
     /// Runs an operator's command.
     pub(super) async fn run_command(
         &mut self,

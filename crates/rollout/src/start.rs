@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::prometheus::Prometheus;
 use super::shared::Shared;
-use super::{QueryNamespaces, RolloutControl, Work};
+use super::{QueryNamespaces, RolloutControl, RolloutController};
 
 /// Timeout of listing the stored rollouts.
 const LIST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -68,7 +68,7 @@ pub async fn start(
 
     let (orders, received) = mpsc::channel(MAX_PENDING_COMMANDS);
     let (status_sender, status) = watch::channel(Arc::default());
-    let work = Work {
+    let work = RolloutController {
         push,
         connections,
         known: BTreeMap::new(),

@@ -8,9 +8,9 @@ use navarch_push::context::PushContext;
 use navarch_push::rollout::{Rollout, RolloutProgress};
 
 use super::stage::foreign_wait_left;
-use super::{TrackedRollout, Work};
+use super::{RolloutController, TrackedRollout};
 
-impl Work {
+impl RolloutController {
     /// Publishes the status of all rollouts.
     pub(super) fn publish_status(&self, context: &PushContext) {
         let one = |(name, rollout): (&ObjectRef, &Arc<Rollout>)| {
