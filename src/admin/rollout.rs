@@ -36,7 +36,7 @@ pub(super) async fn status(State(state): State<AdminState>, parameters: Paramete
 /// A command, as `{"object": "KIND/NAMESPACE/NAME", "order": "pause"}`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct RolloutCommand {
+pub(super) struct CommandRequest {
     object: String,
     order: String,
 }
@@ -46,9 +46,9 @@ pub(super) struct RolloutCommand {
 pub(super) async fn order(
     State(state): State<AdminState>,
     parameters: Parameters,
-    order: Result<Json<RolloutCommand>, JsonRejection>,
+    order: Result<Json<CommandRequest>, JsonRejection>,
 ) -> Response {
-    let RolloutCommand { object, order } = match order {
+    let CommandRequest { object, order } = match order {
         Ok(Json(order)) => order,
         Err(rejection) => return rejection.into_response(),
     };
@@ -65,7 +65,7 @@ pub(super) async fn order(
 
     if state
         .rollouts
-        .orders
+        .commands
         .send((name, order, answer))
         .await
         .is_err()

@@ -13,7 +13,7 @@ use super::name_parts::NameParts;
 use super::observer::Before;
 use super::quarantine::{Quarantine, RestoredQuarantine};
 use super::remotes::{RemoteChanges, Remotes};
-use super::rollout::{CurrentObjects, RolloutOrder, Rollouts};
+use super::rollout::{CurrentObjects, RolloutCommand, Rollouts};
 use navarch_api::any_object::AnyObject;
 use navarch_api::key_source::KeySource;
 use navarch_api::mesh::{MeshConfig, MeshNetworks};
@@ -58,7 +58,7 @@ pub enum Change {
     /// reach proxies in stages.
     Stages,
     /// A command for a staged rollout.
-    Rollout(ObjectRef, Arc<RolloutOrder>),
+    Rollout(ObjectRef, Arc<RolloutCommand>),
     /// A proxy requests the peer at an address: from now on pods and WorkloadEntries of all
     /// clusters are indexed by address. In ambient mode those of the cluster that configures the
     /// mesh always are.

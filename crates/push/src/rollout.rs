@@ -41,7 +41,7 @@ pub struct Rollout {
     pub generation: i64,
     /// The generation that the other proxies see; `None` if the object is new.
     pub before: Option<i64>,
-    /// Changed by each [`RolloutOrder`]. A rollout that is complete has none: it is removed.
+    /// Changed by each [`RolloutCommand`]. A rollout that is complete has none: it is removed.
     pub progress: RolloutProgress,
     /// Differs by object, so that rollouts of different objects start with different proxies.
     seed: u64,
@@ -66,7 +66,7 @@ pub enum RolloutProgress {
 
 /// A command for a rollout. It has no effect if a later rollout of the object has started.
 #[derive(Clone, Debug, PartialEq)]
-pub enum RolloutOrder {
+pub enum RolloutCommand {
     /// Moves the rollout to a stage.
     Stage {
         /// The rollout; `None` means the current one.
@@ -90,7 +90,7 @@ pub enum RolloutOrder {
     },
     /// Resumes a rollout that began before the process started, or on another replica.
     Restore {
-        /// The new version. The order applies only if the object equals it.
+        /// The new version. The command applies only if the object equals it.
         new: AnyObject,
         /// The previous version.
         before: Option<AnyObject>,
@@ -119,7 +119,7 @@ pub(super) struct Rollouts {
     moved: BTreeSet<ObjectRef>,
 }
 
-/// A rollout to resume, as in [`RolloutOrder::Restore`].
+/// A rollout to resume, as in [`RolloutCommand::Restore`].
 #[derive(Clone, Debug)]
 struct RestoredRollout {
     new: AnyObject,
@@ -168,7 +168,7 @@ impl Rollout {
         mixed(proxy.as_bytes(), self.seed)
     }
 
-    /// Whether an order with this serial is for this rollout.
+    /// Whether a command with this serial is for this rollout.
     fn is_for_serial(&self, serial: Option<u64>) -> bool {
         serial.is_none_or(|serial| serial == self.serial) && !self.is_stopped()
     }
@@ -244,9 +244,9 @@ impl Rollouts {
             // If proxies reject an object during its rollout, they reject the new version.
             Change::Quarantine(name, message) => {
                 match self.all.get(&name).map(|rollout| rollout.serial) {
-                    Some(serial) => self.order(
+                    Some(serial) => self.run_command(
                         name,
-                        RolloutOrder::Stop {
+                        RolloutCommand::Stop {
                             serial: Some(serial),
                             reason: message,
                         },
@@ -259,8 +259,8 @@ impl Rollouts {
 
             // A rollout that began since takes precedence.
             Change::RestoreQuarantine(name, _) if self.all.contains_key(&name) => None,
-            Change::Rollout(name, order) => {
-                self.order(name, Arc::unwrap_or_clone(order), in_force, settings)
+            Change::Rollout(name, command) => {
+                self.run_command(name, Arc::unwrap_or_clone(command), in_force, settings)
             }
 
             other @ (Change::Remote(..)
@@ -416,30 +416,30 @@ impl Rollouts {
         }
     }
 
-    /// Executes an order; returns the resulting change, if any.
-    fn order(
+    /// Executes a command; returns the resulting change, if any.
+    fn run_command(
         &mut self,
         name: ObjectRef,
-        order: RolloutOrder,
+        command: RolloutCommand,
         in_force: &mut CurrentObjects<'_>,
         settings: &RolloutSettings,
     ) -> Option<Change> {
         let rollout = self.all.get(&name).cloned();
-        let progress = match order {
-            RolloutOrder::Stage { serial, at, chosen } => {
+        let progress = match command {
+            RolloutCommand::Stage { serial, at, chosen } => {
                 let rollout = rollout.as_ref().filter(|one| one.is_for_serial(serial))?;
                 rollout.plan.stages.shares().get(at)?;
                 RolloutProgress::Stage { at, chosen }
             }
-            RolloutOrder::Stop { serial, reason } => {
+            RolloutCommand::Stop { serial, reason } => {
                 rollout.as_ref().filter(|one| one.is_for_serial(serial))?;
                 RolloutProgress::Stopped(reason)
             }
-            RolloutOrder::Complete { serial } => {
+            RolloutCommand::Complete { serial } => {
                 rollout.as_ref().filter(|one| one.is_for_serial(serial))?;
                 return self.end(&name).map(Change::Put);
             }
-            RolloutOrder::Restore {
+            RolloutCommand::Restore {
                 new,
                 before,
                 progress,

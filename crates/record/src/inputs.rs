@@ -16,7 +16,7 @@ use navarch_push::context::PushContext;
 use navarch_push::mesh_state::{Change, RemoteChange};
 use navarch_push::observer::Before;
 use navarch_push::quarantine::RestoredQuarantine;
-use navarch_push::rollout::RolloutOrder;
+use navarch_push::rollout::RolloutCommand;
 
 use super::format::{Account, Input, KeyPlace, ObjectName, QuarantineLine};
 use super::redact::Redactor;
@@ -173,7 +173,7 @@ impl Inputs {
             let progress = rollout.progress.clone();
             all.push(Change::Rollout(
                 name.clone(),
-                Arc::new(RolloutOrder::Restore {
+                Arc::new(RolloutCommand::Restore {
                     new,
                     before,
                     progress,
@@ -241,8 +241,8 @@ pub(crate) fn written(change: &Change, redactor: &Redactor) -> Result<Input, ser
 
         Change::Stages => Input::Stages,
         Change::FindPeers => Input::FindPeers,
-        Change::Rollout(name, order) => {
-            Input::Rollout(name_of(name), Box::new(rollout::written(order, object)?))
+        Change::Rollout(name, command) => {
+            Input::Rollout(name_of(name), Box::new(rollout::written(command, object)?))
         }
 
         Change::GatewayHost(host, addresses) => {
@@ -378,7 +378,7 @@ mod tests {
         let account = NamespacedName::new("shop", "web");
         let cluster = ClusterId::new("east");
         let remote = |change| Change::Remote(cluster.clone(), change);
-        let order = |order| Change::Rollout(name.clone(), Arc::new(order));
+        let command = |command| Change::Rollout(name.clone(), Arc::new(command));
 
         let changes = [
             Change::Removed(name.clone()),
@@ -406,16 +406,16 @@ mod tests {
             ),
             Change::Stages,
             Change::FindPeers,
-            order(RolloutOrder::Stage {
+            command(RolloutCommand::Stage {
                 serial: None,
                 at: 1,
                 chosen: Arc::new([Arc::from("p.shop")].into()),
             }),
-            order(RolloutOrder::Stop {
+            command(RolloutCommand::Stop {
                 serial: None,
                 reason: "no".into(),
             }),
-            order(RolloutOrder::Complete { serial: None }),
+            command(RolloutCommand::Complete { serial: None }),
             remote(RemoteChange::Removed(name.clone())),
             remote(RemoteChange::Reset(Vec::new())),
             remote(RemoteChange::Gone),

@@ -1,25 +1,25 @@
-//! Encoding of rollout orders.
+//! Encoding of rollout commands.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use navarch_api::any_object::AnyObject;
-use navarch_push::rollout::{RolloutOrder, RolloutProgress};
+use navarch_push::rollout::{RolloutCommand, RolloutProgress};
 use serde_json::Value;
 
 use super::format::{RolloutLine, RolloutProgress as RecordedProgress};
 
-/// Encodes an order, without the serial of its rollout: orders are replayed in sequence.
+/// Encodes a command, without the serial of its rollout: commands are replayed in sequence.
 pub(crate) fn written<E>(
-    order: &RolloutOrder,
+    command: &RolloutCommand,
     object: impl Fn(&AnyObject) -> Result<Value, E>,
 ) -> Result<RolloutLine, E> {
     let texts = |chosen: &BTreeSet<Arc<str>>| chosen.iter().map(ToString::to_string).collect();
-    Ok(match order {
-        RolloutOrder::Stage { at, chosen, .. } => RolloutLine::Stage(*at, texts(chosen)),
-        RolloutOrder::Stop { reason, .. } => RolloutLine::Stop(reason.to_string()),
-        RolloutOrder::Complete { .. } => RolloutLine::Complete,
-        RolloutOrder::Restore {
+    Ok(match command {
+        RolloutCommand::Stage { at, chosen, .. } => RolloutLine::Stage(*at, texts(chosen)),
+        RolloutCommand::Stop { reason, .. } => RolloutLine::Stop(reason.to_string()),
+        RolloutCommand::Complete { .. } => RolloutLine::Complete,
+        RolloutCommand::Restore {
             new,
             before,
             progress,
@@ -40,23 +40,23 @@ pub(crate) fn written<E>(
     })
 }
 
-/// Decodes an order.
+/// Decodes a command.
 pub(crate) fn read<E>(
     line: RolloutLine,
     object: impl Fn(Value) -> Result<AnyObject, E>,
-) -> Result<RolloutOrder, E> {
+) -> Result<RolloutCommand, E> {
     let names = |chosen: Vec<String>| Arc::new(chosen.into_iter().map(Arc::from).collect());
     Ok(match line {
-        RolloutLine::Stage(at, chosen) => RolloutOrder::Stage {
+        RolloutLine::Stage(at, chosen) => RolloutCommand::Stage {
             serial: None,
             at,
             chosen: names(chosen),
         },
-        RolloutLine::Stop(reason) => RolloutOrder::Stop {
+        RolloutLine::Stop(reason) => RolloutCommand::Stop {
             serial: None,
             reason: reason.into(),
         },
-        RolloutLine::Complete => RolloutOrder::Complete { serial: None },
+        RolloutLine::Complete => RolloutCommand::Complete { serial: None },
         RolloutLine::Restore(new, before, progress) => {
             let progress = match progress {
                 RecordedProgress::Waiting => RolloutProgress::Waiting,
@@ -68,7 +68,7 @@ pub(crate) fn read<E>(
             };
 
             let before = before.map(&object).transpose()?;
-            RolloutOrder::Restore {
+            RolloutCommand::Restore {
                 new: object(new)?,
                 before,
                 progress,

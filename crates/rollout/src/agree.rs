@@ -2,7 +2,7 @@
 
 use navarch_api::object::ObjectRef;
 use navarch_push::context::PushContext;
-use navarch_push::rollout::{Rollout, RolloutOrder, RolloutProgress};
+use navarch_push::rollout::{Rollout, RolloutCommand, RolloutProgress};
 use navarch_push::worker::Ended;
 use navarch_status::{SharedState, StoreError};
 use navarch_xds::connections::ConnectionInfo;
@@ -69,18 +69,18 @@ impl RolloutController {
             }
             (StoredState::State(SharedState::Complete { .. }), RolloutProgress::Stopped(_)) => {
                 let before = shared.before(name).cloned();
-                let order = RolloutOrder::Restore {
+                let command = RolloutCommand::Restore {
                     new,
                     before,
                     progress: RolloutProgress::Waiting,
                 };
-                self.order(name, order).await?;
-                self.order(name, RolloutOrder::Complete { serial: None })
+                self.send(name, command).await?;
+                self.send(name, RolloutCommand::Complete { serial: None })
                     .await?;
                 Ok(Agreement::Done)
             }
             (StoredState::State(SharedState::Complete { .. }), _) => {
-                self.order(name, RolloutOrder::Complete { serial }).await?;
+                self.send(name, RolloutCommand::Complete { serial }).await?;
                 Ok(Agreement::Done)
             }
             (StoredState::State(SharedState::Stage { at: theirs, paused }), _) => {

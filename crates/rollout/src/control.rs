@@ -48,7 +48,7 @@ pub enum RolloutRefusal {
 #[derive(Clone, Debug)]
 pub struct RolloutControl {
     /// The channel for commands.
-    pub orders: mpsc::Sender<OperatorRequest>,
+    pub commands: mpsc::Sender<OperatorRequest>,
     /// The staged rollouts at this control plane; empty if there are none.
     pub status: watch::Receiver<Arc<Rollouts>>,
 }

@@ -11,8 +11,8 @@
 //! replicas share their decisions in ConfigMaps ([`navarch_status::RolloutStore`]).
 
 mod agree;
+mod commands;
 mod control;
-mod orders;
 mod poll;
 mod prometheus;
 mod proxy_counts;

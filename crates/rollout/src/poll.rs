@@ -43,7 +43,7 @@ impl RolloutController {
             let tidies_at = self.shared.as_ref().map_or(due, Shared::next_read);
             let event = async {
                 tokio::select! {
-                    order = received.recv() => order,
+                    command = received.recv() => command,
                     Some(answered) = self.queries.join_next() => {
                         self.record_query_result(answered.ok());
                         None
@@ -54,13 +54,15 @@ impl RolloutController {
                 }
             };
 
-            let Some(order) = stop.run_until_cancelled(event).await else {
+            let Some(command) = stop.run_until_cancelled(event).await else {
                 return;
             };
 
             let begun = Instant::now();
-            let answered = match order {
-                Some((name, order, answer)) => Some((answer, self.run_command(&name, order).await)),
+            let answered = match command {
+                Some((name, command, answer)) => {
+                    Some((answer, self.run_command(&name, command).await))
+                }
                 None => None,
             };
 

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use navarch_api::object::ObjectRef;
 use navarch_push::context::PushContext;
 use navarch_push::mesh_state::Change;
-use navarch_push::rollout::{Rollout, RolloutOrder, RolloutProgress};
+use navarch_push::rollout::{Rollout, RolloutCommand, RolloutProgress};
 use navarch_push::worker::Ended;
 use navarch_status::SharedState;
 use navarch_xds::connections::ConnectionInfo;
@@ -156,9 +156,9 @@ impl RolloutController {
             return Ok(());
         }
 
-        self.order(
+        self.send(
             name,
-            RolloutOrder::Stage {
+            RolloutCommand::Stage {
                 serial: Some(rollout.serial),
                 at: *at,
                 chosen: Arc::new(now),
@@ -217,9 +217,9 @@ impl RolloutController {
             known.refusing = refusing(connections);
         }
 
-        self.order(
+        self.send(
             name,
-            RolloutOrder::Stage {
+            RolloutCommand::Stage {
                 serial: Some(rollout.serial),
                 at,
                 chosen: Arc::new(chosen),
@@ -238,9 +238,9 @@ impl RolloutController {
             kind = name.kind.as_str(), ns = %name.name.namespace, name = &*name.name.name, generation = rollout.generation,
             "rollout: complete; all proxies use the change"
         );
-        self.order(
+        self.send(
             name,
-            RolloutOrder::Complete {
+            RolloutCommand::Complete {
                 serial: Some(rollout.serial),
             },
         )
@@ -258,9 +258,9 @@ impl RolloutController {
             kind = name.kind.as_str(), ns = %name.name.namespace, name = &*name.name.name, generation = rollout.generation,
             %reason, "rollout: stopped; all proxies get the previous version until the object is edited"
         );
-        self.order(
+        self.send(
             name,
-            RolloutOrder::Stop {
+            RolloutCommand::Stop {
                 serial: Some(rollout.serial),
                 reason: reason.into(),
             },
@@ -269,28 +269,31 @@ impl RolloutController {
     }
 
     /// Sends a command, and waits for its result.
-    pub(super) async fn order(
+    pub(super) async fn send(
         &mut self,
         name: &ObjectRef,
-        order: RolloutOrder,
+        command: RolloutCommand,
     ) -> Result<(), Ended> {
         self.push
-            .change(vec![Change::Rollout(name.clone(), Arc::new(order.clone()))])
+            .change(vec![Change::Rollout(
+                name.clone(),
+                Arc::new(command.clone()),
+            )])
             .await?;
-        let is_done = |context: &Arc<PushContext>| match (&order, context.rollouts.get(name)) {
+        let is_done = |context: &Arc<PushContext>| match (&command, context.rollouts.get(name)) {
             (_, None) => true,
-            (RolloutOrder::Stage { serial, at, chosen }, Some(rollout)) => {
+            (RolloutCommand::Stage { serial, at, chosen }, Some(rollout)) => {
                 let there = RolloutProgress::Stage {
                     at: *at,
                     chosen: chosen.clone(),
                 };
                 Some(rollout.serial) != *serial || rollout.is_stopped() || rollout.progress == there
             }
-            (RolloutOrder::Stop { serial, .. }, Some(rollout)) => {
+            (RolloutCommand::Stop { serial, .. }, Some(rollout)) => {
                 Some(rollout.serial) != *serial || rollout.is_stopped()
             }
-            (RolloutOrder::Complete { serial }, Some(rollout)) => Some(rollout.serial) != *serial,
-            (RolloutOrder::Restore { .. }, Some(_)) => true,
+            (RolloutCommand::Complete { serial }, Some(rollout)) => Some(rollout.serial) != *serial,
+            (RolloutCommand::Restore { .. }, Some(_)) => true,
         };
 
         let sent = Instant::now();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use navarch_push::mesh_state::Change;
-use navarch_push::rollout::{RolloutOrder, RolloutProgress};
+use navarch_push::rollout::{RolloutCommand, RolloutProgress};
 use navarch_push::worker::{Ended, PushHandle};
 use navarch_status::{KeptRollout, RolloutStore, SharedState};
 use navarch_xds::connections::Connections;
@@ -66,7 +66,7 @@ pub async fn start(
         None => None,
     };
 
-    let (orders, received) = mpsc::channel(MAX_PENDING_COMMANDS);
+    let (commands, received) = mpsc::channel(MAX_PENDING_COMMANDS);
     let (status_sender, status) = watch::channel(Arc::default());
     let work = RolloutController {
         push,
@@ -79,7 +79,7 @@ pub async fn start(
         waited: Duration::ZERO,
     };
 
-    let control = RolloutControl { orders, status };
+    let control = RolloutControl { commands, status };
     Ok((control, work.run(received, stop)))
 }
 
@@ -112,10 +112,10 @@ pub(super) fn restored(kept: KeptRollout) -> Option<Change> {
         SharedState::Stopped { reason } => RolloutProgress::Stopped(reason.into()),
         SharedState::Complete { .. } => return None,
     };
-    let order = RolloutOrder::Restore {
+    let command = RolloutCommand::Restore {
         new: kept.new,
         before: kept.before,
         progress,
     };
-    Some(Change::Rollout(name, Arc::new(order)))
+    Some(Change::Rollout(name, Arc::new(command)))
 }

@@ -90,13 +90,13 @@ fn name() -> ObjectRef {
     rule("v", "a", "").object_ref()
 }
 
-fn order(order: RolloutOrder) -> Change {
-    Change::Rollout(name(), Arc::new(order))
+fn command(command: RolloutCommand) -> Change {
+    Change::Rollout(name(), Arc::new(command))
 }
 
 fn stage(at: usize, chosen: &[&str]) -> Change {
     let chosen = Arc::new(chosen.iter().map(|name| Arc::from(*name)).collect());
-    order(RolloutOrder::Stage {
+    command(RolloutCommand::Stage {
         serial: None,
         at,
         chosen,
@@ -214,7 +214,7 @@ fn a_rollout_only_adds_proxies() {
 
     mesh.apply([stage(2, &[])]);
     assert_eq!(mesh.count("new"), 40);
-    let settled = mesh.apply([order(RolloutOrder::Complete { serial: None })]);
+    let settled = mesh.apply([command(RolloutCommand::Complete { serial: None })]);
     assert_eq!(
         (mesh.count("new"), settled.published),
         (40, 0),
@@ -284,7 +284,7 @@ fn a_stopped_version_is_not_served_until_the_object_is_edited() {
 
     mesh.apply([
         stage(2, &[]),
-        order(RolloutOrder::Complete { serial: None }),
+        command(RolloutCommand::Complete { serial: None }),
         staged("bad"),
     ]);
 
@@ -319,12 +319,12 @@ fn an_edit_during_a_rollout_replaces_the_new_version() {
     let serial = mesh.rollout().serial;
     mesh.apply([staged("two")]);
     assert_eq!(mesh.count("old"), 10);
-    let late = RolloutOrder::Stage {
+    let late = RolloutCommand::Stage {
         serial: Some(serial),
         at: 1,
         chosen: Arc::default(),
     };
-    mesh.apply([order(late)]);
+    mesh.apply([command(late)]);
 
     assert_eq!(
         mesh.count("old"),
@@ -399,7 +399,7 @@ fn a_copy_of_the_world_has_both_versions() {
 #[test]
 fn rollouts_resume_after_a_restart() {
     let object = |host| rule("v", host, STAGED);
-    let kept = |progress| RolloutOrder::Restore {
+    let kept = |progress| RolloutCommand::Restore {
         new: object("new"),
         before: Some(object("old")),
         progress,
@@ -414,8 +414,8 @@ fn rollouts_resume_after_a_restart() {
 
     // Before the object is read, and after.
     for changes in [
-        [order(begun()), staged("new")],
-        [staged("new"), order(begun())],
+        [command(begun()), staged("new")],
+        [staged("new"), command(begun())],
     ] {
         let mut mesh = Mesh::new(20, changes);
         mesh.apply([Change::Stages]);
@@ -429,7 +429,7 @@ fn rollouts_resume_after_a_restart() {
     let mut aborted = Mesh::new(
         20,
         [
-            order(kept(RolloutProgress::Stopped("bad".into()))),
+            command(kept(RolloutProgress::Stopped("bad".into()))),
             staged("new"),
         ],
     );
@@ -438,7 +438,7 @@ fn rollouts_resume_after_a_restart() {
     assert_eq!(aborted.count("old"), 20);
 
     // The object was edited while no control plane was running.
-    let mut edited = Mesh::new(20, [order(begun()), staged("newer"), Change::Stages]);
+    let mut edited = Mesh::new(20, [command(begun()), staged("newer"), Change::Stages]);
     edited.apply([staged("newer")]);
     assert_eq!(
         (edited.count("newer"), edited.state.context().rollouts.len()),
@@ -463,7 +463,7 @@ fn event() -> impl Strategy<Value = Change> {
         };
         Change::Rollout(
             of(name),
-            Arc::new(RolloutOrder::Stage {
+            Arc::new(RolloutCommand::Stage {
                 serial: None,
                 at,
                 chosen,
@@ -473,9 +473,9 @@ fn event() -> impl Strategy<Value = Change> {
 
     let end = (object.clone(), any::<bool>()).prop_map(move |(name, is_good)| {
         let end = if is_good {
-            RolloutOrder::Complete { serial: None }
+            RolloutCommand::Complete { serial: None }
         } else {
-            RolloutOrder::Stop {
+            RolloutCommand::Stop {
                 serial: None,
                 reason: "no".into(),
             }
@@ -496,12 +496,12 @@ fn fresh(context: &crate::context::PushContext) -> Mesh {
     let restored = context.rollouts.iter().map(|(name, rollout)| {
         let new = context.new_versions.any(name).unwrap();
         let before = context.objects.any(name);
-        let order = RolloutOrder::Restore {
+        let command = RolloutCommand::Restore {
             new,
             before,
             progress: rollout.progress.clone(),
         };
-        Change::Rollout(name.clone(), Arc::new(order))
+        Change::Rollout(name.clone(), Arc::new(command))
     });
 
     let written = context.new_versions.all().map(Change::Put);
@@ -535,8 +535,8 @@ proptest! {
         // If it is complete or stopped, all proxies see the same version.
         let context = mesh.state.context();
         for name in context.rollouts.keys() {
-            let order = RolloutOrder::Complete { serial: None };
-            mesh.apply([Change::Rollout(name.clone(), Arc::new(order))]);
+            let command = RolloutCommand::Complete { serial: None };
+            mesh.apply([Change::Rollout(name.clone(), Arc::new(command))]);
         }
 
         let context = mesh.state.context();

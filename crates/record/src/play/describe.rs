@@ -7,7 +7,7 @@ use navarch_answers::difference::CollectionDiff as Resources;
 use navarch_answers::proposal::Action;
 use navarch_push::mesh_state::{Change, RemoteChange};
 use navarch_push::resource::{Collection, ResourceType};
-use navarch_push::rollout::RolloutOrder;
+use navarch_push::rollout::RolloutCommand;
 
 use super::{LinePosition, State};
 use crate::format::{PushGroup, numbers};
@@ -126,11 +126,11 @@ pub(super) fn input(change: &Change) -> String {
         Change::Stages => "rollouts are enabled".to_owned(),
         Change::FindPeers => "proxies look up peers by address".to_owned(),
 
-        Change::Rollout(name, order) => match &**order {
-            RolloutOrder::Stage { at, .. } => format!("{name} (stage {})", at + 1),
-            RolloutOrder::Stop { reason, .. } => format!("{name} (stopped: {reason})"),
-            RolloutOrder::Complete { .. } => format!("{name} (all stages done)"),
-            RolloutOrder::Restore { .. } => format!("{name} (stages resumed)"),
+        Change::Rollout(name, command) => match &**command {
+            RolloutCommand::Stage { at, .. } => format!("{name} (stage {})", at + 1),
+            RolloutCommand::Stop { reason, .. } => format!("{name} (stopped: {reason})"),
+            RolloutCommand::Complete { .. } => format!("{name} (all stages done)"),
+            RolloutCommand::Restore { .. } => format!("{name} (stages resumed)"),
         },
 
         Change::Remote(cluster, change) => match change {

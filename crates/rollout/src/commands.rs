@@ -15,7 +15,7 @@ impl RolloutController {
     pub(super) async fn run_command(
         &mut self,
         name: &ObjectRef,
-        order: OperatorCommand,
+        command: OperatorCommand,
     ) -> Result<(), RolloutRefusal> {
         let context = self.push.context();
         let rollout = context
@@ -23,7 +23,7 @@ impl RolloutController {
             .get(name)
             .ok_or_else(|| RolloutRefusal::Unknown(name.clone()))?;
         if rollout.is_stopped() {
-            return if order == OperatorCommand::Abort {
+            return if command == OperatorCommand::Abort {
                 Ok(())
             } else {
                 Err(RolloutRefusal::Stopped(name.clone()))
@@ -41,7 +41,7 @@ impl RolloutController {
             since: Timestamp::now(),
         };
 
-        let state = match order {
+        let state = match command {
             OperatorCommand::Pause => SharedState::Stage { at, paused: true },
             OperatorCommand::Promote if is_last => complete(),
             OperatorCommand::Promote => SharedState::Stage {
@@ -55,18 +55,18 @@ impl RolloutController {
         };
 
         // Pausing a rollout that has not started yet does not store a stage.
-        let is_kept = order != OperatorCommand::Pause || rollout.share().is_some();
+        let is_kept = command != OperatorCommand::Pause || rollout.share().is_some();
         if let Some(shared) = self.shared.as_mut().filter(|_| is_kept) {
             let kept = shared.write_until_success(name, &context, &state).await;
             kept.map_err(|error| RolloutRefusal::NotKept(error.to_string()))?;
         }
 
         if let Some(known) = self.known.get_mut(name) {
-            known.is_paused = order == OperatorCommand::Pause;
+            known.is_paused = command == OperatorCommand::Pause;
         }
 
         let done = match state {
-            SharedState::Stage { .. } if order == OperatorCommand::Pause => Ok(()),
+            SharedState::Stage { .. } if command == OperatorCommand::Pause => Ok(()),
             SharedState::Stage { at, .. } => self.enter(name, rollout, at, &connections).await,
             SharedState::Complete { .. } => self.complete(name, rollout).await,
             SharedState::Stopped { .. } => self.stop(name, rollout, ABORT_REASON).await,
