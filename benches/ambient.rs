@@ -18,7 +18,7 @@ use navarch::ambient::AmbientTranslator;
 use navarch::api::decode::{Format, Outcome, decode_documents};
 use navarch::api::settings::Settings;
 use navarch::envoy::EnvoyTranslator;
-use navarch::push::engine::{Engine, Interest, ProxyId, PushCause, Settled, Sink};
+use navarch::push::engine::{Engine, Interest, ProxyId, PushCause, PushStats, Sink};
 use navarch::push::mesh_state::{Change, MeshState};
 use navarch::push::proxy::{Locality, Proxy};
 use navarch::push::resource::{Collection, ResourceType};
@@ -52,12 +52,12 @@ struct Plane {
 
 impl Plane {
     /// Applies objects, and returns the engine's statistics and the duration.
-    fn put(&mut self, yaml: &str) -> (Settled, Duration) {
+    fn put(&mut self, yaml: &str) -> (PushStats, Duration) {
         let changes = changes(yaml);
         let begun = Instant::now();
         let facts = self.state.apply(changes);
-        let settled = self.engine.apply(self.state.context(), facts);
-        (settled, begun.elapsed())
+        let stats = self.engine.apply(self.state.context(), facts);
+        (stats, begun.elapsed())
     }
 
     /// Connects a ztunnel that subscribes to all workloads and policies.
@@ -226,27 +226,19 @@ fn main() {
     }
 
     say("99 more", begun.elapsed(), "");
-    let (settled, took) = plane.put(&pod(4711 % pods, false));
-    say(
-        "a pod becomes unready, to 100",
-        took,
-        &format!("{settled:?}"),
-    );
-    let (settled, took) = plane.put(&pod(pods, true));
-    say("a pod added, to 100", took, &format!("{settled:?}"));
+    let (stats, took) = plane.put(&pod(4711 % pods, false));
+    say("a pod becomes unready, to 100", took, &format!("{stats:?}"));
+    let (stats, took) = plane.put(&pod(pods, true));
+    say("a pod added, to 100", took, &format!("{stats:?}"));
 
     let policies: Vec<String> = (0..POLICIES).map(policy).collect();
-    let (settled, took) = plane.put(&policies.join("\n"));
-    say(
-        "500 policies in one namespace",
-        took,
-        &format!("{settled:?}"),
-    );
+    let (stats, took) = plane.put(&policies.join("\n"));
+    say("500 policies in one namespace", took, &format!("{stats:?}"));
     let burst: Vec<String> = (0..BURST.min(pods))
         .map(|number| pod(number, false))
         .collect();
-    let (settled, took) = plane.put(&burst.join("\n"));
-    say("1,000 pods change at once", took, &format!("{settled:?}"));
+    let (stats, took) = plane.put(&burst.join("\n"));
+    say("1,000 pods change at once", took, &format!("{stats:?}"));
 }
 
 /// A policy for some pods in the first namespace.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use navarch::api::names::ResourceName;
 use navarch::api::settings::Settings;
 use navarch::envoy::EnvoyTranslator;
-use navarch::push::engine::{Engine, Interest, PushCause, Settled, Sink};
+use navarch::push::engine::{Engine, Interest, PushCause, PushStats, Sink};
 use navarch::push::mesh_state::{Change, MeshState};
 use navarch::push::resource::{Collection, ResourceType};
 
@@ -94,10 +94,10 @@ impl Plane {
     }
 
     /// Applies changes and pushes the resources that differ.
-    pub(crate) fn apply(&mut self, changes: Vec<Change>) -> Settled {
+    pub(crate) fn apply(&mut self, changes: Vec<Change>) -> PushStats {
         let facts = self.state.apply(changes);
         if facts.is_empty() {
-            return Settled::default();
+            return PushStats::default();
         }
         self.engine.apply(self.state.context(), facts)
     }

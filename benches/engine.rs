@@ -68,8 +68,8 @@ fn changes(c: &mut Criterion) {
     let mut change = |name: &str, of: &dyn Fn(usize) -> Vec<Change>| {
         let mut turn = 0;
         let before = plane.sent();
-        let settled = plane.apply(of(1));
-        println!("{name}: {settled:?}, handed over {}", plane.sent() - before);
+        let stats = plane.apply(of(1));
+        println!("{name}: {stats:?}, handed over {}", plane.sent() - before);
         c.bench_function(name, |b| {
             let next = || {
                 turn += 1;

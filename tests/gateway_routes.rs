@@ -20,7 +20,7 @@ use navarch::api::names::ResourceName;
 use navarch::api::object::{Kind, NamespacedName, ObjectRef};
 use navarch::api::settings::Settings;
 use navarch::envoy::EnvoyTranslator;
-use navarch::push::engine::{Engine, Interest, ProxyId, PushCause, Settled, Sink};
+use navarch::push::engine::{Engine, Interest, ProxyId, PushCause, PushStats, Sink};
 use navarch::push::mesh_state::{Change, MeshState};
 use navarch::push::proxy::{Locality, Proxy};
 use navarch::push::resource::{Collection, ResourceType};
@@ -259,10 +259,10 @@ impl Edge {
         }
     }
 
-    fn apply(&mut self, changes: Vec<Change>) -> Settled {
+    fn apply(&mut self, changes: Vec<Change>) -> PushStats {
         let facts = self.state.apply(changes);
         if facts.is_empty() {
-            Settled::default()
+            PushStats::default()
         } else {
             self.engine.apply(self.state.context(), facts)
         }
@@ -297,7 +297,7 @@ fn in_both(
     forms: &[Form],
     of: impl Fn(usize) -> Vec<Change>,
     change: impl Fn(usize) -> Vec<Change>,
-) -> [Settled; 2] {
+) -> [PushStats; 2] {
     [500, 2_000].map(|routes| {
         let mut edge = Edge::new(of(routes), forms);
         assert!(
@@ -324,14 +324,17 @@ fn sets(count: usize) -> Vec<Change> {
 
 /// Four times as many routes cost at most `growth` more computed results, and `looks` more visited
 /// ones.
-fn assert_flat([small, large]: [Settled; 2], computed: u64, growth: u64, looks: u64) {
+fn assert_flat([small, large]: [PushStats; 2], computed: u64, growth: u64, looks: u64) {
     println!("{small:?}\n{large:?}");
     assert!(small.computed <= computed, "{small:?}");
     assert!(
         large.computed <= small.computed + growth,
         "{small:?}, {large:?}"
     );
-    assert!(large.looked <= small.looked + looks, "{small:?}, {large:?}");
+    assert!(
+        large.visited <= small.visited + looks,
+        "{small:?}, {large:?}"
+    );
 }
 
 #[test]

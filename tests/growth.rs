@@ -117,7 +117,7 @@ fn an_edit_of_one_host_computes_nothing_for_the_others() {
     let case = cases::all()
         .find(|case| case.name == "ServiceEntry: hosts")
         .unwrap();
-    let [small, large] = [100, 1_000].map(|length| measure(case, length).settled);
+    let [small, large] = [100, 1_000].map(|length| measure(case, length).stats);
     // One cluster and its endpoints are removed, others are added. Lists of all names are stored in
     // chunks, and chunks that differ are rebuilt.
     assert!(

@@ -26,7 +26,7 @@ mod clients;
 mod world;
 
 use clients::Plane;
-use navarch::push::engine::Settled;
+use navarch::push::engine::PushStats;
 use navarch::push::mesh_state::Change;
 use world::{Size, destination_rule, mesh, pod, service, slice, virtual_service};
 
@@ -44,7 +44,7 @@ fn plane(services: usize) -> Plane {
 }
 
 /// Applies a change to a small mesh and to a large one.
-fn in_both(change: impl Fn() -> Vec<Change>) -> [Settled; 2] {
+fn in_both(change: impl Fn() -> Vec<Change>) -> [PushStats; 2] {
     [100, 1_000].map(|services| {
         let mut plane = plane(services);
         plane.apply(change())
@@ -57,13 +57,13 @@ const CUTS: u64 = 2;
 
 /// The cost of a change is the same in both, except for visiting the chunks of ten times as many
 /// resources.
-fn assert_flat([small, large]: [Settled; 2], computed: u64) {
+fn assert_flat([small, large]: [PushStats; 2], computed: u64) {
     assert!(
         large.computed.abs_diff(small.computed) <= CUTS,
         "{small:?}, {large:?}"
     );
     assert!(small.computed <= computed, "{small:?}");
-    assert!(large.looked <= small.looked + 300, "{small:?}, {large:?}");
+    assert!(large.visited <= small.visited + 300, "{small:?}, {large:?}");
 }
 
 #[test]

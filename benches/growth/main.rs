@@ -29,12 +29,12 @@ fn best(case: &cases::Case, length: usize) -> Cost {
     let runs: Vec<Cost> = (0..RUNS).map(|_| measure(case, length)).collect();
     let least =
         |of: fn(&Cost) -> std::time::Duration| runs.iter().map(of).min().unwrap_or_default();
-    let settled = runs.first().map(|cost| cost.settled).unwrap_or_default();
+    let stats = runs.first().map(|cost| cost.stats).unwrap_or_default();
     Cost {
         read: least(|c| c.read),
         shown: least(|c| c.shown),
         edit: least(|c| c.edit),
-        settled,
+        stats,
     }
 }
 
@@ -65,7 +65,7 @@ fn main() {
         let edit = column(|c| c.edit);
         println!(
             "{:<58} {length:>6} {read} {shown} {edit} {:>9}",
-            case.name, two.settled.computed
+            case.name, two.stats.computed
         );
     }
 }

@@ -16,7 +16,7 @@ use navarch::api::names::ResourceName;
 use navarch::api::settings::Settings;
 use navarch::api::validation::validate_any;
 use navarch::envoy::EnvoyTranslator;
-use navarch::push::engine::{Engine, Interest, PushCause, Settled, Sink};
+use navarch::push::engine::{Engine, Interest, PushCause, PushStats, Sink};
 use navarch::push::mesh_state::{Change, MeshState};
 use navarch::push::proxy::{Locality, Proxy};
 use navarch::push::resource::{Collection, ResourceType};
@@ -40,7 +40,7 @@ pub(crate) struct Cost {
     /// Decoding, applying and translating another version in which one element differs.
     pub(crate) edit: Duration,
     /// The engine's statistics of the edit.
-    pub(crate) settled: Settled,
+    pub(crate) stats: PushStats,
 }
 
 /// The CPU time of this thread.
@@ -188,10 +188,10 @@ pub(crate) fn measure(case: &Case, length: usize) -> Cost {
         .enumerate()
         .filter(|(place, object)| first.get(*place) != Some(*object));
     let changed: Vec<Value> = changed.map(|(_, object)| object.clone()).collect();
-    let (settled, edit) = timed(|| {
+    let (stats, edit) = timed(|| {
         let facts = state.apply(read(&changed));
         if facts.is_empty() {
-            Settled::default()
+            PushStats::default()
         } else {
             engine.apply(state.context(), facts)
         }
@@ -201,6 +201,6 @@ pub(crate) fn measure(case: &Case, length: usize) -> Cost {
         read: read_time,
         shown,
         edit,
-        settled,
+        stats,
     }
 }

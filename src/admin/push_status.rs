@@ -95,9 +95,9 @@ fn push(record: &PushRecord) -> Value {
         "revision": record.revision,
         "inputs": record.facts,
         "changed": record.changed.iter().map(|fact| format!("{fact:?}")).collect::<Vec<_>>(),
-        "published": record.settled.published,
-        "subscriptionGroups": record.settled.groups,
-        "computed": record.settled.computed,
+        "published": record.stats.published,
+        "subscriptionGroups": record.stats.groups,
+        "computed": record.stats.computed,
         "microseconds": u64::try_from(record.took.as_micros()).unwrap_or(u64::MAX),
     })
 }

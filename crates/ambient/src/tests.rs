@@ -13,7 +13,7 @@ use navarch_api::object::ObjectRef;
 use navarch_api::settings::Settings;
 use navarch_proto::istio::security::Authorization;
 use navarch_proto::istio::workload::Workload;
-use navarch_push::engine::{Engine, Interest, ProxyId, PushCause, Settled, Sink};
+use navarch_push::engine::{Engine, Interest, ProxyId, PushCause, PushStats, Sink};
 use navarch_push::mesh_state::{Change, MeshState, RemoteChange};
 use navarch_push::proxy::{Locality, Proxy};
 use navarch_push::resource::Collection;
@@ -66,12 +66,12 @@ impl Mesh {
         Self { state, engine }
     }
 
-    fn change(&mut self, changes: Vec<Change>) -> Settled {
+    fn change(&mut self, changes: Vec<Change>) -> PushStats {
         let changed = self.state.apply(changes);
         self.engine.apply(self.state.context(), changed)
     }
 
-    fn put(&mut self, yaml: &str) -> Settled {
+    fn put(&mut self, yaml: &str) -> PushStats {
         self.change(objects(yaml))
     }
 

@@ -16,7 +16,7 @@ use navarch_api::mesh::MeshConfig;
 use navarch_api::names::{ClusterId, ResourceName};
 use navarch_api::object::{Kind, NamespacedName, ObjectRef};
 use navarch_api::settings::Settings;
-use navarch_push::engine::{Engine, Interest, ProxyId, PushCause, Settled, Sink};
+use navarch_push::engine::{Engine, Interest, ProxyId, PushCause, PushStats, Sink};
 use navarch_push::mesh_state::{Change, MeshState, RemoteChange};
 use navarch_push::proxy::{Locality, Proxy};
 use navarch_push::query::Query;
@@ -50,18 +50,18 @@ impl TestMesh {
     }
 
     /// Adds or changes objects.
-    pub(crate) fn apply(&mut self, yaml: &str) -> Settled {
+    pub(crate) fn apply(&mut self, yaml: &str) -> PushStats {
         self.change(changes(yaml))
     }
 
     /// Removes an object.
-    pub(crate) fn remove(&mut self, kind: Kind, namespace: &str, name: &str) -> Settled {
+    pub(crate) fn remove(&mut self, kind: Kind, namespace: &str, name: &str) -> PushStats {
         let name = NamespacedName::new(namespace, name);
         self.change([Change::Removed(ObjectRef { kind, name })])
     }
 
     /// Replaces the objects of a remote cluster.
-    pub(crate) fn reset_remote(&mut self, cluster: &str, yaml: &str) -> Settled {
+    pub(crate) fn reset_remote(&mut self, cluster: &str, yaml: &str) -> PushStats {
         let objects = changes(yaml).into_iter().filter_map(|change| {
             let Change::Put(object) = change else {
                 return None;
@@ -72,7 +72,7 @@ impl TestMesh {
         self.change([Change::Remote(ClusterId::new(cluster), reset)])
     }
 
-    fn change(&mut self, changes: impl IntoIterator<Item = Change>) -> Settled {
+    fn change(&mut self, changes: impl IntoIterator<Item = Change>) -> PushStats {
         let facts = self.state.apply(changes);
         self.engine.apply(self.state.context(), facts)
     }
@@ -264,7 +264,7 @@ impl TestMesh {
         namespace: &str,
         account: &str,
         allowed: Option<bool>,
-    ) -> Settled {
+    ) -> PushStats {
         self.change([Change::SecretReader(
             NamespacedName::new(namespace, account),
             allowed,

@@ -136,14 +136,14 @@ pub(super) struct Core {
     /// Whether marking waits at gates.
     pub(super) waits_at_gates: bool,
     /// Number of results marked and dependencies checked since the start.
-    pub(super) looked: u64,
-    /// Marked nodes with subscribers, waiting to be settled.
+    pub(super) visited: u64,
+    /// Marked nodes with subscribers, waiting to be revalidated.
     pub(super) marked_shown: Vec<NodeId>,
-    /// Marked nodes that are attributes of proxies, waiting to be settled.
+    /// Marked nodes that are attributes of proxies, waiting to be revalidated.
     pub(super) marked_watched: Vec<NodeId>,
-    /// Subscriptions whose node was dropped, waiting to be settled.
+    /// Subscriptions whose node was dropped, waiting to be revalidated.
     pub(super) dropped_subscriptions: BTreeSet<(u64, ResourceType)>,
-    /// Proxies with a derived answer whose node was dropped, waiting to be settled.
+    /// Proxies with a derived answer whose node was dropped, waiting to be revalidated.
     pub(super) unanswered: BTreeSet<u64>,
     /// Proxies with a derived answer that could not be updated: retried at every change.
     pub(super) failing: BTreeSet<u64>,
@@ -495,7 +495,7 @@ impl Core {
         let remarks = frame.remarks.into_texts();
         self.fresh_remarks.extend(remarks.iter().cloned());
         self.notices.set(id, frame.notices);
-        self.looked += deps.len() as u64;
+        self.visited += deps.len() as u64;
         self.add_parent(deps.iter(), id);
 
         for (attr, value) in attrs.iter() {
@@ -581,7 +581,7 @@ impl Core {
         }
     }
 
-    /// Whether results with subscribers or watchers were dropped and these are not settled yet.
+    /// Whether results with subscribers or watchers were dropped and these are not revalidated yet.
     pub(super) fn has_dropped(&self) -> bool {
         let marked = self.marked_shown.is_empty() && self.marked_watched.is_empty();
         !(marked && self.dropped_subscriptions.is_empty() && self.unanswered.is_empty())

@@ -9,7 +9,7 @@ use self::collect::CollectionOf;
 use super::context::PushContext;
 use super::core::{Core, Derived, ProxyState, PublishedState};
 use super::fact::FactKey;
-use super::memo::{AttrId, NodeId, QueryId, ValueId};
+use super::memo::{NodeId, QueryId};
 use super::observer;
 use super::proxy::Proxy;
 use super::query::Query;
@@ -29,16 +29,13 @@ mod prepare;
 mod provenance;
 mod published;
 mod remarks;
+mod revalidate;
 pub(super) mod runs;
 
 pub use config::EngineConfig;
 pub use provenance::Faulty;
 pub(crate) use remarks::Reads;
 pub use remarks::Remark;
-
-/// How many times subscriptions with dropped results are settled before the rest waits for the next
-/// change.
-const MAX_DROPPED_ROUNDS: usize = 4;
 
 /// The id of a connected proxy within one engine; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -78,7 +75,7 @@ pub trait Sink: Send + Sync {
 
 /// Statistics of one change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Settled {
+pub struct PushStats {
     /// Groups of subscriptions that the change may affect.
     pub groups: usize,
     /// Collections handed to sinks.
@@ -86,7 +83,7 @@ pub struct Settled {
     /// Recomputed results.
     pub computed: u64,
     /// Results marked and dependencies checked: the cost of finding out what changed.
-    pub looked: u64,
+    pub visited: u64,
 }
 
 /// Sizes of the engine's tables.
@@ -263,8 +260,8 @@ impl Engine {
             state.prepared = None;
         }
 
-        self.settle_dropped(&cause, &mut Settled::default());
-        self.notify_settled();
+        self.revalidate_dropped(&cause, &mut PushStats::default());
+        self.notify_sinks();
         self.sweep_if_due();
     }
 
@@ -293,12 +290,12 @@ impl Engine {
 
     /// Replaces the snapshot in force. `changed` must contain every fact whose value differs from
     /// the last snapshot's; the cost is proportional to the number of their readers.
-    pub fn apply(&mut self, context: Arc<PushContext>, changed: Vec<FactKey>) -> Settled {
+    pub fn apply(&mut self, context: Arc<PushContext>, changed: Vec<FactKey>) -> PushStats {
         let core = self.core.get_mut();
         core.revision += 1;
         self.context = context;
         let computed = core.computed;
-        let looked = core.looked;
+        let visited = core.visited;
         self.mark(&changed);
         let core = self.core.get_mut();
         let cause = Arc::new(PushCause {
@@ -307,16 +304,16 @@ impl Engine {
             answers: 0,
         });
 
-        let mut settled = Settled::default();
+        let mut stats = PushStats::default();
         let failing = std::mem::take(&mut self.core.get_mut().failing);
-        self.settle(failing, &cause, &mut settled);
-        self.settle_dropped(&cause, &mut settled);
-        self.notify_settled();
+        self.revalidate(failing, &cause, &mut stats);
+        self.revalidate_dropped(&cause, &mut stats);
+        self.notify_sinks();
         let core = self.core.get_mut();
-        (settled.computed, settled.looked) = (core.computed - computed, core.looked - looked);
+        (stats.computed, stats.visited) = (core.computed - computed, core.visited - visited);
         self.sweep_if_due();
 
-        settled
+        stats
     }
 
     /// The collection of a type that was last published to a proxy.
@@ -373,220 +370,6 @@ impl Engine {
             .get(&node)
             .map(|node| node.value.clone())?;
         Some((node, value.downcast::<Collection>().ok()?))
-    }
-
-    /// Revalidates everything marked and publishes what differs. `retried` are proxies whose
-    /// derived answers are computed again even though nothing below them is marked.
-    fn settle(&mut self, retried: BTreeSet<u64>, cause: &Arc<PushCause>, settled: &mut Settled) {
-        let core = self.core.get_mut();
-        let watched = std::mem::take(&mut core.marked_watched);
-        let shown = std::mem::take(&mut core.marked_shown);
-        let mut watchers = retried;
-        for node in watched.iter().filter_map(|id| core.nodes.get(id)) {
-            watchers.extend(node.rare().watchers.iter().map(|(proxy, _)| *proxy));
-        }
-
-        // Subscribers are noted before anything is computed, since computing may replace nodes.
-        let groups: Vec<(NodeId, Vec<(u64, ResourceType)>)> = shown
-            .into_iter()
-            .filter_map(|id| {
-                Some((
-                    id,
-                    core.nodes
-                        .get(&id)?
-                        .rare()
-                        .subscribers
-                        .iter()
-                        .copied()
-                        .collect(),
-                ))
-            })
-            .collect();
-
-        settled.groups += groups.len();
-        let moved = self.rederive(watchers);
-        for (node, subscribers) in groups {
-            self.settle_group(node, &subscribers, &moved, cause, settled);
-        }
-
-        for proxy in moved {
-            let kinds: Vec<ResourceType> = match self.core.get_mut().proxies.get(&proxy) {
-                Some(state) => state.shown.keys().copied().collect(),
-                None => Vec::new(),
-            };
-            for kind in ResourceType::ALL
-                .into_iter()
-                .filter(|kind| kinds.contains(kind))
-            {
-                self.settle_one(proxy, kind, cause, settled);
-            }
-        }
-    }
-
-    /// Settles subscriptions whose node was dropped during another computation. That requires a
-    /// translator that is not pure, or one that panics: each turn may drop further nodes, so the
-    /// number of turns is limited.
-    fn settle_dropped(&mut self, cause: &Arc<PushCause>, settled: &mut Settled) {
-        for _ in 0..MAX_DROPPED_ROUNDS {
-            let core = self.core.get_mut();
-            if !core.has_dropped() {
-                return;
-            }
-            let dropped = std::mem::take(&mut core.dropped_subscriptions);
-            let unanswered = std::mem::take(&mut core.unanswered);
-            self.settle(unanswered, cause, settled);
-            for (proxy, kind) in dropped {
-                self.settle_one(proxy, kind, cause, settled);
-            }
-        }
-    }
-
-    /// Calls [`Sink::settled`] of the sinks with new collections.
-    fn notify_settled(&mut self) {
-        self.compared = None;
-        for sink in std::mem::take(&mut self.published_to)
-            .iter()
-            .filter_map(|proxy| self.sinks.get(proxy))
-        {
-            sink.settled();
-        }
-    }
-
-    /// Recomputes the derived answers of these proxies; returns the proxies with a different one.
-    fn rederive(&mut self, proxies: BTreeSet<u64>) -> BTreeSet<u64> {
-        let mut moved = BTreeSet::new();
-
-        for proxy in proxies {
-            // All answers are removed first, so that an answer that depends on another waits for it
-            // in any order.
-            let core = self.core.get_mut();
-            let Some(state) = core.proxies.get_mut(&proxy) else {
-                continue;
-            };
-
-            let before: Vec<(AttrId, Option<ValueId>)> = state
-                .derived
-                .keys()
-                .map(|attr| (*attr, state.answers.remove(attr)))
-                .collect();
-
-            for (attr, old) in before {
-                let known = self.core.get_mut().answer(proxy, attr);
-                let now = known.unwrap_or_else(|| self.view(proxy).derive(attr));
-                if old != Some(now) {
-                    moved.insert(proxy);
-                }
-            }
-
-            self.core.get_mut().unanswered.remove(&proxy);
-        }
-
-        moved
-    }
-
-    /// Settles the subscribers of one marked node. All of them have the same answers to the node's
-    /// attributes, so while the attributes stay the same, one evaluation is enough for all.
-    fn settle_group(
-        &mut self,
-        node: NodeId,
-        subscribers: &[(u64, ResourceType)],
-        moved: &BTreeSet<u64>,
-        cause: &Arc<PushCause>,
-        settled: &mut Settled,
-    ) {
-        let mut shared: Option<Arc<Collection>> = None;
-        for (proxy, kind) in subscribers
-            .iter()
-            .filter(|(proxy, _)| !moved.contains(proxy))
-        {
-            match &shared {
-                Some(collection) => self.publish_if_new(*proxy, *kind, collection, cause, settled),
-                None => {
-                    let Some((now, collection)) = self.settle_one(*proxy, *kind, cause, settled)
-                    else {
-                        continue;
-                    };
-                    if now == node {
-                        shared = Some(collection);
-                    }
-                }
-            }
-        }
-    }
-
-    /// Evaluates one subscription for its own proxy and publishes the collection if it is new.
-    fn settle_one(
-        &mut self,
-        proxy: u64,
-        kind: ResourceType,
-        cause: &Arc<PushCause>,
-        settled: &mut Settled,
-    ) -> Option<(NodeId, Arc<Collection>)> {
-        let (query, old) = {
-            let shown = self.core.get_mut().proxies.get(&proxy)?.shown.get(&kind)?;
-            (shown.query, shown.node)
-        };
-        let (node, collection) = self.evaluate(proxy, query)?;
-        if node != old {
-            let core = self.core.get_mut();
-            Self::unlink(core, proxy, kind, old);
-            if let Some(shown) = core
-                .proxies
-                .get_mut(&proxy)
-                .and_then(|state| state.shown.get_mut(&kind))
-            {
-                shown.node = node;
-            }
-            Self::link(core, proxy, kind, node);
-        }
-
-        self.core
-            .get_mut()
-            .dropped_subscriptions
-            .remove(&(proxy, kind));
-        self.publish_if_new(proxy, kind, &collection, cause, settled);
-
-        Some((node, collection))
-    }
-
-    /// Publishes a collection to the proxy's sink unless the sink has an equal one.
-    fn publish_if_new(
-        &mut self,
-        proxy: u64,
-        kind: ResourceType,
-        collection: &Arc<Collection>,
-        cause: &Arc<PushCause>,
-        settled: &mut Settled,
-    ) {
-        let state = self.core.get_mut().proxies.get_mut(&proxy);
-        let Some(shown) = state.and_then(|state| state.shown.get_mut(&kind)) else {
-            return;
-        };
-
-        if Arc::ptr_eq(&shown.collection, collection) {
-            return;
-        }
-
-        // Members of a group change from the same old to the same new collection: these are
-        // compared once, not once per proxy.
-        let equal = match &self.compared {
-            Some((old, new, equal))
-                if Arc::ptr_eq(old, &shown.collection) && Arc::ptr_eq(new, collection) =>
-            {
-                *equal
-            }
-            Some(_) | None => *shown.collection == **collection,
-        };
-
-        let old = std::mem::replace(&mut shown.collection, collection.clone());
-        self.compared = Some((old, collection.clone(), equal));
-
-        if !equal && let Some(sink) = self.sinks.get(&proxy) {
-            sink.publish(kind, collection.clone(), cause);
-            self.note_published(proxy, kind, collection.clone());
-            self.published_to.insert(proxy);
-            settled.published += 1;
-        }
     }
 }
 

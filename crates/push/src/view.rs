@@ -356,13 +356,13 @@ impl View<'_> {
 
         for (at, dep) in (1..).zip(deps.iter()) {
             if self.has_changed(dep, verified_at) {
-                self.core.borrow_mut().looked += at;
+                self.core.borrow_mut().visited += at;
                 return self.compute(query, Some(id));
             }
         }
 
         let mut core = self.core.borrow_mut();
-        core.looked += deps.len() as u64;
+        core.visited += deps.len() as u64;
         core.close_unchanged(id);
         let revision = core.revision;
 
@@ -484,7 +484,7 @@ impl View<'_> {
             core.fresh_remarks.extend(remarks.iter().cloned());
         }
         core.notices.set(id, frame.notices);
-        core.looked += frame.deps.len() as u64;
+        core.visited += frame.deps.len() as u64;
 
         match same {
             true => core.close_unchanged(id),

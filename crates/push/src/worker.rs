@@ -546,17 +546,12 @@ impl Worker {
         let triggers = triggers(&changed);
 
         let objects = objects_of(&context, &changed, &arrivals);
-        let settled = self.engine.apply(context, changed);
+        let stats = self.engine.apply(context, changed);
         let took = started.elapsed();
         self.paused_until = started + took + pause::after(took);
-        self.metrics.pushed(triggers, settled.published);
+        self.metrics.pushed(triggers, stats.published);
         self.notify_applied(observed);
-        tracing::debug!(
-            facts,
-            published = settled.published,
-            ?took,
-            "push completed"
-        );
+        tracing::debug!(facts, published = stats.published, ?took, "push completed");
 
         if self.pushes.len() >= PUSH_HISTORY {
             self.pushes.pop_front();
@@ -573,7 +568,7 @@ impl Worker {
             received_at,
             began,
             taken_in,
-            settled,
+            stats,
             took,
         };
 

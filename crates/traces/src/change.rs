@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use navarch_push::engine::Settled;
+use navarch_push::engine::PushStats;
 use navarch_push::fact::FactKey;
 use navarch_push::worker::{ChangedObject, PushRecord};
 use tokio::time::Instant;
@@ -28,7 +28,7 @@ pub(super) struct TracedChange {
     pub(super) taken_in: Duration,
     /// The duration until everything was published.
     pub(super) took: Duration,
-    pub(super) settled: Settled,
+    pub(super) stats: PushStats,
 }
 
 impl TracedChange {
@@ -48,7 +48,7 @@ impl TracedChange {
             began: push.began,
             taken_in: push.taken_in,
             took: push.took,
-            settled: push.settled,
+            stats: push.stats,
         }
     }
 

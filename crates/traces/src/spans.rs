@@ -93,13 +93,11 @@ pub(super) fn of(
     );
 
     trace.describe(translation, |span| {
-        span.attributes.push(attribute(
-            "navarch.results.computed",
-            change.settled.computed,
-        ));
+        span.attributes
+            .push(attribute("navarch.results.computed", change.stats.computed));
         span.attributes.push(attribute(
             "navarch.collections.published",
-            change.settled.published,
+            change.stats.published,
         ));
     });
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use navarch_api::object::{Kind, NamespacedName, ObjectRef};
 use navarch_otlp::{Span, attribute};
-use navarch_push::engine::Settled;
+use navarch_push::engine::PushStats;
 use navarch_push::proxy::{Locality, Proxy};
 use navarch_push::resource::ResourceType;
 use navarch_push::worker::ChangedObject;
@@ -42,10 +42,10 @@ fn change(came: Instant) -> TracedChange {
         began: came + milliseconds(1),
         taken_in: milliseconds(2),
         took: milliseconds(5),
-        settled: Settled {
+        stats: PushStats {
             published: 2,
             computed: 4,
-            ..Settled::default()
+            ..PushStats::default()
         },
     }
 }

@@ -575,10 +575,10 @@ fn a_remote_change_updates_only_what_it_affects() {
                     ClusterId::new("two"),
                     RemoteChange::Removed(object),
                 )]);
-                gone.computed + gone.looked
+                gone.computed + gone.visited
             });
 
-            [&[come.computed + come.looked][..], &gone].concat()
+            [&[come.computed + come.visited][..], &gone].concat()
         });
 
         let [small, large] = &costs;

@@ -10,7 +10,7 @@ use crate::EnvoyTranslator;
 use navarch_api::decode::{Format, Outcome, decode_documents};
 use navarch_api::names::ResourceName;
 use navarch_api::settings::Settings;
-use navarch_push::engine::{Engine, Interest, ProxyId, PushCause, Settled, Sink};
+use navarch_push::engine::{Engine, Interest, ProxyId, PushCause, PushStats, Sink};
 use navarch_push::mesh_state::{Change, MeshState};
 use navarch_push::proxy::{Locality, Proxy};
 use navarch_push::resource::{Collection, ResourceType};
@@ -81,12 +81,12 @@ impl Mesh {
     }
 
     /// Applies objects; returns the engine's statistics, and the types that were pushed, sorted.
-    fn put(&mut self, text: &str) -> (Settled, Vec<ResourceType>) {
+    fn put(&mut self, text: &str) -> (PushStats, Vec<ResourceType>) {
         let changed = self.state.apply(changes(text));
-        let settled = self.engine.apply(self.state.context(), changed);
+        let stats = self.engine.apply(self.state.context(), changed);
         let mut published = std::mem::take(&mut *self.noted.0.lock());
         published.sort_unstable();
-        (settled, published)
+        (stats, published)
     }
 }
 
@@ -148,16 +148,16 @@ fn an_endpoint_change_affects_only_its_endpoint_set() {
     let mut mesh = Mesh::new();
     mesh.connect("bank", "10.9.0.1");
     mesh.connect("mall", "10.9.0.2");
-    let (settled, published) = mesh.put(&slice(1, 2));
+    let (stats, published) = mesh.put(&slice(1, 2));
     assert_eq!(published, [ResourceType::Endpoint, ResourceType::Endpoint]);
-    assert!(settled.computed < 10, "{settled:?}");
-    let (settled, published) = mesh.put(&slice(7, 2));
+    assert!(stats.computed < 10, "{stats:?}");
+    let (stats, published) = mesh.put(&slice(7, 2));
     assert_eq!(
         published,
         [],
         "no proxy has subscribed to the endpoints of s7"
     );
-    assert!(settled.computed < 5, "{settled:?}");
+    assert!(stats.computed < 5, "{stats:?}");
 }
 
 #[test]
@@ -165,11 +165,11 @@ fn a_destination_rule_affects_only_clusters_of_its_host() {
     let mut mesh = Mesh::new();
     mesh.connect("bank", "10.9.0.1");
     mesh.put(&rule(0, 1));
-    let (settled, published) = mesh.put(&rule(0, 2));
+    let (stats, published) = mesh.put(&rule(0, 2));
     assert_eq!(
         published,
         [ResourceType::Cluster],
         "the limits of a cluster do not affect its endpoints"
     );
-    assert!(settled.computed < 12, "{settled:?}");
+    assert!(stats.computed < 12, "{stats:?}");
 }

@@ -166,8 +166,8 @@ fn a_rotated_secret_reaches_those_that_use_it_and_no_others() {
     mesh.secret(twin, "kubernetes://web");
     mesh.secret(third, "kubernetes://api");
     mesh.secret(foreign, "kubernetes://web");
-    let settled = mesh.apply(&secret_of("edge", "web", "tls.crt: NEW, tls.key: NEWKEY"));
-    assert_eq!((settled.published, settled.groups), (2, 1));
+    let stats = mesh.apply(&secret_of("edge", "web", "tls.crt: NEW, tls.key: NEWKEY"));
+    assert_eq!((stats.published, stats.groups), (2, 1));
     assert_eq!(
         key_and_chain(&mesh.secret(user, "kubernetes://web").unwrap()).1,
         b"NEW"

@@ -54,7 +54,7 @@ impl Core {
             gates: self.gates.clone(),
             settling: self.settling.clone(),
             waits_at_gates: self.waits_at_gates,
-            looked: self.looked,
+            visited: self.visited,
             marked_shown: self.marked_shown.clone(),
             marked_watched: self.marked_watched.clone(),
             dropped_subscriptions: self.dropped_subscriptions.clone(),

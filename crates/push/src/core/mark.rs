@@ -61,7 +61,7 @@ impl Core {
             }
 
             node.dirty = true;
-            self.looked += 1;
+            self.visited += 1;
             if !node.rare().subscribers.is_empty() {
                 self.marked_shown.push(id);
             }

@@ -1,10 +1,10 @@
 //! Recomputation of all results, for operators who suspect a missed dependency.
 
-use super::{Engine, Settled};
+use super::{Engine, PushStats};
 
 impl Engine {
     /// Recomputes all results, as if every fact had changed, and publishes those that differ.
-    pub fn recompute(&mut self) -> Settled {
+    pub fn recompute(&mut self) -> PushStats {
         let facts = self.core.get_mut().all_facts();
         self.apply(self.context.clone(), facts)
     }

@@ -160,8 +160,8 @@ fn like_proxies_share_one_translation_and_a_change_is_translated_once() {
     });
 
     let (next, changed) = with_endpoints(engine.context(), "a", &["x", "z"]);
-    let settled = engine.apply(next, changed);
-    assert_eq!((settled.groups, settled.published), (1, 100));
+    let stats = engine.apply(next, changed);
+    assert_eq!((stats.groups, stats.published), (1, 100));
     assert_eq!(toy.translated.load(Ordering::Relaxed), 4);
     sinks.iter().for_each(|sink| {
         assert_eq!(
@@ -179,10 +179,10 @@ fn equal_results_stop_propagation_and_unread_changes_are_free() {
     engine.subscribe(id, ResourceType::Endpoint, names(&["a"]));
     sink.take();
     let (next, changed) = with_endpoints(engine.context(), "a", &["other"]);
-    let settled = engine.apply(next, changed);
-    assert_eq!((settled.groups, settled.published), (1, 0));
+    let stats = engine.apply(next, changed);
+    assert_eq!((stats.groups, stats.published), (1, 0));
     let (next, changed) = with_endpoints(engine.context(), "b", &["x", "y"]);
-    assert_eq!(engine.apply(next, changed), Settled::default());
+    assert_eq!(engine.apply(next, changed), PushStats::default());
     assert!(sink.take().is_empty());
 }
 

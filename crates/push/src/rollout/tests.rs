@@ -137,10 +137,10 @@ impl Mesh {
         mesh
     }
 
-    fn apply(&mut self, changes: impl IntoIterator<Item = Change>) -> crate::engine::Settled {
+    fn apply(&mut self, changes: impl IntoIterator<Item = Change>) -> crate::engine::PushStats {
         let facts = self.state.apply(changes);
         if facts.is_empty() {
-            return crate::engine::Settled::default();
+            return crate::engine::PushStats::default();
         }
         self.engine.apply(self.state.context(), facts)
     }
@@ -214,9 +214,9 @@ fn a_rollout_only_adds_proxies() {
 
     mesh.apply([stage(2, &[])]);
     assert_eq!(mesh.count("new"), 40);
-    let settled = mesh.apply([command(RolloutCommand::Complete { serial: None })]);
+    let stats = mesh.apply([command(RolloutCommand::Complete { serial: None })]);
     assert_eq!(
-        (mesh.count("new"), settled.published),
+        (mesh.count("new"), stats.published),
         (40, 0),
         "all proxies have it already"
     );

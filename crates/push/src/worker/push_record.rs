@@ -9,7 +9,7 @@ use navarch_api::object::ObjectRef;
 
 use super::arrivals::Arrivals;
 use crate::context::PushContext;
-use crate::engine::Settled;
+use crate::engine::PushStats;
 use crate::fact::FactKey;
 
 /// Maximum number of objects in a push record.
@@ -33,7 +33,7 @@ pub struct PushRecord {
     /// Time from the start until the snapshot was in force; part of `took`.
     pub taken_in: Duration,
     /// Statistics.
-    pub settled: Settled,
+    pub stats: PushStats,
     /// Total time, from applying the changes to publishing the last collection.
     pub took: Duration,
 }

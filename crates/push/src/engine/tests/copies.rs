@@ -38,7 +38,7 @@ fn all_shown(engine: &Engine, ids: &[ProxyId]) -> Vec<Vec<String>> {
 
 #[test]
 fn a_trial_on_a_copy_costs_the_same_and_does_not_leak() {
-    let moves: [fn(&mut Engine) -> Settled; 7] = [
+    let moves: [fn(&mut Engine) -> PushStats; 7] = [
         |engine| set(engine, "a", &["y"]),
         |engine| set(engine, "a", &["boom"]),
         |engine| relabel(engine, "p1", "v2"),
@@ -67,8 +67,8 @@ fn a_trial_on_a_copy_costs_the_same_and_does_not_leak() {
         );
         let done = step(&mut engine);
         assert_eq!(
-            (tried.groups, tried.computed, tried.looked),
-            (done.groups, done.computed, done.looked),
+            (tried.groups, tried.computed, tried.visited),
+            (done.groups, done.computed, done.visited),
             "move {at}"
         );
 

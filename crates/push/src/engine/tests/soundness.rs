@@ -73,12 +73,12 @@ fn subscribed(engine: &mut Engine, proxy: Arc<Proxy>) -> (ProxyId, Arc<Recording
     (id, sink)
 }
 
-pub(super) fn set(engine: &mut Engine, name: &str, accounts: &[&str]) -> Settled {
+pub(super) fn set(engine: &mut Engine, name: &str, accounts: &[&str]) -> PushStats {
     let (next, changed) = with_endpoints(engine.context(), name, accounts);
     engine.apply(next, changed)
 }
 
-pub(super) fn relabel(engine: &mut Engine, pod: &str, app: &str) -> Settled {
+pub(super) fn relabel(engine: &mut Engine, pod: &str, app: &str) -> PushStats {
     let mut next = PushContext::clone(engine.context());
     let name = NamespacedName::new("shop", pod);
     let labels = [(Arc::from("app"), Arc::from(app))].into();
