@@ -14,6 +14,7 @@
 
 mod connections;
 mod entry;
+mod entry_fields;
 mod families;
 mod held;
 mod histogram;

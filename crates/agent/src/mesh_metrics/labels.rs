@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use navarch_api::metrics_log::Reporter;
 use serde::Deserialize;
 
-use super::entry::{EntryFields, ProtocolOutcome};
+use super::entry_fields::{EntryFields, ProtocolOutcome};
 use super::peers::{self, Workload};
 
 /// The label value for unknown.
@@ -77,10 +77,10 @@ pub(super) fn of_peers<'a>(
     own: &'a Workload,
     peer: &'a Workload,
     endpoint: &'a Workload,
-    seen: &EntryFields<'a>,
+    fields: &EntryFields<'a>,
 ) -> Labels<'a> {
-    let peer_namespace = namespace_of(seen.peer_principal).unwrap_or(&peer.namespace);
-    let service = service(seen, own, peer_namespace);
+    let peer_namespace = namespace_of(fields.peer_principal).unwrap_or(&peer.namespace);
+    let service = service(fields, own, peer_namespace);
     let side = |workload: &'a Workload, namespace: &'a str, principal: &'a str| {
         let revision = match workload.canonical_revision.as_str() {
             // As in Istio, an unknown destination of a waypoint has no revision.
@@ -101,13 +101,13 @@ pub(super) fn of_peers<'a>(
         ]
     };
 
-    let own_side = side(own, &own.namespace, seen.own_principal);
-    let peer_side = side(peer, peer_namespace, seen.peer_principal);
-    let (reporter, source, destination) = match seen.reporter {
+    let own_side = side(own, &own.namespace, fields.own_principal);
+    let peer_side = side(peer, peer_namespace, fields.peer_principal);
+    let (reporter, source, destination) = match fields.reporter {
         Reporter::Source => ("source", own_side, peer_side),
         Reporter::Destination => ("destination", peer_side, own_side),
         Reporter::Waypoint => {
-            let principal = peers::identity_of_endpoint(seen.endpoint);
+            let principal = peers::identity_of_endpoint(fields.endpoint);
             (
                 "waypoint",
                 peer_side,
@@ -150,19 +150,19 @@ pub(super) fn of_peers<'a>(
 
 /// Host, name and namespace of the requested service.
 fn service<'a>(
-    seen: &EntryFields<'a>,
+    fields: &EntryFields<'a>,
     own: &'a Workload,
     peer_namespace: &'a str,
 ) -> [Cow<'a, str>; 3] {
     let (mut host, mut name, mut namespace) = (
-        Cow::Borrowed(seen.host),
-        Cow::Borrowed(seen.host),
+        Cow::Borrowed(fields.host),
+        Cow::Borrowed(fields.host),
         Cow::Borrowed(""),
     );
 
-    if let Some(place) = seen.no_service {
+    if let Some(place) = fields.no_service {
         name = Cow::Borrowed(place);
-    } else if let Some(service) = first_service(seen.services) {
+    } else if let Some(service) = first_service(fields.services) {
         name = Cow::Owned(match service.name.is_empty() {
             true => service
                 .host
@@ -184,7 +184,7 @@ fn service<'a>(
         }
     };
 
-    match seen.reporter {
+    match fields.reporter {
         Reporter::Source => [
             known(host, ""),
             known(name, ""),
@@ -211,8 +211,8 @@ fn first_service(json: &str) -> Option<Service> {
 }
 
 /// Adds the labels that are known at the end of an entry.
-pub(super) fn add_outcome<'a>(labels: &mut Labels<'a>, seen: &EntryFields<'a>) {
-    match seen.spoken {
+pub(super) fn add_outcome<'a>(labels: &mut Labels<'a>, fields: &EntryFields<'a>) {
+    match fields.outcome {
         ProtocolOutcome::Tcp => labels.push(("request_protocol", "tcp".into())),
         ProtocolOutcome::Http { code } => {
             labels.push(("request_protocol", "http".into()));
@@ -233,17 +233,17 @@ pub(super) fn add_outcome<'a>(labels: &mut Labels<'a>, seen: &EntryFields<'a>) {
 
     labels.push((
         "response_flags",
-        Cow::Borrowed(if seen.flags.is_empty() {
+        Cow::Borrowed(if fields.flags.is_empty() {
             "-"
         } else {
-            seen.flags
+            fields.flags
         }),
     ));
 
-    let policy = match seen.reporter {
+    let policy = match fields.reporter {
         Reporter::Source => UNKNOWN,
         Reporter::Destination | Reporter::Waypoint
-            if !seen.peer_principal.is_empty() && !seen.own_principal.is_empty() =>
+            if !fields.peer_principal.is_empty() && !fields.own_principal.is_empty() =>
         {
             "mutual_tls"
         }
