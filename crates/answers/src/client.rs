@@ -1,6 +1,7 @@
 //! The clients of a mirror.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use navarch_push::engine::Interest;
@@ -46,6 +47,12 @@ impl Client {
             proxy: Arc::new(proxy),
             interests,
         }
+    }
+
+    /// Its first address; loopback if it has none.
+    pub(crate) fn address(&self) -> IpAddr {
+        let first = self.proxy.ips.first().copied();
+        first.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
     }
 
     /// Namespace and name of its pod or WorkloadEntry, from its node id.

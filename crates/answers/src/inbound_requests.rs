@@ -2,7 +2,7 @@
 //! and TCP connections to a gateway.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use navarch_push::resource::ResourceType;
 use navarch_walk::{Connection, Entry, Tls};
@@ -35,13 +35,7 @@ impl ProxyInput<'_> {
 
         let workload = workload_of(self.client, self.contexts[1]);
         let workload = workload.rsplit('/').next().unwrap_or_default();
-        let ip = self
-            .client
-            .proxy
-            .ips
-            .first()
-            .copied()
-            .unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        let ip = self.client.address();
 
         let mut questions = Vec::new();
         for target in targets(self.contexts[1], &self.client.proxy)
@@ -103,13 +97,7 @@ impl ProxyInput<'_> {
             return Vec::new();
         };
 
-        let ip = self
-            .client
-            .proxy
-            .ips
-            .first()
-            .copied()
-            .unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        let ip = self.client.address();
 
         let mut requested: BTreeSet<(u16, Option<String>)> = BTreeSet::new();
 

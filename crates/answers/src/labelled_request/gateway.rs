@@ -1,7 +1,7 @@
 //! Requests for the affected hosts of a gateway.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use navarch_proto::envoy::config::listener::v3::FilterChain;
 use navarch_push::resource::ResourceType;
@@ -105,13 +105,7 @@ impl ProxyInput<'_> {
             sni: host.clone(),
             alpn: alpn(),
         });
-        let ip = self
-            .client
-            .proxy
-            .ips
-            .first()
-            .copied()
-            .unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        let ip = self.client.address();
 
         let mut tried: BTreeSet<Example> = BTreeSet::from([Example::default()]);
 
