@@ -120,30 +120,24 @@ impl Redactor {
 pub(crate) fn redact_metadata(metadata: &Value) -> Value {
     let mut redacted = metadata.clone();
 
-    match redacted.get_mut(PROXY_CONFIG) {
-        // The agent sends an object; its text is read as well.
-        Some(Value::String(text)) => {
-            if let Ok(mut settings) = serde_json::from_str(text) {
-                remove_environment(&mut settings);
-                *text = settings.to_string();
-            }
-        }
-        Some(settings) => remove_environment(settings),
-        None => {}
-    }
-
-    match redacted.get_mut(ANNOTATIONS) {
-        Some(Value::String(text)) => {
-            if let Ok(mut annotations) = serde_json::from_str(text) {
-                keep_read_annotations(&mut annotations);
-                *text = annotations.to_string();
-            }
-        }
-        Some(annotations) => keep_read_annotations(annotations),
-        None => {}
-    }
+    redact_field(&mut redacted, PROXY_CONFIG, remove_environment);
+    redact_field(&mut redacted, ANNOTATIONS, keep_read_annotations);
 
     redacted
+}
+
+/// Redacts a field of a proxy's metadata. The agent sends an object; its text is read as well.
+fn redact_field(metadata: &mut Value, name: &str, redact: fn(&mut Value)) {
+    match metadata.get_mut(name) {
+        Some(Value::String(text)) => {
+            if let Ok(mut value) = serde_json::from_str(text) {
+                redact(&mut value);
+                *text = value.to_string();
+            }
+        }
+        Some(value) => redact(value),
+        None => {}
+    }
 }
 
 fn remove_environment(settings: &mut Value) {
