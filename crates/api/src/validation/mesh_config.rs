@@ -15,7 +15,8 @@ use crate::mesh::{DefaultTrafficPolicy, MeshConfig, ProxyConfig, ServiceSettings
 /// The maximum connect timeout. The minimum is that of all durations, 1 ms.
 const MAX_CONNECT_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
-/// The curves that Envoy's TLS library supports, as in istiod (`pkg/config/security`).
+/// The curves that istiod knows (`pkg/config/security`): it warns of all others, also of MLKEM1024,
+/// which Envoy's TLS library supports and proxies therefore get (`navarch_envoy`'s `CURVES`).
 const ECDH_CURVES: [&str; 7] = [
     "P-224",
     "P-256",
@@ -200,7 +201,7 @@ fn mesh_tls(verdict: &mut Verdict, at: &Path<'_>, tls: Option<&TlsConfig>) {
     }
 }
 
-/// Warns of curves that are unknown or repeated; those are ignored.
+/// Warns of curves that istiod does not know, and of repeated ones.
 fn curves(verdict: &mut Verdict, at: &Path<'_>, tls: Option<&TlsConfig>) {
     let at = &at.field("ecdhCurves");
     let curves = tls.map_or(&[][..], |tls| &tls.ecdh_curves);
