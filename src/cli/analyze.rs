@@ -22,7 +22,7 @@ use super::cluster::ClusterClient;
 use super::color::{Color, Colors};
 use super::output::{self, print_json, print_yaml, report};
 use super::reading;
-use live::{Live, LiveFlags};
+use live::{AnalyzedNamespaces, Live, LiveFlags};
 
 /// The exit code if messages reach --failure-threshold.
 const MESSAGES_EXIT_CODE: u8 = 79;
@@ -285,10 +285,11 @@ impl Analyze {
         target: &str,
     ) -> anyhow::Result<Live> {
         let kinds = analyzer::inputs(&self.analyzer);
-        runtime.block_on(
-            self.live
-                .read(opened, &kinds, (target, self.istio_namespace.as_str())),
-        )
+        let namespaces = AnalyzedNamespaces {
+            reported: target,
+            system: &self.istio_namespace,
+        };
+        runtime.block_on(self.live.read(opened, &kinds, namespaces))
     }
 
     /// The reported namespace; empty for all.

@@ -130,6 +130,12 @@ impl<T: Translator> Translator for AmbientTranslator<T> {
                 Type::Workload(workload) => Some(workload.encode_to_vec().into()),
                 Type::Service(_) => None,
             },
+            ResourceType::ObjectStatus => match status::subject(name.as_str()) {
+                Some(object) => status::resource(&object, view),
+                None => self.0.resource(kind, name, view),
+            },
+
+            // Resources of other clients.
             ResourceType::Cluster
             | ResourceType::Endpoint
             | ResourceType::Listener
@@ -141,10 +147,6 @@ impl<T: Translator> Translator for AmbientTranslator<T> {
             | ResourceType::ProxyConfig
             | ResourceType::Bootstrap
             | ResourceType::Object(_) => self.0.resource(kind, name, view),
-            ResourceType::ObjectStatus => match status::subject(name.as_str()) {
-                Some(object) => status::resource(&object, view),
-                None => self.0.resource(kind, name, view),
-            },
         }
     }
 }

@@ -69,6 +69,15 @@ pub(super) struct Live {
     pub(super) is_one_of_several: bool,
 }
 
+/// The namespaces of an analysis.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AnalyzedNamespaces<'a> {
+    /// The reported namespace; empty for all.
+    pub(super) reported: &'a str,
+    /// The namespace of the control plane.
+    pub(super) system: &'a str,
+}
+
 impl LiveFlags {
     /// Whether a flag selects a cluster.
     pub(super) fn is_given(&self) -> bool {
@@ -111,14 +120,14 @@ impl LiveFlags {
         &self,
         opened: &ClusterClient,
         kinds: &BTreeSet<Kind>,
-        (namespace, system): (&str, &str),
+        namespaces: AnalyzedNamespaces<'_>,
     ) -> anyhow::Result<Live> {
         let reading = async {
-            check(opened, namespace).await?;
+            check(opened, namespaces.reported).await?;
             let mut live = Live {
                 objects: Vec::new(),
                 mesh: Mesh {
-                    system_namespace: system.to_owned(),
+                    system_namespace: namespaces.system.to_owned(),
                     ..Mesh::default()
                 },
                 missing: BTreeMap::new(),
@@ -128,7 +137,7 @@ impl LiveFlags {
 
             let revision = Revision::find(
                 &opened.client,
-                system,
+                namespaces.system,
                 self.revision.as_deref().unwrap_or("default"),
             )
             .await;
@@ -253,10 +262,9 @@ impl Live {
     async fn read_mesh(&mut self, client: &kube::Client, revision: &str) {
         let maps = Api::<ConfigMap>::namespaced(client.clone(), &self.mesh.system_namespace);
         let names = [format!("istio-{revision}"), "istio".to_owned()];
-        for name in names
-            .iter()
-            .skip(usize::from(revision.is_empty() || revision == "default"))
-        {
+        let is_default = revision.is_empty() || revision == "default";
+
+        for name in names.iter().skip(usize::from(is_default)) {
             let place = format!("ConfigMap {}/{name}", self.mesh.system_namespace);
             let data = match maps.get_opt(name).await {
                 Ok(Some(map)) => map.data.unwrap_or_default(),
@@ -269,12 +277,14 @@ impl Live {
                     return;
                 }
             };
+
             if let Some(text) = data.get("mesh") {
                 match self.mesh.config.apply(text) {
                     Ok(config) => self.mesh.config = config.value,
                     Err(error) => self.gaps.push(format!("{place}: mesh: {error}")),
                 }
             }
+
             if let Some(text) = data.get("meshNetworks") {
                 match MeshNetworks::parse(text) {
                     Ok(networks) => self.mesh.networks = networks.value,

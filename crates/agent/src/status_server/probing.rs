@@ -64,7 +64,7 @@ async fn act(
     action: &Action,
     headers: &HeaderMap,
 ) -> Response {
-    match action {
+    let answer = match action {
         Action::Http { tls, port, path } => {
             let target = Target {
                 port: ApplicationPort {
@@ -73,22 +73,21 @@ async fn act(
                 },
                 path: path.clone(),
             };
-            match http_probe::probe(config, kept, target, headers).await {
-                Ok(answer) => answer,
-                Err(error) => failed(&error.to_string()),
-            }
+            http_probe::probe(config, kept, target, headers)
+                .await
+                .map_err(|error| error.to_string())
         }
-        Action::Tcp { port } => match connect(config, *port).await {
-            Ok(_) => StatusCode::OK.into_response(),
-            Err(error) => failed(&error.to_string()),
-        },
-        Action::Grpc { port, service } => {
-            match grpc_probe::probe(config, *port, service, headers).await {
-                Ok(()) => StatusCode::OK.into_response(),
-                Err(error) => failed(&error.to_string()),
-            }
-        }
-    }
+        Action::Tcp { port } => connect(config, *port)
+            .await
+            .map(|_| StatusCode::OK.into_response())
+            .map_err(|error| error.to_string()),
+        Action::Grpc { port, service } => grpc_probe::probe(config, *port, service, headers)
+            .await
+            .map(|()| StatusCode::OK.into_response())
+            .map_err(|error| error.to_string()),
+    };
+
+    answer.unwrap_or_else(|error| failed(&error))
 }
 
 /// The response for a failed probe.
