@@ -12,6 +12,15 @@ const TUNNEL: [(&str, &str); 3] = [
     ),
 ];
 
+/// The metrics of a waypoint after a request with these tags.
+fn counted_at_waypoint(tags: &[(&str, &str)]) -> String {
+    counted(
+        workload("way", "shop"),
+        &log(Reporter::Waypoint, Vec::new()),
+        &[request(tags)],
+    )
+}
+
 #[test]
 fn a_request_through_a_waypoint_is_counted_with_labels_of_tunnel_and_endpoint() {
     let endpoint = "web-v1;shop;web;v2;west;spiffe://cluster.local/ns/shop/sa/web;web;v2";
@@ -20,11 +29,7 @@ fn a_request_through_a_waypoint_is_counted_with_labels_of_tunnel_and_endpoint() 
         &[(WORKLOAD_TAG, endpoint), (SERVICES_TAG, SERVICES)],
     ]
     .concat();
-    let text = counted(
-        workload("way", "shop"),
-        &log(Reporter::Waypoint, Vec::new()),
-        &[request(&tags)],
-    );
+    let text = counted_at_waypoint(&tags);
 
     let labels = "reporter=\"waypoint\",source_workload=\"client-v1\",source_canonical_service=\"client\",\
         source_canonical_revision=\"latest\",source_workload_namespace=\"buyers\",\
@@ -40,14 +45,12 @@ fn a_request_through_a_waypoint_is_counted_with_labels_of_tunnel_and_endpoint() 
         text.contains(&format!("\nistio_requests_total{{{labels}}} 1\n")),
         "{text}"
     );
+}
 
-    // A request that a policy denies has no endpoint.
-    let refused = request(&[&TUNNEL[..], &[(WORKLOAD_TAG, "-")]].concat());
-    let text = counted(
-        workload("way", "shop"),
-        &log(Reporter::Waypoint, Vec::new()),
-        &[refused],
-    );
+#[test]
+fn a_request_that_a_policy_denies_at_a_waypoint_has_an_unknown_destination() {
+    let text = counted_at_waypoint(&[&TUNNEL[..], &[(WORKLOAD_TAG, "-")]].concat());
+
     let labels = "destination_workload=\"unknown\",destination_workload_namespace=\"unknown\",destination_principal=\"unknown\",\
         destination_app=\"unknown\",destination_version=\"unknown\",destination_service=\"unknown\",\
         destination_canonical_service=\"unknown\",destination_canonical_revision=\"unknown\",destination_service_name=\"unknown\",\
@@ -56,7 +59,7 @@ fn a_request_through_a_waypoint_is_counted_with_labels_of_tunnel_and_endpoint() 
 }
 
 #[test]
-fn a_request_that_came_through_a_tunnel_is_counted_with_whose_tunnel_it_was() {
+fn a_server_counts_a_request_through_a_tunnel_with_the_identity_of_the_tunnel() {
     let text = counted(
         workload("web", "shop"),
         &log(Reporter::Destination, Vec::new()),
@@ -68,8 +71,11 @@ fn a_request_that_came_through_a_tunnel_is_counted_with_whose_tunnel_it_was() {
         text.contains(source) && text.contains("connection_security_policy=\"mutual_tls\""),
         "{text}"
     );
+}
 
-    // On the client's side, the tag of the endpoint has the expected identity of the server.
+#[test]
+fn a_client_counts_a_request_through_a_tunnel_with_the_expected_identity_of_the_server() {
+    // The tag of the endpoint has the identity; the access log has no TLS of the tunnel.
     let endpoint = "web-v1;shop;web;;west;spiffe://cluster.local/ns/shop/sa/web";
     let entry = request(&[(WORKLOAD_TAG, endpoint), (PEER_TAG, "-"), (OWN_TAG, "-")]);
     let text = counted(
