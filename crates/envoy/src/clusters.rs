@@ -1,14 +1,14 @@
 //! CDS: clusters of services, of the workload's own ports, and those of every proxy.
 //!
 //! ```text
-//! name ─▶ service, rule, port ─▶ draft ─▶ traffic policy: limits, outliers, balancing, TLS ─▶ Envoy
+//! name ─▶ service, rule, port ─▶ builder ─▶ traffic policy: limits, outliers, balancing, TLS ─▶ Envoy
 //! ```
 //!
 //! A cluster's name identifies its inputs, so each is built, cached and shared on its own.
 
+mod builder;
 mod connection_pool;
 mod dns;
-mod draft;
 mod dynamic_dns;
 mod fixed;
 mod gateway_services;
@@ -25,8 +25,8 @@ mod tls_context;
 mod traffic_policy;
 mod transport;
 
+pub(super) use builder::stat_name;
 use bytes::Bytes;
-pub(super) use draft::stat_name;
 pub(super) use gateway_services::named_by_extensions;
 pub(crate) use http::{HttpOptions, OPTIONS_KEY};
 pub(super) use load_balancer::apply_hash;

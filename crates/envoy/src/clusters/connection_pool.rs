@@ -6,7 +6,7 @@ use navarch_proto::envoy::config::cluster::v3::{
 };
 use navarch_proto::envoy::config::core::v3::{KeepaliveSettings, TcpKeepalive as WireKeepalive};
 
-use super::draft::Draft;
+use super::builder::ClusterBuilder;
 use super::http::HttpVersion;
 use crate::percent::percent;
 use navarch_api::istio::{
@@ -24,7 +24,7 @@ const DEFAULT_RETRY_CONCURRENCY: u32 = 3;
 /// Applies a connection pool to a cluster. Limits are also set without a pool, since Envoy's
 /// defaults are too low for a busy service.
 pub(super) fn apply(
-    draft: &mut Draft,
+    builder: &mut ClusterBuilder,
     mesh: &Mesh,
     pool: Option<&ConnectionPoolSettings>,
     budget: Option<&RetryBudget>,
@@ -57,21 +57,21 @@ pub(super) fn apply(
     let connect_timeout = tcp
         .and_then(|tcp| tcp.connect_timeout)
         .or(mesh.config.connect_timeout);
-    draft.cluster.connect_timeout = connect_timeout.map(Into::into);
-    apply_keepalive(&mut draft.cluster, mesh.config.tcp_keepalive.as_ref());
+    builder.cluster.connect_timeout = connect_timeout.map(Into::into);
+    apply_keepalive(&mut builder.cluster, mesh.config.tcp_keepalive.as_ref());
     apply_keepalive(
-        &mut draft.cluster,
+        &mut builder.cluster,
         tcp.and_then(|tcp| tcp.tcp_keepalive.as_ref()),
     );
 
-    draft.cluster.circuit_breakers = Some(CircuitBreakers {
+    builder.cluster.circuit_breakers = Some(CircuitBreakers {
         thresholds: vec![limits],
         ..CircuitBreakers::default()
     });
-    apply_http(draft, pool);
+    apply_http(builder, pool);
 }
 
-fn apply_http(draft: &mut Draft, pool: Option<&ConnectionPoolSettings>) {
+fn apply_http(builder: &mut ClusterBuilder, pool: Option<&ConnectionPoolSettings>) {
     let Some(pool) = pool else { return };
     let tcp = pool.tcp.as_ref();
     let http = pool.http.clone().unwrap_or_default();
@@ -95,11 +95,11 @@ fn apply_http(draft: &mut Draft, pool: Option<&ConnectionPoolSettings>) {
         || streams.is_some()
         || http2_keep_alive.is_some()
     {
-        let common = draft.http.common();
+        let common = builder.http.common();
         common.idle_timeout = idle.map(Into::into);
         common.max_requests_per_connection = requests;
         common.max_connection_duration = lifetime.map(Into::into);
-        if let HttpVersion::Http2(options) = &mut draft.http.version {
+        if let HttpVersion::Http2(options) = &mut builder.http.version {
             options.max_concurrent_streams = streams.or(options.max_concurrent_streams);
             options.connection_keepalive =
                 http2_keep_alive.as_ref().map(|pings| KeepaliveSettings {
@@ -111,7 +111,7 @@ fn apply_http(draft: &mut Draft, pool: Option<&ConnectionPoolSettings>) {
     }
 
     if http.use_client_protocol {
-        draft.http.follow_client();
+        builder.http.follow_client();
     }
 }
 

@@ -5,7 +5,7 @@ use navarch_proto::envoy::config::cluster::v3::cluster::DnsLookupFamily;
 use navarch_proto::envoy::config::core::v3::TypedExtensionConfig;
 use navarch_proto::envoy::extensions::network::dns_resolver::cares::v3::CaresDnsResolverConfig;
 
-use super::draft::Draft;
+use super::builder::ClusterBuilder;
 use crate::filters::dynamic_forward_proxy::lookup_family;
 use navarch_push::view::View;
 
@@ -17,13 +17,13 @@ const CARES_RESOLVER: &str = "envoy.network.dns_resolver.cares";
     deprecated,
     reason = "Istio sets these fields, some of which Envoy deprecates in favour of a separate cluster type"
 )]
-pub(super) fn apply(view: &View<'_>, draft: &mut Draft, races: bool) {
+pub(super) fn apply(view: &View<'_>, builder: &mut ClusterBuilder, races: bool) {
     let mesh = view.mesh();
     let resolver = CaresDnsResolverConfig {
         udp_max_queries: Some(mesh.settings.dns_udp_max_queries),
         ..CaresDnsResolverConfig::default()
     };
-    let cluster = &mut draft.cluster;
+    let cluster = &mut builder.cluster;
     cluster.dns_lookup_family = if races {
         DnsLookupFamily::All
     } else {

@@ -7,7 +7,7 @@ use navarch_proto::envoy::extensions::clusters::dynamic_forward_proxy::v3::{
 };
 use navarch_proto::envoy::extensions::common::dynamic_forward_proxy::v3::DnsCacheConfig;
 
-use super::draft::{Discovery, Draft};
+use super::builder::{ClusterBuilder, Discovery};
 use super::exchange_filter;
 use super::http::HttpOptions;
 use super::{connection_pool, tls_context, transport};
@@ -28,16 +28,21 @@ pub(super) fn is_carried(protocol: Protocol) -> bool {
 }
 
 /// The cluster of a service port before any policy.
-pub(super) fn draft(view: &View<'_>, name: &str, service: &Service, protocol: Protocol) -> Draft {
+pub(super) fn builder(
+    view: &View<'_>,
+    name: &str,
+    service: &Service,
+    protocol: Protocol,
+) -> ClusterBuilder {
     let cache = DnsCacheConfig {
         name: dns_cache_name(&service.key.hostname),
         dns_lookup_family: lookup_family(view).into(),
         ..DnsCacheConfig::default()
     };
-    let mut draft = Draft::new(name, dynamic(cache, false));
-    draft.cluster.lb_policy = LbPolicy::ClusterProvided.into();
-    draft.http = HttpOptions::for_protocol(view, protocol);
-    draft
+    let mut builder = ClusterBuilder::new(name, dynamic(cache, false));
+    builder.cluster.lb_policy = LbPolicy::ClusterProvided.into();
+    builder.http = HttpOptions::for_protocol(view, protocol);
+    builder
 }
 
 /// The cluster for hosts that no service declares, if the proxy may reach such hosts.
@@ -53,32 +58,32 @@ pub(super) fn allow_any(view: &View<'_>) -> Option<Cluster> {
         .filter(|tls| tls.mode != ClientTlsMode::Disable);
 
     // Without TLS there are no SNI and SANs to validate, which Envoy requires to be set explicitly.
-    let mut draft = Draft::new(
+    let mut builder = ClusterBuilder::new(
         ALLOW_ANY_DYNAMIC_DNS,
         dynamic(allow_any_cache(view), tls.is_none()),
     );
-    draft.cluster.lb_policy = LbPolicy::ClusterProvided.into();
-    connection_pool::apply(&mut draft, mesh, None, None);
+    builder.cluster.lb_policy = LbPolicy::ClusterProvided.into();
+    connection_pool::apply(&mut builder, mesh, None, None);
     if let Some(tls) = tls {
-        originate(view, &mut draft, tls);
+        originate(view, &mut builder, tls);
     }
 
-    draft.cluster.filters.extend(exchange_filter(view));
-    let silent = draft.http == HttpOptions::default();
+    builder.cluster.filters.extend(exchange_filter(view));
+    let silent = builder.http == HttpOptions::default();
     let options = if silent {
         HttpOptions::passthrough(view)
     } else {
-        std::mem::take(&mut draft.http)
+        std::mem::take(&mut builder.http)
     };
 
-    draft.http = options;
-    Some(draft.finish())
+    builder.http = options;
+    Some(builder.finish())
 }
 
 /// Originates TLS to hosts that no service declares.
-fn originate(view: &View<'_>, draft: &mut Draft, tls: &ClientTlsSettings) {
-    let context = tls_context::build(view, draft, tls, tls_context::Client::default());
-    draft.cluster.transport_socket = context.as_ref().map(transport::tls);
+fn originate(view: &View<'_>, builder: &mut ClusterBuilder, tls: &ClientTlsSettings) {
+    let context = tls_context::build(view, builder, tls, tls_context::Client::default());
+    builder.cluster.transport_socket = context.as_ref().map(transport::tls);
 }
 
 /// Endpoints from a DNS cache.

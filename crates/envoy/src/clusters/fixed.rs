@@ -7,7 +7,7 @@ use navarch_proto::envoy::config::core::v3::{
 };
 use navarch_proto::envoy::config::endpoint::v3::{LbEndpoint, LocalityLbEndpoints};
 
-use super::draft::{Discovery, Draft, stat_name};
+use super::builder::{ClusterBuilder, Discovery, stat_name};
 use super::http::{HttpOptions, HttpVersion};
 use super::{connection_pool, exchange_filter};
 use crate::endpoints::wire;
@@ -30,26 +30,26 @@ const CREDENTIAL_SOCKET: &str = "./var/run/secrets/credential-uds/socket";
 
 /// The cluster without endpoints.
 pub(super) fn black_hole(view: &View<'_>) -> Cluster {
-    let mut draft = Draft::new(BLACK_HOLE, Discovery::Static);
-    draft.cluster.connect_timeout = view.mesh().config.connect_timeout.map(Into::into);
-    draft.finish()
+    let mut builder = ClusterBuilder::new(BLACK_HOLE, Discovery::Static);
+    builder.cluster.connect_timeout = view.mesh().config.connect_timeout.map(Into::into);
+    builder.finish()
 }
 
 /// The cluster for traffic to unknown services.
 pub(super) fn passthrough(view: &View<'_>) -> Cluster {
-    let mut draft = passthrough_draft(view, PASSTHROUGH);
-    draft.cluster.filters.extend(exchange_filter(view));
-    draft.finish()
+    let mut builder = passthrough_builder(view, PASSTHROUGH);
+    builder.cluster.filters.extend(exchange_filter(view));
+    builder.finish()
 }
 
 /// The cluster for inbound traffic on ports without a service. It has the stat name of the outbound
 /// one.
 pub(super) fn inbound_passthrough(view: &View<'_>) -> Cluster {
-    let mut draft = passthrough_draft(view, INBOUND_PASSTHROUGH);
+    let mut builder = passthrough_builder(view, INBOUND_PASSTHROUGH);
     let families = view.proxy().families();
-    draft.cluster.alt_stat_name = stat_name(PASSTHROUGH);
-    draft.cluster.upstream_bind_config = Some(bind_config(families, true));
-    draft.finish()
+    builder.cluster.alt_stat_name = stat_name(PASSTHROUGH);
+    builder.cluster.upstream_bind_config = Some(bind_config(families, true));
+    builder.finish()
 }
 
 /// The cluster of an SDS server in the proxy's pod, if any.
@@ -57,18 +57,18 @@ pub(super) fn external_sds(view: &View<'_>) -> Option<Cluster> {
     if !has_external_sds(view) {
         return None;
     }
-    let mut draft = Draft::new(sds::EXTERNAL_CLUSTER, Discovery::Static);
-    draft.cluster.connect_timeout = view.mesh().config.connect_timeout.map(Into::into);
-    draft.http.version = HttpVersion::Http2(Box::default());
+    let mut builder = ClusterBuilder::new(sds::EXTERNAL_CLUSTER, Discovery::Static);
+    builder.cluster.connect_timeout = view.mesh().config.connect_timeout.map(Into::into);
+    builder.http.version = HttpVersion::Http2(Box::default());
     let server = LbEndpoint {
         host_identifier: Some(wire::host(CREDENTIAL_SOCKET, 0, &[])),
         ..LbEndpoint::default()
     };
-    draft.endpoints = vec![LocalityLbEndpoints {
+    builder.endpoints = vec![LocalityLbEndpoints {
         lb_endpoints: vec![server],
         ..LocalityLbEndpoints::default()
     }];
-    Some(draft.finish())
+    Some(builder.finish())
 }
 
 /// Whether an SDS server runs in the proxy's pod.
@@ -104,17 +104,17 @@ pub(super) fn bind_config(families: IpFamilies, both: bool) -> BindConfig {
 
 /// A cluster to the original destination. It has no outlier detection, since there is no other
 /// endpoint.
-fn passthrough_draft(view: &View<'_>, name: &str) -> Draft {
+fn passthrough_builder(view: &View<'_>, name: &str) -> ClusterBuilder {
     let mesh = view.mesh();
-    let mut draft = Draft::new(name, Discovery::OriginalDst);
+    let mut builder = ClusterBuilder::new(name, Discovery::OriginalDst);
     let pool = mesh
         .config
         .default_traffic_policy
         .as_ref()
         .and_then(|policy| policy.connection_pool.as_ref());
-    connection_pool::apply(&mut draft, mesh, pool, None);
+    connection_pool::apply(&mut builder, mesh, pool, None);
     // HTTP settings of the connection pool do not apply to unknown services.
-    draft.http = HttpOptions::passthrough(view);
-    draft.cluster.lb_policy = LbPolicy::ClusterProvided.into();
-    draft
+    builder.http = HttpOptions::passthrough(view);
+    builder.cluster.lb_policy = LbPolicy::ClusterProvided.into();
+    builder
 }

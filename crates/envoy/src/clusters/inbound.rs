@@ -6,7 +6,7 @@ use std::sync::Arc;
 use navarch_proto::envoy::config::cluster::v3::Cluster;
 use navarch_proto::envoy::config::endpoint::v3::{LbEndpoint, LocalityLbEndpoints};
 
-use super::draft::{Discovery, Draft, stat_name};
+use super::builder::{ClusterBuilder, Discovery, stat_name};
 use super::fixed::{LOCALHOST_V4, LOCALHOST_V6, bind_config};
 use super::http::HttpOptions;
 use super::metadata::NamedService;
@@ -77,7 +77,7 @@ pub(super) fn build(view: &View<'_>, port: u16) -> Option<Cluster> {
         None if services_listen(view, ingress) => of_targets(view, port)?,
         None => return None,
     };
-    Some(inbound.draft(view).finish())
+    Some(inbound.builder(view).finish())
 }
 
 /// The hosts of the services of a port's cluster.
@@ -228,20 +228,20 @@ fn localhost(view: &View<'_>) -> &'static str {
 }
 
 impl Inbound {
-    fn draft(self, view: &View<'_>) -> Draft {
+    fn builder(self, view: &View<'_>) -> ClusterBuilder {
         let mesh = view.mesh();
         let discovery = match self.destination {
             Destination::Original => Discovery::OriginalDst,
             Destination::Fixed(..) => Discovery::Static,
         };
-        let mut draft = Draft::new(inbound_cluster(self.port).as_str(), discovery);
-        draft.common_lb();
-        draft.http = HttpOptions::for_protocol(view, self.declared.protocol);
+        let mut builder = ClusterBuilder::new(inbound_cluster(self.port).as_str(), discovery);
+        builder.common_lb();
+        builder.http = HttpOptions::for_protocol(view, self.declared.protocol);
 
-        self.apply_destination(&mut draft);
-        self.apply_names(view, &mut draft);
-        let policy = self.policy(view, &mut draft);
-        traffic_policy::apply_inbound(view, &mut draft, policy.as_ref());
+        self.apply_destination(&mut builder);
+        self.apply_names(view, &mut builder);
+        let policy = self.policy(view, &mut builder);
+        traffic_policy::apply_inbound(view, &mut builder, policy.as_ref());
         let own_host = match &self.destination {
             Destination::Fixed(address, _) => {
                 matches!(address.as_str(), LOCALHOST_V4 | LOCALHOST_V6)
@@ -252,34 +252,34 @@ impl Inbound {
         if !own_host {
             // Marks the connection as the proxy's own; otherwise it would be redirected to the
             // proxy again.
-            draft.cluster.upstream_bind_config = Some(bind_config(
+            builder.cluster.upstream_bind_config = Some(bind_config(
                 view.proxy().families(),
                 mesh.settings.dual_stack,
             ));
         }
 
-        draft
+        builder
     }
 
     /// Sets the destination.
-    fn apply_destination(&self, draft: &mut Draft) {
+    fn apply_destination(&self, builder: &mut ClusterBuilder) {
         match &self.destination {
             Destination::Original => {
-                draft.cluster.cleanup_interval = Some(prost_types::Duration {
+                builder.cluster.cleanup_interval = Some(prost_types::Duration {
                     seconds: FOR_EVER_SECONDS,
                     nanos: 0,
                 });
                 let service = self.service.as_ref();
                 let port = service
                     .and_then(|service| service.passthrough_target_ports.get(&self.declared.port));
-                draft.cluster.lb_config = port.map(|port| super::original_dst_port(*port));
+                builder.cluster.lb_config = port.map(|port| super::original_dst_port(*port));
             }
             Destination::Fixed(address, port) => {
                 let endpoint = LbEndpoint {
                     host_identifier: Some(wire::host(address, *port, &[])),
                     ..LbEndpoint::default()
                 };
-                draft.endpoints = vec![LocalityLbEndpoints {
+                builder.endpoints = vec![LocalityLbEndpoints {
                     lb_endpoints: vec![endpoint],
                     ..LocalityLbEndpoints::default()
                 }];
@@ -288,10 +288,10 @@ impl Inbound {
     }
 
     /// Sets the names for metrics.
-    fn apply_names(&self, view: &View<'_>, draft: &mut Draft) {
+    fn apply_names(&self, view: &View<'_>, builder: &mut ClusterBuilder) {
         let mesh = view.mesh();
         if mesh.settings.telemetry_label && !self.named.is_empty() {
-            draft.metadata.services = Some(self.named.clone());
+            builder.metadata.services = Some(self.named.clone());
         }
 
         let short = match &self.service {
@@ -315,21 +315,21 @@ impl Inbound {
             port_name,
         };
 
-        let name = stat_prefix::inbound(view, &short, named, &draft.cluster.name);
-        draft.cluster.alt_stat_name =
+        let name = stat_prefix::inbound(view, &short, named, &builder.cluster.name);
+        builder.cluster.alt_stat_name =
             stat_name(&name.replace("%TARGET_PORT%", &self.port.to_string()));
     }
 
     /// The policy: the Sidecar's limits override the rule's, which override the mesh's. The server
     /// must accept what its clients are allowed to send.
-    fn policy(&self, view: &View<'_>, draft: &mut Draft) -> Option<TrafficPolicy> {
+    fn policy(&self, view: &View<'_>, builder: &mut ClusterBuilder) -> Option<TrafficPolicy> {
         let host = self.service.as_ref().map(|service| &service.key.hostname);
         let seen = host.and_then(|host| sidecar_scope::service_for_host(view, host));
         let rule = seen.and_then(|key| destination_rule::for_inbound(view, &key));
         let of_rule = rule.as_ref().and_then(|rule| {
             let policy = port_policy(rule.policy.as_deref(), self.declared.port)?;
-            if draft.metadata.services.is_some() {
-                draft.metadata.rule = Some(rule.name.clone());
+            if builder.metadata.services.is_some() {
+                builder.metadata.rule = Some(rule.name.clone());
             }
             Some(policy)
         });

@@ -4,7 +4,7 @@ use navarch_proto::envoy::config::cluster::v3::Cluster;
 use navarch_proto::envoy::config::cluster::v3::cluster::{DnsLookupFamily, LbPolicy};
 use navarch_proto::envoy::config::core::v3::TransportSocket;
 
-use super::draft::{Discovery, Draft};
+use super::builder::{ClusterBuilder, Discovery};
 use super::http::HttpOptions;
 use super::metadata::NamedService;
 use super::outbound::declared_discovery;
@@ -104,32 +104,32 @@ pub(super) fn build(view: &View<'_>, name: &VipCluster) -> Option<Cluster> {
         subset => Some(rule.as_ref()?.subset(subset)?.clone()),
     };
     let policy = endpoints::policy(rule.as_deref(), subset.as_deref(), name.port);
-    let mut draft = draft(view, name, &service, port, policy.as_ref())?;
-    draft.metadata.services = Some(vec![NamedService::new(&service)]);
+    let mut builder = builder(view, name, &service, port, policy.as_ref())?;
+    builder.metadata.services = Some(vec![NamedService::new(&service)]);
 
-    draft.metadata.subset = Some(name.subset_key());
+    builder.metadata.subset = Some(name.subset_key());
     if let Some(rule) = rule.filter(|_| policy.is_some()) {
-        draft.metadata.rule = Some(rule.name.clone());
+        builder.metadata.rule = Some(rule.name.clone());
     }
 
-    apply(view, &mut draft, &service, port, policy.as_ref());
-    let (socket, is_opaque) = inner_socket(view, &mut draft, policy.as_ref());
-    draft.metadata.keeps_baggage = is_opaque && view.mesh().settings.hbone.baggage;
-    draft.cluster.transport_socket = Some(sockets::internal_socket_with_metadata(
+    apply(view, &mut builder, &service, port, policy.as_ref());
+    let (socket, is_opaque) = inner_socket(view, &mut builder, policy.as_ref());
+    builder.metadata.keeps_baggage = is_opaque && view.mesh().settings.hbone.baggage;
+    builder.cluster.transport_socket = Some(sockets::internal_socket_with_metadata(
         view,
         PassedMetadata::Endpoint,
         socket,
     ));
 
-    if draft.discovery == Discovery::Eds {
-        draft.cluster.filters.extend(cluster_baggage(view));
+    if builder.discovery == Discovery::Eds {
+        builder.cluster.filters.extend(cluster_baggage(view));
     }
 
     if service.races_connections {
-        draft.cluster.dns_lookup_family = DnsLookupFamily::All.into();
+        builder.cluster.dns_lookup_family = DnsLookupFamily::All.into();
     }
 
-    Some(draft.finish())
+    Some(builder.finish())
 }
 
 /// The cluster of a gateway between networks: rules do not apply to tunnels that it forwards as
@@ -144,21 +144,21 @@ fn between_networks(
         return None;
     }
 
-    let mut draft = draft(view, name, service, port, None)?;
-    draft.metadata.services = Some(vec![NamedService::new(service)]);
-    draft.metadata.subset = Some(name.subset_key());
+    let mut builder = builder(view, name, service, port, None)?;
+    builder.metadata.services = Some(vec![NamedService::new(service)]);
+    builder.metadata.subset = Some(name.subset_key());
     let mesh = view.mesh();
     connection_pool::apply(
-        &mut draft,
+        &mut builder,
         mesh,
         Some(&ConnectionPoolSettings::default()),
         None,
     );
 
-    outlier::apply(&mut draft, None, false);
+    outlier::apply(&mut builder, None, false);
     let setting = locality(view, service, None);
     load_balancer::apply(
-        &mut draft,
+        &mut builder,
         mesh,
         service,
         port.protocol,
@@ -166,29 +166,29 @@ fn between_networks(
         setting.as_ref(),
     );
 
-    if draft.discovery == Discovery::OriginalDst {
-        draft.cluster.lb_policy = LbPolicy::ClusterProvided.into();
+    if builder.discovery == Discovery::OriginalDst {
+        builder.cluster.lb_policy = LbPolicy::ClusterProvided.into();
     }
 
-    draft.cluster.transport_socket = Some(sockets::internal_socket_with_metadata(
+    builder.cluster.transport_socket = Some(sockets::internal_socket_with_metadata(
         view,
         PassedMetadata::EndpointAndCluster,
         sockets::raw(),
     ));
 
-    Some(draft.finish())
+    Some(builder.finish())
 }
 
 /// The cluster before any policy; `None` if it would never have endpoints.
-fn draft(
+fn builder(
     view: &View<'_>,
     name: &VipCluster,
     service: &Service,
     port: &ServicePort,
     policy: Option<&TrafficPolicy>,
-) -> Option<Draft> {
+) -> Option<ClusterBuilder> {
     if service.resolution == Resolution::DynamicDns {
-        return Some(dynamic_dns::draft(
+        return Some(dynamic_dns::builder(
             view,
             &name.to_string(),
             service,
@@ -196,24 +196,24 @@ fn draft(
         ));
     }
 
-    let mut draft = Draft::new(&name.to_string(), declared_discovery(view, service));
-    draft.common_lb();
-    draft.http = HttpOptions::for_protocol(view, port.protocol);
+    let mut builder = ClusterBuilder::new(&name.to_string(), declared_discovery(view, service));
+    builder.common_lb();
+    builder.http = HttpOptions::for_protocol(view, port.protocol);
 
-    match draft.discovery {
+    match builder.discovery {
         Discovery::StrictDns | Discovery::LogicalDns => {
-            dns::apply(view, &mut draft, service.races_connections);
-            draft.endpoints = inline_endpoints(view, name, service, policy)?;
+            dns::apply(view, &mut builder, service.races_connections);
+            builder.endpoints = inline_endpoints(view, name, service, policy)?;
         }
         Discovery::OriginalDst => {
             if let Some(port) = service.passthrough_target_ports.get(&port.port) {
-                draft.cluster.lb_config = Some(original_dst_port(*port));
+                builder.cluster.lb_config = Some(original_dst_port(*port));
             }
         }
         Discovery::Static | Discovery::Eds | Discovery::Dynamic(_) => {}
     }
 
-    Some(draft)
+    Some(builder)
 }
 
 /// The endpoints that the proxy resolves; `None` if there are none. As in Istio, subsets have all
@@ -269,7 +269,7 @@ fn locality(
 /// Applies a policy to the cluster, except TLS.
 fn apply(
     view: &View<'_>,
-    draft: &mut Draft,
+    builder: &mut ClusterBuilder,
     service: &Service,
     port: &ServicePort,
     policy: Option<&TrafficPolicy>,
@@ -280,25 +280,25 @@ fn apply(
         .cloned()
         .unwrap_or_default();
     connection_pool::apply(
-        draft,
+        builder,
         mesh,
         Some(&pool),
         policy.and_then(|policy| policy.retry_budget.as_ref()),
     );
 
     if connection_pool::upgrades(mesh, Some(&pool), port.protocol) {
-        draft.http.upgrade();
+        builder.http.upgrade();
     }
 
     outlier::apply(
-        draft,
+        builder,
         policy.and_then(|policy| policy.outlier_detection.as_deref()),
         false,
     );
     let balancer = policy.and_then(|policy| policy.load_balancer.as_deref());
     let setting = locality(view, service, policy);
     load_balancer::apply(
-        draft,
+        builder,
         mesh,
         service,
         port.protocol,
@@ -306,21 +306,21 @@ fn apply(
         setting.as_ref(),
     );
 
-    if draft.discovery == Discovery::OriginalDst {
-        draft.cluster.lb_policy = LbPolicy::ClusterProvided.into();
+    if builder.discovery == Discovery::OriginalDst {
+        builder.cluster.lb_policy = LbPolicy::ClusterProvided.into();
     }
 }
 
 /// The protocol inside the tunnel, and whether peer metadata cannot be read from it.
 fn inner_socket(
     view: &View<'_>,
-    draft: &mut Draft,
+    builder: &mut ClusterBuilder,
     policy: Option<&TrafficPolicy>,
 ) -> (TransportSocket, bool) {
     let tls = policy.and_then(|policy| policy.tls.as_deref());
     let tls = tls.filter(|tls| matches!(tls.mode, ClientTlsMode::Simple | ClientTlsMode::Mutual));
     let context =
-        tls.and_then(|tls| tls_context::build(view, draft, tls, tls_context::Client::default()));
+        tls.and_then(|tls| tls_context::build(view, builder, tls, tls_context::Client::default()));
     let socket = context.as_ref().map_or_else(sockets::raw, transport::tls);
     match policy.and_then(|policy| policy.proxy_protocol.as_ref()) {
         Some(header) => (transport::with_header(header.version, socket), true),

@@ -11,7 +11,7 @@ use navarch_proto::envoy::config::cluster::v3::cluster::{
 use navarch_proto::envoy::config::core::v3::RuntimeDouble;
 use navarch_proto::envoy::r#type::v3::Percent;
 
-use super::draft::{Discovery, Draft};
+use super::builder::{ClusterBuilder, Discovery};
 use crate::endpoints::health::{sends_unhealthy, sends_unhealthy_always};
 use crate::endpoints::locality_setting::LocalitySetting;
 use crate::percent::percent;
@@ -33,30 +33,30 @@ const NO_RUNTIME_KEY: &str = "(";
 
 /// Applies load balancing settings to a cluster; inline endpoints are ordered elsewhere.
 pub(super) fn apply(
-    draft: &mut Draft,
+    builder: &mut ClusterBuilder,
     mesh: &Mesh,
     service: &Service,
     protocol: Protocol,
     settings: Option<&LoadBalancerSettings>,
     locality: Option<&LocalitySetting>,
 ) {
-    if draft.is_dynamic() {
+    if builder.is_dynamic() {
         return;
     }
 
-    if draft.common_lb().healthy_panic_threshold.is_none()
+    if builder.common_lb().healthy_panic_threshold.is_none()
         && sends_unhealthy(&mesh.settings, service)
     {
         // Unhealthy endpoints are sent to be counted, not to be used.
-        draft.common_lb().healthy_panic_threshold = Some(Percent { value: 0.0 });
+        builder.common_lb().healthy_panic_threshold = Some(Percent { value: 0.0 });
     }
-    apply_locality(draft, mesh, locality);
-    if draft.discovery == Discovery::OriginalDst {
-        return set_policy(draft, LbPolicy::ClusterProvided);
+    apply_locality(builder, mesh, locality);
+    if builder.discovery == Discovery::OriginalDst {
+        return set_policy(builder, LbPolicy::ClusterProvided);
     }
 
     if mesh.settings.redis_filter && protocol == Protocol::Redis {
-        return set_policy(draft, LbPolicy::Maglev);
+        return set_policy(builder, LbPolicy::Maglev);
     }
 
     match settings
@@ -64,34 +64,34 @@ pub(super) fn apply(
         .unwrap_or_default()
     {
         SimpleLb::Unspecified | SimpleLb::LeastConn | SimpleLb::LeastRequest => {
-            set_policy(draft, LbPolicy::LeastRequest);
+            set_policy(builder, LbPolicy::LeastRequest);
             let slow_start_config = settings.and_then(slow_start);
             if slow_start_config.is_some() {
                 let config = LeastRequestLbConfig {
                     slow_start_config,
                     ..LeastRequestLbConfig::default()
                 };
-                draft.cluster.lb_config = Some(LbConfig::LeastRequestLbConfig(config));
+                builder.cluster.lb_config = Some(LbConfig::LeastRequestLbConfig(config));
             }
         }
         SimpleLb::RoundRobin => {
-            set_policy(draft, LbPolicy::RoundRobin);
+            set_policy(builder, LbPolicy::RoundRobin);
             let slow_start_config = settings.and_then(slow_start);
             if slow_start_config.is_some() {
                 let config = RoundRobinLbConfig { slow_start_config };
-                draft.cluster.lb_config = Some(LbConfig::RoundRobinLbConfig(config));
+                builder.cluster.lb_config = Some(LbConfig::RoundRobinLbConfig(config));
             }
         }
-        SimpleLb::Random => set_policy(draft, LbPolicy::Random),
+        SimpleLb::Random => set_policy(builder, LbPolicy::Random),
         SimpleLb::Passthrough => {
-            set_policy(draft, LbPolicy::ClusterProvided);
-            draft.discovery = Discovery::OriginalDst;
-            draft.endpoints.clear();
+            set_policy(builder, LbPolicy::ClusterProvided);
+            builder.discovery = Discovery::OriginalDst;
+            builder.endpoints.clear();
         }
     }
 
     if let Some(hash) = settings.and_then(|settings| settings.consistent_hash.as_ref()) {
-        apply_hash(&mut draft.cluster, hash);
+        apply_hash(&mut builder.cluster, hash);
     }
 }
 
@@ -101,8 +101,8 @@ pub(super) fn forbids_panic(mesh: &Mesh, service: &Service) -> bool {
 }
 
 /// The locality settings of the cluster.
-fn apply_locality(draft: &mut Draft, mesh: &Mesh, locality: Option<&LocalitySetting>) {
-    let fails_over = draft.cluster.outlier_detection.is_some();
+fn apply_locality(builder: &mut ClusterBuilder, mesh: &Mesh, locality: Option<&LocalitySetting>) {
+    let fails_over = builder.cluster.outlier_detection.is_some();
     let weighted = match locality {
         Some(LocalitySetting::ZoneAware(setting)) => {
             let off = setting.enabled == Some(false);
@@ -111,7 +111,7 @@ fn apply_locality(draft: &mut Draft, mesh: &Mesh, locality: Option<&LocalitySett
                 min_cluster_size: setting.min_cluster_size,
                 ..ZoneAwareLbConfig::default()
             };
-            draft.common_lb().locality_config_specifier =
+            builder.common_lb().locality_config_specifier =
                 Some(LocalityConfigSpecifier::ZoneAwareLbConfig(config));
             return;
         }
@@ -123,7 +123,7 @@ fn apply_locality(draft: &mut Draft, mesh: &Mesh, locality: Option<&LocalitySett
     };
 
     if weighted || mesh.settings.locality_weighted_lb {
-        draft.common_lb().locality_config_specifier = Some(
+        builder.common_lb().locality_config_specifier = Some(
             LocalityConfigSpecifier::LocalityWeightedLbConfig(LocalityWeightedLbConfig {}),
         );
     }
@@ -212,6 +212,6 @@ fn slow_start(settings: &LoadBalancerSettings) -> Option<SlowStartConfig> {
 }
 
 /// Sets the load balancing policy.
-fn set_policy(draft: &mut Draft, policy: LbPolicy) {
-    draft.cluster.lb_policy = policy.into();
+fn set_policy(builder: &mut ClusterBuilder, policy: LbPolicy) {
+    builder.cluster.lb_policy = policy.into();
 }

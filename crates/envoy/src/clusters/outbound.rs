@@ -4,7 +4,7 @@ use navarch_proto::envoy::config::cluster::v3::Cluster;
 use navarch_proto::envoy::config::cluster::v3::cluster::LbPolicy;
 use navarch_proto::envoy::config::core::v3::{HealthStatus, HealthStatusSet};
 
-use super::draft::{Discovery, Draft, stat_name};
+use super::builder::{ClusterBuilder, Discovery, stat_name};
 use super::http::HttpOptions;
 use super::metadata::NamedService;
 use super::traffic_policy::{self, Purpose};
@@ -62,13 +62,13 @@ pub(super) fn build(view: &View<'_>, name: &OutboundCluster, purpose: Purpose) -
         purpose,
     };
 
-    let draft = if dynamic {
-        dynamic_dns::draft(view, &name.to_string(), &service, port.protocol)
+    let builder = if dynamic {
+        dynamic_dns::builder(view, &name.to_string(), &service, port.protocol)
     } else {
-        outbound.draft(view)?
+        outbound.builder(view)?
     };
 
-    Some(outbound.complete(view, draft).finish())
+    Some(outbound.complete(view, builder).finish())
 }
 
 /// The health status that endpoints of persistent sessions may have, if the service has such
@@ -99,29 +99,29 @@ pub(super) fn has_cluster(service: &Service, port: &ServicePort, purpose: Purpos
 
 impl Outbound<'_> {
     /// The cluster before any policy; `None` if it would never have endpoints.
-    fn draft(&self, view: &View<'_>) -> Option<Draft> {
-        let mut draft = Draft::new(
+    fn builder(&self, view: &View<'_>) -> Option<ClusterBuilder> {
+        let mut builder = ClusterBuilder::new(
             self.purpose.resource_name(self.name).as_str(),
             self.discovery(view),
         );
-        draft.common_lb();
+        builder.common_lb();
 
-        match draft.discovery {
+        match builder.discovery {
             Discovery::StrictDns | Discovery::LogicalDns => {
-                dns::apply(view, &mut draft, self.service.races_connections)
+                dns::apply(view, &mut builder, self.service.races_connections)
             }
             Discovery::OriginalDst => {
                 if let Some(port) = self.service.passthrough_target_ports.get(&self.port.port) {
-                    draft.cluster.lb_config = Some(original_dst_port(*port));
+                    builder.cluster.lb_config = Some(original_dst_port(*port));
                 }
             }
             Discovery::Static | Discovery::Eds | Discovery::Dynamic(_) => {}
         }
 
         let mesh = view.mesh();
-        draft.http = HttpOptions::for_protocol(view, self.port.protocol);
+        builder.http = HttpOptions::for_protocol(view, self.port.protocol);
         if mesh.settings.telemetry_label {
-            draft.metadata.services = Some(vec![NamedService::new(self.service)]);
+            builder.metadata.services = Some(vec![NamedService::new(self.service)]);
         }
 
         let named = StatService {
@@ -131,15 +131,15 @@ impl Outbound<'_> {
             port_name: self.port.name.as_str(),
         };
 
-        draft.cluster.alt_stat_name = stat_name(&stat_prefix::outbound(
+        builder.cluster.alt_stat_name = stat_name(&stat_prefix::outbound(
             view,
             self.service,
             named,
-            &draft.cluster.name,
+            &builder.cluster.name,
         ));
 
-        self.inline_endpoints(view, &mut draft)?;
-        Some(draft)
+        self.inline_endpoints(view, &mut builder)?;
+        Some(builder)
     }
 
     /// The discovery type before the traffic policy is applied. A subset starts from the result for
@@ -166,9 +166,9 @@ impl Outbound<'_> {
     }
 
     /// Adds endpoints that the proxy resolves to the cluster; `None` if there are none.
-    fn inline_endpoints(&self, view: &View<'_>, draft: &mut Draft) -> Option<()> {
+    fn inline_endpoints(&self, view: &View<'_>, builder: &mut ClusterBuilder) -> Option<()> {
         if !matches!(
-            draft.discovery,
+            builder.discovery,
             Discovery::StrictDns | Discovery::LogicalDns
         ) {
             return Some(());
@@ -207,7 +207,7 @@ impl Outbound<'_> {
             endpoints::arrange(view, &setting, &mut groups, fails_over, labelled);
         }
 
-        draft.endpoints = groups.into_iter().map(Group::into_wire).collect();
+        builder.endpoints = groups.into_iter().map(Group::into_wire).collect();
         Some(())
     }
 
@@ -228,44 +228,44 @@ impl Outbound<'_> {
         }
     }
 
-    /// Applies policy and metadata to a draft.
-    fn complete(&self, view: &View<'_>, mut draft: Draft) -> Draft {
+    /// Applies policy and metadata to a builder.
+    fn complete(&self, view: &View<'_>, mut builder: ClusterBuilder) -> ClusterBuilder {
         let is_whole_service = self.subset.is_none() && self.purpose == Purpose::Client;
         if is_whole_service
-            && !draft.is_dynamic()
+            && !builder.is_dynamic()
             && let Some(statuses) = draining_override(view, self.service)
         {
-            draft.common_lb().override_host_status = Some(statuses);
+            builder.common_lb().override_host_status = Some(statuses);
         }
         let policy = self.policy(view);
-        traffic_policy::apply_outbound(view, &mut draft, self, policy.as_ref());
+        traffic_policy::apply_outbound(view, &mut builder, self, policy.as_ref());
         if is_whole_service
             && ext_proc::is_pool(self.service)
             && view.proxy().kind() == ProxyKind::Router
         {
-            draft.cluster.lb_policy = LbPolicy::ClusterProvided.into();
-            draft.cluster.load_balancing_policy = Some(ext_proc::load_balancing());
+            builder.cluster.lb_policy = LbPolicy::ClusterProvided.into();
+            builder.cluster.load_balancing_policy = Some(ext_proc::load_balancing());
         }
-        draft.cluster.filters.extend(exchange_filter(view));
-        draft.metadata.external = self.service.mesh_external && self.subset.is_none();
-        draft.metadata.is_tunnelled =
+        builder.cluster.filters.extend(exchange_filter(view));
+        builder.metadata.external = self.service.mesh_external && self.subset.is_none();
+        builder.metadata.is_tunnelled =
             is_whole_service && endpoints::all_take_hbone(view, &self.service.key, self.port.port);
 
-        if hbone::sends(view) && draft.discovery == Discovery::Eds {
-            draft
+        if hbone::sends(view) && builder.discovery == Discovery::Eds {
+            builder
                 .cluster
                 .filters
                 .extend(hbone::filters::cluster_baggage(view));
         }
 
         if let Some(rule) = self.rule {
-            draft.metadata.rule = Some(rule.name.clone());
-            draft.metadata.subset = self.subset.map(|subset| subset.name.clone());
+            builder.metadata.rule = Some(rule.name.clone());
+            builder.metadata.subset = self.subset.map(|subset| subset.name.clone());
             let tls = policy.as_ref().and_then(|policy| policy.tls.as_deref());
-            draft.metadata.set_tls_mode(tls.map(|tls| tls.mode));
+            builder.metadata.set_tls_mode(tls.map(|tls| tls.mode));
         }
 
-        draft
+        builder
     }
 }
 

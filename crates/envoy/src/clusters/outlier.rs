@@ -7,16 +7,20 @@ use navarch_proto::envoy::config::common::matcher::v3::{
 use navarch_proto::envoy::config::route::v3::{HeaderMatcher, header_matcher};
 use navarch_proto::envoy::extensions::upstreams::http::v3::http_protocol_options;
 
-use super::draft::Draft;
+use super::builder::ClusterBuilder;
 use crate::percent::percent;
 use crate::sds::exactly;
 use navarch_api::istio::OutlierDetection;
 
 /// Applies outlier detection to a cluster. `needs_unhealthy` means that unhealthy endpoints are
 /// always sent; then Envoy must never use them as a fallback.
-pub(super) fn apply(draft: &mut Draft, outlier: Option<&OutlierDetection>, needs_unhealthy: bool) {
+pub(super) fn apply(
+    builder: &mut ClusterBuilder,
+    outlier: Option<&OutlierDetection>,
+    needs_unhealthy: bool,
+) {
     let Some(outlier) = outlier else { return };
-    draft.cluster.outlier_detection = Some(wire(outlier));
+    builder.cluster.outlier_detection = Some(wire(outlier));
     if let Ok(healthy) = u32::try_from(outlier.min_health_percent) {
         // 0 is set explicitly: the default in Envoy is 50.
         let value = if needs_unhealthy {
@@ -24,11 +28,11 @@ pub(super) fn apply(draft: &mut Draft, outlier: Option<&OutlierDetection>, needs
         } else {
             f64::from(healthy)
         };
-        draft.common_lb().healthy_panic_threshold = Some(percent(value));
+        builder.common_lb().healthy_panic_threshold = Some(percent(value));
     }
     let codes = &outlier.outlier_detection_http_error_codes;
     if !codes.is_empty() {
-        draft.http.outlier = Some(http_protocol_options::OutlierDetection {
+        builder.http.outlier = Some(http_protocol_options::OutlierDetection {
             error_matcher: Some(errors(codes)),
         });
     }

@@ -11,7 +11,7 @@ use navarch_proto::envoy::extensions::transport_sockets::tls::v3::{
     CertificateValidationContext, CommonTlsContext, TlsParameters, UpstreamTlsContext,
 };
 
-use super::draft::{Discovery, Draft};
+use super::builder::{ClusterBuilder, Discovery};
 use crate::filters::compliance;
 use crate::filters::downstream_tls::{mesh_ciphers, mesh_curves};
 use crate::sds;
@@ -37,10 +37,10 @@ pub(super) struct Client<'a> {
     pub(super) rule_has_selector: bool,
 }
 
-/// The context; `None` for plain text. HTTP settings for it are stored in the draft.
+/// The context; `None` for plain text. HTTP settings for it are stored in the builder.
 pub(super) fn build(
     view: &View<'_>,
-    draft: &mut Draft,
+    builder: &mut ClusterBuilder,
     settings: &ClientTlsSettings,
     client: Client<'_>,
 ) -> Option<UpstreamTlsContext> {
@@ -66,7 +66,7 @@ pub(super) fn build(
         })
     };
 
-    let mut context = of_mode(view, draft, &settings, client)?;
+    let mut context = of_mode(view, builder, &settings, client)?;
     if let Some(common) = &mut context.common_tls_context {
         compliance::enforce(view.mesh().settings.compliance, common);
     }
@@ -83,19 +83,19 @@ pub(super) fn is_complete(settings: &ClientTlsSettings) -> bool {
 /// The context for a TLS mode.
 fn of_mode(
     view: &View<'_>,
-    draft: &mut Draft,
+    builder: &mut ClusterBuilder,
     settings: &ClientTlsSettings,
     client: Client<'_>,
 ) -> Option<UpstreamTlsContext> {
     match settings.mode {
         ClientTlsMode::Disable => None,
-        ClientTlsMode::IstioMutual => Some(istio_mutual(view, draft, settings)),
-        ClientTlsMode::Simple => originate(view, draft, settings, client.declared_names),
+        ClientTlsMode::IstioMutual => Some(istio_mutual(view, builder, settings)),
+        ClientTlsMode::Simple => originate(view, builder, settings, client.declared_names),
         ClientTlsMode::Mutual => {
             if is_complete(settings) {
-                originate(view, draft, settings, client.declared_names)
+                originate(view, builder, settings, client.declared_names)
             } else {
-                note_names(draft, settings);
+                note_names(builder, settings);
                 None
             }
         }
@@ -105,19 +105,19 @@ fn of_mode(
 /// Istio's own mutual TLS.
 fn istio_mutual(
     view: &View<'_>,
-    draft: &mut Draft,
+    builder: &mut ClusterBuilder,
     settings: &ClientTlsSettings,
 ) -> UpstreamTlsContext {
     let sni = match settings.sni.as_str() {
-        "" if !draft.is_dynamic() => draft.cluster.name.clone(),
-        sni => valid_server_name(view, &draft.cluster.name, sni),
+        "" if !builder.is_dynamic() => builder.cluster.name.clone(),
+        sni => valid_server_name(view, &builder.cluster.name, sni),
     };
     let exchange = super::exchange_filter(view).is_some()
         && !view.mesh().settings.disable_metadata_exchange_alpn;
     let alpn = [
         (EXCHANGE_ALPN, exchange),
         (MESH_ALPN, true),
-        (HTTP2_ALPN, draft.http.is_http2()),
+        (HTTP2_ALPN, builder.http.is_http2()),
     ];
 
     let common = CommonTlsContext {
@@ -134,8 +134,8 @@ fn istio_mutual(
         ..versions()
     };
 
-    if draft.is_dynamic() {
-        note_names(draft, settings);
+    if builder.is_dynamic() {
+        note_names(builder, settings);
     }
 
     UpstreamTlsContext {
@@ -148,11 +148,11 @@ fn istio_mutual(
 /// TLS with user settings: files or a credential.
 fn originate(
     view: &View<'_>,
-    draft: &mut Draft,
+    builder: &mut ClusterBuilder,
     settings: &ClientTlsSettings,
     declared_names: &[String],
 ) -> Option<UpstreamTlsContext> {
-    note_names(draft, settings);
+    note_names(builder, settings);
     let names = if settings.subject_alt_names.is_empty() {
         declared_names
     } else {
@@ -168,11 +168,11 @@ fn originate(
     }
 
     apply_defaults(&mut common, view.mesh().config.tls_defaults.as_ref());
-    if draft.http.is_http2() {
+    if builder.http.is_http2() {
         common.alpn_protocols = vec![HTTP2_ALPN.to_owned()];
     }
 
-    let sni = valid_server_name(view, &draft.cluster.name, &settings.sni);
+    let sni = valid_server_name(view, &builder.cluster.name, &settings.sni);
     Some(UpstreamTlsContext {
         common_tls_context: Some(common),
         sni,
@@ -297,18 +297,19 @@ fn apply_defaults(common: &mut CommonTlsContext, defaults: Option<&TlsConfig>) {
 }
 
 /// Takes SNI and required names from the request if the settings contain none.
-fn note_names(draft: &mut Draft, settings: &ClientTlsSettings) {
+fn note_names(builder: &mut ClusterBuilder, settings: &ClientTlsSettings) {
     let unchecked = settings.insecure_skip_verify == Some(true);
     let auto_sni = settings.sni.is_empty();
-    let names_from_host = draft.is_dynamic() || (auto_sni && settings.subject_alt_names.is_empty());
+    let names_from_host =
+        builder.is_dynamic() || (auto_sni && settings.subject_alt_names.is_empty());
     let auto_san_validation = names_from_host && !unchecked;
-    if let Discovery::Dynamic(config) = &mut draft.discovery
+    if let Discovery::Dynamic(config) = &mut builder.discovery
         && (unchecked || !auto_sni || !auto_san_validation)
     {
         config.allow_insecure_cluster_options = true;
     }
     if auto_sni || auto_san_validation {
-        let upstream = draft
+        let upstream = builder
             .http
             .upstream
             .get_or_insert_with(UpstreamHttpProtocolOptions::default);

@@ -2,7 +2,7 @@
 
 use navarch_proto::envoy::config::cluster::v3::cluster::LbPolicy;
 
-use super::draft::{Discovery, Draft};
+use super::builder::{ClusterBuilder, Discovery};
 use super::outbound::{Outbound, is_passthrough};
 use super::tls::{Upstream, decide};
 use super::{connection_pool, load_balancer, outlier, tls_context, transport};
@@ -24,7 +24,7 @@ pub(super) enum Purpose {
 /// Applies a policy to an outbound cluster.
 pub(super) fn apply_outbound(
     view: &View<'_>,
-    draft: &mut Draft,
+    builder: &mut ClusterBuilder,
     outbound: &Outbound<'_>,
     policy: Option<&TrafficPolicy>,
 ) {
@@ -33,11 +33,11 @@ pub(super) fn apply_outbound(
     let balancer = policy.and_then(|policy| policy.load_balancer.as_deref());
     let protocol = outbound.port.protocol;
     if connection_pool::upgrades(mesh, pool, protocol) {
-        draft.http.upgrade();
+        builder.http.upgrade();
     }
 
     connection_pool::apply(
-        draft,
+        builder,
         mesh,
         pool,
         policy.and_then(|policy| policy.retry_budget.as_ref()),
@@ -45,7 +45,7 @@ pub(super) fn apply_outbound(
 
     let needs_unhealthy = load_balancer::forbids_panic(mesh, outbound.service);
     outlier::apply(
-        draft,
+        builder,
         policy.and_then(|policy| policy.outlier_detection.as_deref()),
         needs_unhealthy,
     );
@@ -60,7 +60,7 @@ pub(super) fn apply_outbound(
     }
 
     load_balancer::apply(
-        draft,
+        builder,
         mesh,
         outbound.service,
         protocol,
@@ -71,42 +71,46 @@ pub(super) fn apply_outbound(
     if outbound.purpose == Purpose::Client {
         apply_tls(
             view,
-            draft,
+            builder,
             outbound,
             policy.and_then(|policy| policy.tls.as_deref()),
         );
         transport::apply_proxy_protocol(
-            draft,
+            builder,
             policy.and_then(|policy| policy.proxy_protocol.as_ref()),
         );
     }
 
-    finish(draft);
+    finish(builder);
 }
 
 /// Applies a policy to an inbound cluster, for which only limits apply.
-pub(super) fn apply_inbound(view: &View<'_>, draft: &mut Draft, policy: Option<&TrafficPolicy>) {
+pub(super) fn apply_inbound(
+    view: &View<'_>,
+    builder: &mut ClusterBuilder,
+    policy: Option<&TrafficPolicy>,
+) {
     let pool = policy.and_then(|policy| policy.connection_pool.as_deref());
     connection_pool::apply(
-        draft,
+        builder,
         view.mesh(),
         pool,
         policy.and_then(|policy| policy.retry_budget.as_ref()),
     );
-    finish(draft);
+    finish(builder);
 }
 
 /// Clusters to the original destination have no load balancing.
-fn finish(draft: &mut Draft) {
-    if draft.discovery == Discovery::OriginalDst {
-        draft.cluster.lb_policy = LbPolicy::ClusterProvided.into();
+fn finish(builder: &mut ClusterBuilder) {
+    if builder.discovery == Discovery::OriginalDst {
+        builder.cluster.lb_policy = LbPolicy::ClusterProvided.into();
     }
 }
 
 /// Decides on TLS and applies it to the cluster.
 fn apply_tls(
     view: &View<'_>,
-    draft: &mut Draft,
+    builder: &mut ClusterBuilder,
     outbound: &Outbound<'_>,
     rule: Option<&ClientTlsSettings>,
 ) {
@@ -118,7 +122,7 @@ fn apply_tls(
         ..
     } = *outbound;
 
-    let sni = if draft.is_dynamic() {
+    let sni = if builder.is_dynamic() {
         String::new()
     } else {
         name.sni()
@@ -136,12 +140,12 @@ fn apply_tls(
             None => mtls::of_service(view, service, port.port, whole.is_some_and(is_passthrough)),
             Some(_) => None,
         },
-        checks_accounts: !draft.is_dynamic(),
+        checks_accounts: !builder.is_dynamic(),
     };
 
     let Some(decision) = decide(view, rule, upstream) else {
         if hbone::sends(view) {
-            transport::apply_hbone(view, draft, None);
+            transport::apply_hbone(view, builder, None);
         }
         return;
     };
@@ -162,23 +166,23 @@ fn apply_tls(
         rule_has_selector: outbound.rule.is_some_and(|rule| rule.selector.is_some()),
     };
     let istio = decision.settings.mode == ClientTlsMode::IstioMutual;
-    let context = tls_context::build(view, draft, &decision.settings, client);
+    let context = tls_context::build(view, builder, &decision.settings, client);
     if context.is_none() && !tls_context::is_complete(&decision.settings) {
         return;
     }
 
     if let Some(context) = &context {
-        transport::apply_tls(draft, context, decision.by, istio);
+        transport::apply_tls(builder, context, decision.by, istio);
         let is_of_mesh = !matches!(
             rule.map(|rule| rule.mode),
             Some(ClientTlsMode::Simple | ClientTlsMode::Mutual)
         );
         if is_of_mesh && alpn::is_stood_in(view) {
-            draft.metadata.alpn = Some(draft.http.version.upstream());
+            builder.metadata.alpn = Some(builder.http.version.upstream());
         }
     }
 
     if hbone::sends(view) {
-        transport::apply_hbone(view, draft, Some((decision.by, istio)));
+        transport::apply_hbone(view, builder, Some((decision.by, istio)));
     }
 }

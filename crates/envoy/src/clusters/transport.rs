@@ -13,7 +13,7 @@ use navarch_proto::envoy::extensions::transport_sockets::tls::v3::UpstreamTlsCon
 use prost_types::value::Kind;
 use prost_types::{Any, Struct, Value};
 
-use super::draft::{Discovery, Draft};
+use super::builder::{ClusterBuilder, Discovery};
 use super::tls::TlsOrigin;
 use crate::hbone::sockets::{self, PassedMetadata};
 use navarch_api::istio::{ProxyProtocol, ProxyProtocolVersion};
@@ -28,26 +28,30 @@ const PROXY: &str = "envoy.transport_sockets.upstream_proxy_protocol";
 
 /// Sets TLS of a cluster: always if a rule requires it, else for endpoints with the metadata key.
 pub(super) fn apply_tls(
-    draft: &mut Draft,
+    builder: &mut ClusterBuilder,
     context: &UpstreamTlsContext,
     by: TlsOrigin,
     istio: bool,
 ) {
     let tls = socket(TLS, any::pack(context));
     // Endpoints of original destination clusters are unknown and have no metadata.
-    if by == TlsOrigin::Mesh && istio && draft.discovery != Discovery::OriginalDst {
-        draft.cluster.transport_socket_matches = vec![
+    if by == TlsOrigin::Mesh && istio && builder.discovery != Discovery::OriginalDst {
+        builder.cluster.transport_socket_matches = vec![
             matching("tlsMode-istio", Some("istio"), tls),
             matching("tlsMode-disabled", None, raw(RAW)),
         ];
     } else {
-        draft.cluster.transport_socket = Some(tls);
+        builder.cluster.transport_socket = Some(tls);
     }
 }
 
 /// Sets HBONE for endpoints with its metadata key, and the other transport for the others. `istio`
 /// means that TLS is Istio's own, which HBONE replaces; user TLS is also used inside the tunnel.
-pub(super) fn apply_hbone(view: &View<'_>, draft: &mut Draft, decided: Option<(TlsOrigin, bool)>) {
+pub(super) fn apply_hbone(
+    view: &View<'_>,
+    builder: &mut ClusterBuilder,
+    decided: Option<(TlsOrigin, bool)>,
+) {
     let hbone = |inner| {
         with_tunnel(sockets::internal_socket_with_metadata(
             view,
@@ -58,8 +62,8 @@ pub(super) fn apply_hbone(view: &View<'_>, draft: &mut Draft, decided: Option<(T
 
     let disabled = || matching("tlsMode-disabled", None, raw(RAW));
     let istio = |socket| matching("tlsMode-istio", Some("istio"), socket);
-    let is_original = draft.discovery == Discovery::OriginalDst;
-    let cluster = &mut draft.cluster;
+    let is_original = builder.discovery == Discovery::OriginalDst;
+    let cluster = &mut builder.cluster;
     let (by, is_istio) = match decided {
         None => {
             cluster.transport_socket_matches = vec![hbone(raw(RAW)), disabled()];
@@ -84,7 +88,7 @@ pub(super) fn apply_hbone(view: &View<'_>, draft: &mut Draft, decided: Option<(T
             vec![hbone(raw(RAW)), unmatched]
         }
         Some(socket) => {
-            draft.metadata.keeps_baggage = view.mesh().settings.hbone.baggage;
+            builder.metadata.keeps_baggage = view.mesh().settings.hbone.baggage;
             let user = TransportSocketMatch {
                 r#match: None,
                 ..matching("user", None, socket.clone())
@@ -108,12 +112,15 @@ fn with_tunnel(socket: TransportSocket) -> TransportSocketMatch {
 }
 
 /// Adds the upstream PROXY protocol.
-pub(super) fn apply_proxy_protocol(draft: &mut Draft, proxy_protocol: Option<&ProxyProtocol>) {
+pub(super) fn apply_proxy_protocol(
+    builder: &mut ClusterBuilder,
+    proxy_protocol: Option<&ProxyProtocol>,
+) {
     let Some(proxy_protocol) = proxy_protocol else {
         return;
     };
     let wrap = |inner: TransportSocket| with_header(proxy_protocol.version, inner);
-    let cluster = &mut draft.cluster;
+    let cluster = &mut builder.cluster;
     match cluster.transport_socket.take() {
         Some(inner) => cluster.transport_socket = Some(wrap(inner)),
         None if cluster.transport_socket_matches.is_empty() => {

@@ -14,7 +14,7 @@ use crate::build::ads_source;
 
 /// A cluster being built.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Draft {
+pub(super) struct ClusterBuilder {
     /// All fields without special treatment.
     pub(super) cluster: Cluster,
     /// How the proxy finds endpoints.
@@ -43,7 +43,7 @@ pub(super) enum Discovery {
     Dynamic(Box<DynamicConfig>),
 }
 
-impl Draft {
+impl ClusterBuilder {
     /// An empty cluster of this name.
     pub(super) fn new(name: &str, discovery: Discovery) -> Self {
         let cluster = Cluster {
