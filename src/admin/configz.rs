@@ -22,7 +22,7 @@ use navarch_api::istio as kinds;
 use navarch_api::kubernetes::Ingress;
 use navarch_api::object::{Kind, Object, ObjectMeta};
 use navarch_api::proto_json::to_proto_json;
-use navarch_envoy::made_objects::{DescribeMade, MadeDescription};
+use navarch_envoy::generated_objects::{GeneratedObjects, ListGeneratedObjects};
 use navarch_push::context::PushContext;
 use navarch_push::engine::{Engine, ProxyId};
 use navarch_push::proxy::{Locality, Proxy};
@@ -42,7 +42,8 @@ pub(super) async fn configz(State(state): State<AdminState>, parameters: Paramet
             return reply::ended();
         };
         let ask = |engine: &mut Engine, ids: &[ProxyId]| {
-            ids.first().map(|id| engine.query(*id, &DescribeMade))
+            ids.first()
+                .map(|id| engine.query(*id, &ListGeneratedObjects))
         };
         let Some(made) = scratch::run(&state, vec![client.into()], ask)
             .await
@@ -78,7 +79,7 @@ fn are_made(context: &PushContext) -> bool {
 }
 
 /// All objects of the page.
-fn all(objects: &Objects, made: &MadeDescription) -> Vec<Value> {
+fn all(objects: &Objects, made: &GeneratedObjects) -> Vec<Value> {
     let mut all = Vec::new();
     add::<kinds::AuthorizationPolicy>(objects, &[], &mut all);
     add_plain::<BackendTlsPolicy>(objects, &mut all);
@@ -317,9 +318,9 @@ mod tests {
             spec: Gateway::default(),
         });
 
-        let made = MadeDescription {
+        let made = GeneratedObjects {
             gateways: vec![gateway],
-            ..MadeDescription::default()
+            ..GeneratedObjects::default()
         };
         let all = all(&objects, &made);
         let names: Vec<_> = all

@@ -22,11 +22,11 @@ mod labels;
 pub mod live;
 mod message;
 pub mod messages;
+mod parameters;
 mod read;
 mod resource;
 #[cfg(test)]
 mod tests;
-mod words;
 
 pub use context::{Context, Mesh};
 pub use filter::{Filter, Suppression};

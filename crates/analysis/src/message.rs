@@ -6,8 +6,8 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use crate::messages::{Level, MessageType};
+use crate::parameters::{Parameter, fill};
 use crate::resource::Resource;
-use crate::words::{Parameter, fill};
 
 /// Base URL of the documentation of codes.
 pub const EXPLANATIONS: &str = "https://istio.io/v1.32/docs/reference/config/analysis";

@@ -13,7 +13,7 @@ use super::labelled_request::{LabelledRequest, MAX_HOSTS, ProxyInput, port_of};
 use super::plan::workload_of;
 use super::received::{chains, manager_of};
 use super::route_example::Example;
-use super::words::short;
+use super::wording::short;
 
 /// The inbound listener of sidecars.
 const INBOUND: &str = "virtualInbound";

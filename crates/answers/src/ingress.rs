@@ -25,7 +25,7 @@ use super::labelled_request::port_of;
 use super::received::{ReadResources, Walkable, chains};
 use super::why::WhyNot;
 use super::why_not::{Others, ProxySnapshot, Request, TracedRequest, identity, outbound_reason};
-use super::words::{Authority, forwarding};
+use super::wording::{Authority, forwarding};
 
 /// The label of objects that were created for a Gateway of the Gateway API.
 const GATEWAY_NAME: &str = "gateway.networking.k8s.io/gateway-name";

@@ -21,7 +21,7 @@ use navarch_walk::{Connection, Entry, HttpRequest, Resources, Tls};
 use super::client::Client;
 use super::difference::CollectionDiff;
 use super::route_example::{Example, examples};
-use super::words::short;
+use super::wording::short;
 
 /// Maximum number of hosts for one proxy.
 pub(super) const MAX_HOSTS: usize = 32;

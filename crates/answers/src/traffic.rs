@@ -12,7 +12,7 @@ use super::evaluation::{Visit, allowing, policy_of, visitor};
 use super::ingress::requires_certificate;
 use super::labelled_request::ProxyInput;
 use super::received::{ProxyResources, ReadResources, Walkable};
-use super::words::{Authority, outcome};
+use super::wording::{Authority, outcome};
 use navarch_push::context::PushContext;
 use navarch_push::proxy::ProxyKind;
 use navarch_push::resource::ResourceType;

@@ -13,7 +13,7 @@ use super::inbound::{offers_http, trace_endpoints};
 use super::received::{ReadResources, Walkable};
 use super::why::WhyNot;
 use super::why_not::{Others, ProxySnapshot, TracedRequest, identity, outbound_reason};
-use super::words::{forwarding, service_of};
+use super::wording::{forwarding, service_of};
 
 /// A connection that comes out of a tunnel.
 fn tunnelled(destination: SocketAddr, http: Option<HttpRequest>) -> Connection {

@@ -21,7 +21,7 @@ use super::ingress;
 use super::received::{ProxyResources, ReadResources, Walkable};
 use super::waypoint::{trace_waypoint, waypoint_of};
 use super::why::WhyNot;
-use super::words::{Authority, forwarding, service_of};
+use super::wording::{Authority, forwarding, service_of};
 
 /// The label of services and namespaces with the name of their waypoint.
 const USE_WAYPOINT: &str = "istio.io/use-waypoint";

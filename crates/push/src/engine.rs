@@ -19,7 +19,6 @@ use navarch_api::hash::KeyedMap;
 use navarch_api::names::ResourceName;
 
 mod affected_proxies;
-mod anew;
 mod collect;
 mod config;
 mod copy;
@@ -28,6 +27,7 @@ mod links;
 mod prepare;
 mod provenance;
 mod published;
+mod recompute;
 mod remarks;
 mod revalidate;
 pub(super) mod runs;

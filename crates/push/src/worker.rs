@@ -33,9 +33,9 @@ use super::metrics::{Metrics, triggers};
 use super::notice::Notice;
 use super::observer::{Event, PushObserver};
 use super::proxy::Proxy;
-use super::release::Release;
 use super::remark_list::log_remarks;
 use super::resource::ResourceType;
+use super::sweep_schedule::SweepSchedule;
 use super::view::Translator;
 use navarch_api::settings::Settings;
 
@@ -150,7 +150,7 @@ struct Worker {
     /// The last pushes, oldest first.
     pushes: VecDeque<PushRecord>,
     /// When results that only ended streams used are freed.
-    release: Release,
+    sweeps: SweepSchedule,
     metrics: Metrics,
     /// Is called for each event of the thread.
     observer: Option<Arc<dyn PushObserver>>,
@@ -213,7 +213,7 @@ pub fn start_watched(
                 ended_streams: of_worker,
                 queue: FairQueue::default(),
                 pushes: VecDeque::new(),
-                release: Release::default(),
+                sweeps: SweepSchedule::default(),
                 metrics,
                 observer,
             };
@@ -414,7 +414,7 @@ impl Worker {
                 self.push();
             }
             let is_busy = self.has_work();
-            self.release
+            self.sweeps
                 .begin_sweep_if_due(&mut self.engine, is_busy, Instant::now());
             let until = Instant::now() + SWEEP_TIME;
             self.engine.continue_sweep(|| Instant::now() < until);
@@ -434,7 +434,7 @@ impl Worker {
 
     /// The next time at which there is work without a command.
     fn next_wake(&self) -> Option<Instant> {
-        self.deadline().into_iter().chain(self.release.next()).min()
+        self.deadline().into_iter().chain(self.sweeps.next()).min()
     }
 
     /// When the debounced changes are due, if there are any.

@@ -8,7 +8,7 @@ use crate::in_mesh::INJECT;
 use crate::kind::Kind;
 use crate::message::Message;
 use crate::messages;
-use crate::words::parameters;
+use crate::parameters::parameters;
 
 /// Checks that Istio's annotations are known, on a kind that reads them, and have valid values.
 pub(super) static ANALYZERS: &[Analyzer] = &[Analyzer {

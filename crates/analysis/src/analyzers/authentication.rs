@@ -7,7 +7,7 @@ use crate::context::Context;
 use crate::kind::Kind;
 use crate::message::Message;
 use crate::messages;
-use crate::words::parameters;
+use crate::parameters::parameters;
 
 /// Checks that `BLOCKED_CIDRS_IN_JWKS_URIS` limits from where istiod fetches the keys of
 /// RequestAuthentications.

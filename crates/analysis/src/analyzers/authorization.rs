@@ -12,8 +12,8 @@ use crate::kind::Kind;
 use crate::labels::{is_subset, text};
 use crate::message::Message;
 use crate::messages;
+use crate::parameters::parameters;
 use crate::resource::Texts;
-use crate::words::parameters;
 
 /// Checks that AuthorizationPolicies select pods and name namespaces that exist.
 pub(super) static ANALYZERS: &[Analyzer] = &[Analyzer {

@@ -10,8 +10,8 @@ use crate::context::Context;
 use crate::kind::Kind;
 use crate::message::Message;
 use crate::messages;
+use crate::parameters::parameters;
 use crate::resource::Resource;
-use crate::words::parameters;
 
 /// Checks that Services of one name have the same type and ports in all clusters.
 pub(super) static ANALYZERS: &[Analyzer] = &[Analyzer {

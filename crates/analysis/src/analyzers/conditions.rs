@@ -7,7 +7,7 @@ use crate::context::Context;
 use crate::kind::Kind;
 use crate::message::Message;
 use crate::messages;
-use crate::words::parameters;
+use crate::parameters::parameters;
 
 /// Checks for conditions that are false in statuses.
 pub(super) static ANALYZERS: &[Analyzer] = &[Analyzer {

@@ -12,8 +12,8 @@ use crate::in_mesh::{PROXY, is_control_plane, is_deployment_in_mesh};
 use crate::kind::Kind;
 use crate::message::Message;
 use crate::messages;
+use crate::parameters::parameters;
 use crate::resource::Texts;
-use crate::words::parameters;
 
 /// Checks that Services before the same pods agree about ports, and that no application runs as the
 /// proxy's user.

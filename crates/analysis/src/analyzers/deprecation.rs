@@ -8,7 +8,7 @@ use crate::context::Context;
 use crate::kind::Kind;
 use crate::message::Message;
 use crate::messages;
-use crate::words::parameters;
+use crate::parameters::parameters;
 
 /// Checks for deprecated fields, and for definitions of kinds that Istio no longer has.
 pub(super) static ANALYZERS: &[Analyzer] = &[Analyzer {

@@ -10,8 +10,8 @@ use crate::kind::Kind;
 use crate::labels::is_subset;
 use crate::message::Message;
 use crate::messages;
+use crate::parameters::parameters;
 use crate::resource::Texts;
-use crate::words::parameters;
 
 /// Checks that servers' certificates are verified, and that hosts exist and subsets have pods.
 pub(super) static ANALYZERS: &[Analyzer] = &[

@@ -8,7 +8,7 @@ use crate::context::Context;
 use crate::kind::Kind;
 use crate::message::Message;
 use crate::messages::{self, MessageType};
-use crate::words::parameters;
+use crate::parameters::parameters;
 
 /// Checks for operations without effect, and for those whose effect depends on the order of
 /// filters.

@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::kind::Kind;
 use crate::message::Message;
 use crate::messages;
-use crate::words::parameters;
+use crate::parameters::parameters;
 
 /// Checks that webhooks of a control plane outside of the cluster have the URL of a host name.
 pub(super) static ANALYZERS: &[Analyzer] = &[Analyzer {
@@ -58,7 +58,7 @@ fn run(context: &Context, report: &mut Report) {
 /// Tells what is wrong with the address of a webhook.
 fn report_fault(
     report: &mut Report,
-    message: impl Fn(&'static messages::MessageType, &[crate::words::Parameter]) -> Message,
+    message: impl Fn(&'static messages::MessageType, &[crate::parameters::Parameter]) -> Message,
     hook: &str,
     config: &WebhookClientConfig,
 ) {

@@ -14,8 +14,8 @@ use crate::kind::Kind;
 use crate::labels::is_subset;
 use crate::message::Message;
 use crate::messages;
+use crate::parameters::parameters;
 use crate::resource::{Resource, Texts};
-use crate::words::parameters;
 
 /// Checks that policies are attached to Gateways of the Gateway API in a way that has an effect,
 /// and that its definitions are recent enough.

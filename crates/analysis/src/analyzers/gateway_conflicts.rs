@@ -11,8 +11,8 @@ use crate::kind::Kind;
 use crate::labels::{is_subset, text};
 use crate::message::Message;
 use crate::messages;
+use crate::parameters::parameters;
 use crate::resource::Texts;
-use crate::words::parameters;
 
 /// Checks that no two Gateways of the same pods listen on one port for one host.
 pub(super) static ANALYZERS: &[Analyzer] = &[Analyzer {

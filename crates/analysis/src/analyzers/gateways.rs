@@ -16,8 +16,8 @@ use crate::kind::Kind;
 use crate::labels::{first_key, is_subset, selector_of, text};
 use crate::message::Message;
 use crate::messages;
+use crate::parameters::parameters;
 use crate::resource::Resource;
-use crate::words::parameters;
 
 /// Checks that Services have the ports of Gateways, that no two Gateways share a certificate, and
 /// that their Secrets exist and are valid.

@@ -16,8 +16,8 @@ use crate::kind::Kind;
 use crate::label_selector;
 use crate::message::Message;
 use crate::messages;
+use crate::parameters::parameters;
 use crate::resource::Texts;
-use crate::words::parameters;
 
 /// Checks that namespaces decide about injection, that their pods have a sidecar, and that image
 /// `auto` is replaced.

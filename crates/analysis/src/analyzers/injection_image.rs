@@ -16,8 +16,8 @@ use crate::kind::Kind;
 use crate::labels::is_subset;
 use crate::message::Message;
 use crate::messages;
+use crate::parameters::parameters;
 use crate::resource::Resource;
-use crate::words::parameters;
 
 /// Checks that proxies have the image that the injector would give them now.
 pub(super) static ANALYZERS: &[Analyzer] = &[Analyzer {

@@ -10,8 +10,8 @@ use crate::context::Context;
 use crate::kind::Kind;
 use crate::message::Message;
 use crate::messages;
+use crate::parameters::parameters;
 use crate::resource::Content;
-use crate::words::parameters;
 
 /// Declares an analyzer for each kind, and how a kind is judged.
 macro_rules! schema {

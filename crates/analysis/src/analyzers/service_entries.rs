@@ -12,8 +12,8 @@ use crate::hosts::{ALL_NAMESPACES, scopes};
 use crate::kind::Kind;
 use crate::message::Message;
 use crate::messages;
+use crate::parameters::parameters;
 use crate::resource::Resource;
-use crate::words::parameters;
 
 /// Checks that TCP ports have addresses, and that ServiceEntries agree about the protocol of a
 /// port.

@@ -9,7 +9,7 @@ use crate::in_mesh::is_control_plane;
 use crate::kind::Kind;
 use crate::message::Message;
 use crate::messages;
-use crate::words::parameters;
+use crate::parameters::parameters;
 
 /// Checks that ports declare their protocol.
 pub(super) static ANALYZERS: &[Analyzer] = &[Analyzer {

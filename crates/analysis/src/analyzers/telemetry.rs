@@ -12,8 +12,8 @@ use crate::kind::Kind;
 use crate::labels::{first_key, text};
 use crate::message::Message;
 use crate::messages;
+use crate::parameters::parameters;
 use crate::resource::Resource;
-use crate::words::parameters;
 
 /// Checks that providers are usable, and that Telemetries select pods, each of them alone.
 pub(super) static ANALYZERS: &[Analyzer] = &[

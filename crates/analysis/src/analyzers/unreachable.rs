@@ -13,8 +13,8 @@ use serde::Serialize;
 use crate::analyzer::Report;
 use crate::message::Message;
 use crate::messages;
+use crate::parameters::parameters;
 use crate::resource::Resource;
-use crate::words::parameters;
 use navarch_api::go_text::quoted;
 
 /// How many matches by prefix the others are compared with: a long list must not cost the square of

@@ -12,8 +12,8 @@ use crate::hosts::{ALL_NAMESPACES, fully_qualified, scopes};
 use crate::kind::Kind;
 use crate::message::Message;
 use crate::messages;
+use crate::parameters::parameters;
 use crate::resource::Resource;
-use crate::words::parameters;
 
 /// Checks that only one VirtualService of the mesh claims a host.
 pub(super) static ANALYZERS: &[Analyzer] = &[Analyzer {

@@ -16,8 +16,8 @@ use crate::kind::Kind;
 use crate::labels::is_subset;
 use crate::message::Message;
 use crate::messages;
+use crate::parameters::parameters;
 use crate::resource::{Content, Resource, Texts, full_name};
-use crate::words::parameters;
 
 /// Checks that destinations, subsets and gateways exist, and that routes by claims have tokens that
 /// are validated.

@@ -13,8 +13,8 @@ use crate::in_mesh::{INJECT, INJECTION, REVISION};
 use crate::kind::Kind;
 use crate::message::Message;
 use crate::messages;
+use crate::parameters::parameters;
 use crate::resource::{Resource, Texts, full_name};
-use crate::words::parameters;
 
 /// Checks that one injection webhook at most matches a pod, and that its Service exists.
 pub(super) static ANALYZERS: &[Analyzer] = &[Analyzer {

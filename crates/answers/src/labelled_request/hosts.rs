@@ -8,7 +8,7 @@ use navarch_push::resource::ResourceType;
 use prost::Message;
 
 use super::super::difference::{Pair, distinct};
-use super::super::words::service_of;
+use super::super::wording::service_of;
 use super::ProxyInput;
 
 impl ProxyInput<'_> {

@@ -15,7 +15,7 @@ use super::super::client::Client;
 use super::super::plan::workload_of;
 use super::super::received::{chains, manager_of};
 use super::super::route_example::{Example, examples};
-use super::super::words::service_of;
+use super::super::wording::service_of;
 use super::{LabelledRequest, MAX_HOSTS, ProxyInput};
 
 impl ProxyInput<'_> {

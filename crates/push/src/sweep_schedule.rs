@@ -14,12 +14,12 @@ const SWEEP_PAUSE_FACTOR: u32 = 50;
 
 /// When the next sweep is due.
 #[derive(Debug, Default)]
-pub(super) struct Release {
+pub(super) struct SweepSchedule {
     /// The time of the next sweep, if results may be unused.
     at: Option<Instant>,
 }
 
-impl Release {
+impl SweepSchedule {
     /// The time of the next sweep, if results may be unused.
     pub(super) fn next(&self) -> Option<Instant> {
         self.at
@@ -96,20 +96,20 @@ mod tests {
             },
         );
 
-        let mut release = Release::default();
+        let mut schedule = SweepSchedule::default();
         let start = Instant::now();
-        release.begin_sweep_if_due(&mut engine, false, start);
-        assert_eq!(release.next(), None);
+        schedule.begin_sweep_if_due(&mut engine, false, start);
+        assert_eq!(schedule.next(), None);
         engine.disconnect(id);
-        release.begin_sweep_if_due(&mut engine, false, start);
-        assert_eq!(release.next(), Some(start + MIN_RETENTION));
-        release.begin_sweep_if_due(&mut engine, false, start + MIN_RETENTION / 2);
+        schedule.begin_sweep_if_due(&mut engine, false, start);
+        assert_eq!(schedule.next(), Some(start + MIN_RETENTION));
+        schedule.begin_sweep_if_due(&mut engine, false, start + MIN_RETENTION / 2);
 
         assert!(engine.sizes().results > 0);
-        release.begin_sweep_if_due(&mut engine, true, start + MIN_RETENTION);
+        schedule.begin_sweep_if_due(&mut engine, true, start + MIN_RETENTION);
         assert!(engine.sizes().results > 0, "not while it is busy");
-        release.begin_sweep_if_due(&mut engine, false, start + MIN_RETENTION);
+        schedule.begin_sweep_if_due(&mut engine, false, start + MIN_RETENTION);
         assert!(engine.is_sweeping() && engine.continue_sweep(|| true));
-        assert_eq!((engine.sizes().results, release.next()), (0, None));
+        assert_eq!((engine.sizes().results, schedule.next()), (0, None));
     }
 }

@@ -55,7 +55,7 @@ impl<T: ToString> From<Vec<T>> for Parameter {
 /// Lists the parameters of a message.
 macro_rules! parameters {
     ($($value:expr),* $(,)?) => {
-        &[$($crate::words::Parameter::from($value)),*]
+        &[$($crate::parameters::Parameter::from($value)),*]
     };
 }
 pub(crate) use parameters;

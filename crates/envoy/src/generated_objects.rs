@@ -13,11 +13,11 @@ use navarch_push::view::View;
 /// Returns all generated objects, at the cost of generating all of them: to be run on a copy of the
 /// engine, not on the push thread.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct DescribeMade;
+pub struct ListGeneratedObjects;
 
 /// Generated objects, each kind by name.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct MadeDescription {
+pub struct GeneratedObjects {
     /// One for each Ingress and each listener.
     pub gateways: Vec<Arc<Object<Gateway>>>,
     /// One for each host of Ingresses, and those of routes.
@@ -26,10 +26,10 @@ pub struct MadeDescription {
     pub destination_rules: Vec<Arc<Object<DestinationRule>>>,
 }
 
-impl Query for DescribeMade {
-    type Value = MadeDescription;
+impl Query for ListGeneratedObjects {
+    type Value = GeneratedObjects;
 
-    fn compute(&self, view: &View<'_>) -> MadeDescription {
+    fn compute(&self, view: &View<'_>) -> GeneratedObjects {
         let of_ingresses = view.get(&IngressGateways);
         let of_listeners = view.get(&ApiGateways);
         let of_hosts = view.get(&IngressVirtualServices);
@@ -37,7 +37,7 @@ impl Query for DescribeMade {
         let of_routes = names
             .iter()
             .filter_map(|name| gateway_api::virtual_service(view, name));
-        MadeDescription {
+        GeneratedObjects {
             gateways: of_ingresses
                 .values()
                 .chain(of_listeners.values())
@@ -48,7 +48,7 @@ impl Query for DescribeMade {
         }
     }
 
-    fn rescue(&self, _: Option<&MadeDescription>) -> Option<MadeDescription> {
-        Some(MadeDescription::default())
+    fn rescue(&self, _: Option<&GeneratedObjects>) -> Option<GeneratedObjects> {
+        Some(GeneratedObjects::default())
     }
 }
