@@ -33,7 +33,7 @@ mod publishing;
 mod pump;
 mod quarantine;
 mod recording;
-mod refusals;
+mod rejected_configs;
 mod remotes;
 mod reports;
 mod rollout;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::boot::Boot;
 use super::engine::Engine;
 use super::grpc_metrics::GrpcMetrics;
-use super::refusals::ProblemSource;
+use super::rejected_configs::ProblemSource;
 use super::{Config, security, sources};
 use navarch_api::decode::Subject;
 use navarch_security::ca;
@@ -28,7 +28,7 @@ pub(crate) const REGISTERING: &[&str] = &[
     "crates/xds/src/metrics.rs",
     "src/server/engine.rs",
     "src/server/grpc_metrics.rs",
-    "src/server/refusals.rs",
+    "src/server/rejected_configs.rs",
 ];
 
 /// The exposition of a control plane that has rejected one client and one mesh config, and the
@@ -55,7 +55,7 @@ pub(crate) fn exposition(config: &Config) -> anyhow::Result<(String, String)> {
 
     let mut sources = sources::metrics(&mut metrics);
     sources
-        .refusals
+        .rejected_configs
         .note(ProblemSource::Mesh, &place, &[problem]);
     let _ = (
         navarch_webhook::Metrics::register(&mut metrics),

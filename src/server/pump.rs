@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::refusals::{ProblemSource, Refusals};
+use super::rejected_configs::{ProblemSource, RejectedConfigs};
 use navarch_api::any_object::AnyObject;
 use navarch_api::duration::Duration;
 use navarch_api::object::{Kind, ObjectRef};
@@ -24,7 +24,7 @@ pub(super) struct Pump {
     /// The fetcher of keys that policies refer to.
     pub(super) keys: mpsc::Sender<Demand>,
     /// Metrics of rejected objects.
-    pub(super) refusals: Refusals,
+    pub(super) rejected_configs: RejectedConfigs,
 }
 
 impl Pump {
@@ -96,7 +96,7 @@ impl Pump {
 
     /// Stores, counts and logs the problems of a place.
     fn note(&mut self, origin: ProblemSource, place: Arc<str>, problems: Vec<Problem>) {
-        self.refusals.note(origin, &place, &problems);
+        self.rejected_configs.note(origin, &place, &problems);
         for problem in &problems {
             match &problem.fault {
                 Fault::Rejected(_) | Fault::Unreadable(_) | Fault::Duplicate { .. } => {

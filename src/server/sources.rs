@@ -15,7 +15,7 @@ use tokio::sync::{Notify, mpsc};
 pub(super) use self::plan::Plan;
 use self::plan::{Planned, map_name};
 use super::boot::{Boot, until};
-use super::refusals::Refusals;
+use super::rejected_configs::RejectedConfigs;
 use super::source_address::{SourceAddress, XdsServer};
 use super::{Config, pump};
 use navarch_api::mesh::MeshConfig;
@@ -93,7 +93,7 @@ pub(super) struct Starter<'a> {
 #[derive(Debug)]
 pub(super) struct SourceMetrics {
     /// Metrics of rejected objects.
-    pub(super) refusals: Refusals,
+    pub(super) rejected_configs: RejectedConfigs,
     keys: KeyMetrics,
     /// Metrics of streams from other control planes.
     xds: XdsMetrics,
@@ -101,7 +101,7 @@ pub(super) struct SourceMetrics {
 
 /// Registers the metrics of sources; those of key fetches have istiod's names.
 pub(super) fn metrics(registry: &mut Registry) -> SourceMetrics {
-    let refusals = Refusals::register(registry);
+    let rejected_configs = RejectedConfigs::register(registry);
     let keys = KeyMetrics::default();
     let KeyMetrics { fetched, failed } = keys.clone();
     let about = "JWKS of token issuers fetched";
@@ -119,7 +119,7 @@ pub(super) fn metrics(registry: &mut Registry) -> SourceMetrics {
     );
 
     SourceMetrics {
-        refusals,
+        rejected_configs,
         keys,
         xds: XdsMetrics::register(registry),
     }
@@ -186,7 +186,7 @@ impl Starter<'_> {
             push: push.clone(),
             problems: self.boot.problems.clone(),
             keys: to_keys,
-            refusals: self.metrics.refusals,
+            rejected_configs: self.metrics.rejected_configs,
         };
         self.boot
             .spawn_until_stop("pump", pump.run([mesh, objects, keys, remotes]));

@@ -24,25 +24,25 @@ const OTHER_LABEL: &str = "other";
 
 /// Labels of a rejection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Refused {
+struct ConfigLabels {
     r#type: &'static str,
     /// The place of the object: a file, or `k8s://<kind>/<namespace>/<name>`.
     name: LabelText,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfKind {
+struct KindLabel {
     /// Its name; `other` beyond the maximum.
     kind: &'static str,
 }
 
 /// Counts rejections, in total and currently.
 #[derive(Debug)]
-pub(super) struct Refusals {
+pub(super) struct RejectedConfigs {
     /// `pilot_total_rejected_configs`: in total.
-    total: Family<Refused, Count>,
+    total: Family<ConfigLabels, Count>,
     /// `navarch_refused_configs`: currently.
-    current: Family<OfKind, Gauge>,
+    current: Family<KindLabel, Gauge>,
     /// Names with their own label in `total`. Counters are never removed, and users may create many
     /// objects.
     named: KeyedSet<(&'static str, Arc<str>)>,
@@ -58,18 +58,20 @@ pub(super) enum ProblemSource {
     Objects,
 }
 
-impl Refusals {
+impl RejectedConfigs {
     /// No rejections yet.
     pub(super) fn register(registry: &mut Registry) -> Self {
         let total = Family::default();
         let help = "Objects and mesh configs rejected";
         registry.register("pilot_total_rejected_configs", help, total.clone());
 
-        let current = Family::<OfKind, Gauge>::default();
+        let current = Family::<KindLabel, Gauge>::default();
         let help =
             "Objects and mesh configs currently rejected; their last valid versions stay in use";
         registry.register("navarch_refused_configs", help, current.clone());
-        current.get_or_create(&OfKind { kind: MESH_CONFIG }).set(0);
+        current
+            .get_or_create(&KindLabel { kind: MESH_CONFIG })
+            .set(0);
 
         Self {
             total,
@@ -94,7 +96,7 @@ impl Refusals {
 
     /// Replaces the problems of a place.
     pub(super) fn note(&mut self, origin: ProblemSource, place: &Arc<str>, problems: &[Problem]) {
-        let is_refusal = |problem: &&Problem| match &problem.fault {
+        let is_rejection = |problem: &&Problem| match &problem.fault {
             Fault::Rejected(_) | Fault::Unreadable(_) | Fault::Duplicate { .. } => true,
             Fault::UnknownField(_) | Fault::UnknownKind | Fault::Warning(_) => false,
         };
@@ -108,7 +110,7 @@ impl Refusals {
             }
         };
 
-        let mut kinds: Vec<_> = problems.iter().filter(is_refusal).map(kind_of).collect();
+        let mut kinds: Vec<_> = problems.iter().filter(is_rejection).map(kind_of).collect();
 
         if origin == ProblemSource::Mesh {
             // A mesh config counts once, whatever the number of its problems.
@@ -124,14 +126,14 @@ impl Refusals {
         };
 
         for kind in before {
-            self.current.get_or_create(&OfKind { kind }).dec();
+            self.current.get_or_create(&KindLabel { kind }).dec();
         }
 
         for kind in kinds {
-            self.current.get_or_create(&OfKind { kind }).inc();
+            self.current.get_or_create(&KindLabel { kind }).inc();
             let name = self.name_of(kind, place).into();
             self.total
-                .get_or_create(&Refused { r#type: kind, name })
+                .get_or_create(&ConfigLabels { r#type: kind, name })
                 .inc();
         }
     }
@@ -148,18 +150,18 @@ mod tests {
 
     #[test]
     fn the_number_of_rows_of_objects_is_limited() {
-        let mut refusals = Refusals::register(&mut Registry::default());
+        let mut rejected = RejectedConfigs::register(&mut Registry::default());
         let names: BTreeSet<Arc<str>> = (0..2 * MAX_NAMED)
-            .map(|number| refusals.name_of("Gateway", &number.to_string().into()))
+            .map(|number| rejected.name_of("Gateway", &number.to_string().into()))
             .collect();
         assert_eq!(names.len(), MAX_NAMED + 1);
-        assert_eq!(&*refusals.name_of("Gateway", &"5".into()), "5");
+        assert_eq!(&*rejected.name_of("Gateway", &"5".into()), "5");
     }
 
     #[test]
     fn a_rejected_object_counts_until_it_is_accepted() {
         let mut registry = Registry::default();
-        let mut refusals = Refusals::register(&mut registry);
+        let mut rejected = RejectedConfigs::register(&mut registry);
         let place: Arc<str> = Arc::from("k8s://Gateway/shop/a");
         let problem = |fault| Problem {
             place: FilePosition {
@@ -180,7 +182,7 @@ mod tests {
             text
         };
 
-        refusals.note(
+        rejected.note(
             ProblemSource::Objects,
             &place,
             &[
@@ -189,7 +191,7 @@ mod tests {
             ],
         );
 
-        refusals.note(
+        rejected.note(
             ProblemSource::Mesh,
             &Arc::from("mesh"),
             &[rejected(), rejected()],
@@ -204,7 +206,7 @@ mod tests {
             metrics.contains("navarch_refused_configs{kind=\"MeshConfig\"} 1\n"),
             "{metrics}"
         );
-        refusals.note(ProblemSource::Objects, &place, &[]);
+        rejected.note(ProblemSource::Objects, &place, &[]);
         let metrics = text(&registry);
         assert!(
             metrics.contains("navarch_refused_configs{kind=\"Gateway\"} 0\n"),
