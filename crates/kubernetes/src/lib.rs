@@ -128,7 +128,7 @@ pub fn is_absent(error: &watcher::Error) -> bool {
 
 /// Whether a watch failed because the API server denied access to it.
 #[must_use]
-pub fn is_refused(error: &watcher::Error) -> bool {
+pub fn is_denied(error: &watcher::Error) -> bool {
     matches!(code(error), Some(401 | 403))
 }
 

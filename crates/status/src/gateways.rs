@@ -1,15 +1,15 @@
 //! GatewayClasses, and the proxies of Gateways (istiod's `pilot/pkg/config/kube/gatewaycommon`).
 //!
 //! ```text
-//! watches ──▶ World ──Plan──▶ Writer ──server-side apply──▶ Deployment, Service, ServiceAccount, …
-//!              │  ▲
+//! watches ──▶ ClusterState ──Plan──▶ Writer ──server-side apply──▶ Deployment, Service, …
+//!                  ▲
 //!   templates of injection, ConfigMaps
 //! ```
 //!
 //! The objects of a Gateway are a pure function of the state ([`ClusterState::plan`]). The Gateway
 //! owns them, so that Kubernetes deletes them with it. An object of the same name without the label
-//! of these controllers is foreign, and never written. If an overlay is refused, the objects stay as
-//! they are, and the Gateway's status tells why (`refusals`).
+//! of these controllers is foreign, and never written. If an overlay is rejected, the objects stay
+//! as they are, and the Gateway's status tells why (`rejected_overlays`).
 
 mod classes;
 mod cluster_state;
@@ -20,7 +20,7 @@ mod metadata;
 mod objects;
 mod overlays;
 mod ports;
-pub(crate) mod refusals;
+pub(crate) mod rejected_overlays;
 mod settings;
 mod watches;
 mod writer;

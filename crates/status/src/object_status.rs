@@ -6,7 +6,7 @@
 mod live;
 mod merge;
 mod pace;
-mod refused_gateways;
+mod rejected_overlays;
 
 use std::collections::BTreeSet;
 
@@ -57,7 +57,7 @@ pub struct ObjectStatuses {
     /// Selects the objects.
     pub responsibility: Responsibility,
     /// Whether the proxies of Gateways are deployed: then a Gateway whose overlay the deployment
-    /// refuses is not accepted.
+    /// rejects is not accepted.
     pub deploys_gateways: bool,
 }
 
@@ -141,7 +141,7 @@ impl ObjectStatuses {
         let status = seen.status();
         let mut wanted: Map<String, Value> = serde_json::from_slice(wanted.get(&object)?).ok()?;
         if self.deploys_gateways && object.kind == Kind::KubernetesGateway {
-            refused_gateways::apply(&mut wanted, status.as_ref());
+            rejected_overlays::apply(&mut wanted, status.as_ref());
         }
 
         // The API server would reject a status for a later generation than the observed one, so the

@@ -23,7 +23,7 @@ use crate::cluster::Cluster;
 use crate::default_revision::{REVISION, TAG};
 use crate::gateways::{SourceEvents, metadata_events, resource};
 use crate::mirror::Mirror;
-use navarch_kubernetes::{InWords, is_absent, is_refused};
+use navarch_kubernetes::{InWords, is_absent, is_denied};
 pub(crate) use tags::{Tag, Tags};
 
 /// The webhook configuration whose label is the default revision, unless there is a default tag.
@@ -210,7 +210,7 @@ impl Known {
                 tracing::warn!(?source, error = %InWords(&error), "failed to watch which objects are of this revision");
                 // Without permission to read tags there are no tags; this must not prevent all
                 // status writes.
-                if is_absent(&error) || is_refused(&error) {
+                if is_absent(&error) || is_denied(&error) {
                     self.take(source, Event::Init);
                     self.take(source, Event::InitDone);
                 }

@@ -12,7 +12,7 @@ use crate::default_revision::{REVISION, TAG};
 use crate::namespaces::NamespaceScope;
 use navarch_analysis::{Context, Key, Kind, Mesh, Reader, Resource, live};
 use navarch_api::text_map::TextMap;
-use navarch_kubernetes::{InWords, is_absent, is_refused};
+use navarch_kubernetes::{InWords, is_absent, is_denied};
 
 /// A watched object.
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ enum Coverage {
     /// All its objects are known, or the cluster does not have the kind.
     Whole,
     /// This control plane may not read it.
-    Refused,
+    Denied,
 }
 
 /// The objects of all kinds.
@@ -93,8 +93,8 @@ impl Objects {
                 let is_fewer = self.keep(kind, &BTreeSet::new());
                 self.settle(kind, Coverage::Whole) || is_fewer
             }
-            Err(error) if is_refused(&error) => {
-                let is_new = self.settle(kind, Coverage::Refused);
+            Err(error) if is_denied(&error) => {
+                let is_new = self.settle(kind, Coverage::Denied);
                 if is_new {
                     self.keep(kind, &BTreeSet::new());
                     let error = InWords(&error);
@@ -277,11 +277,11 @@ impl Objects {
         for known in self.within(scope) {
             reader.add(Arc::clone(&known.resource));
         }
-        let refused = self
+        let denied = self
             .kinds
             .iter()
-            .filter(|(_, coverage)| **coverage == Coverage::Refused);
-        Context::new(reader, mesh, refused.map(|(kind, _)| *kind).collect())
+            .filter(|(_, coverage)| **coverage == Coverage::Denied);
+        Context::new(reader, mesh, denied.map(|(kind, _)| *kind).collect())
     }
 }
 

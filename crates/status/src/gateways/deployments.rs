@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::cluster_state::{ClusterState, Plan};
 use super::objects::ObjectsError;
 use super::overlays;
-use super::refusals;
+use super::rejected_overlays;
 use super::settings::GatewayControllerSettings;
 use super::watches::{self, DeployedKind, Source};
 use super::writer::{ApplyOutcome, Writer};
@@ -63,9 +63,9 @@ enum Failure {
     /// A request to the API server failed.
     #[error(transparent)]
     Api(#[from] kube::Error),
-    /// The API server refused an object that has overlays.
-    #[error("ConfigMap {maps}: overlay {key:?}: the API server refuses the {kind} {object}")]
-    Refused {
+    /// The API server rejected an object that has overlays.
+    #[error("ConfigMap {maps}: overlay {key:?}: the API server rejects the {kind} {object}")]
+    Rejected {
         /// The ConfigMaps with the overlays.
         maps: String,
         /// The key of the ConfigMaps, such as `deployment`.
@@ -82,20 +82,21 @@ enum Failure {
 
 impl Failure {
     /// What the status of the Gateway tells about it; `None` if an overlay is not the cause.
-    fn refusal(&self) -> Option<String> {
+    fn rejection(&self) -> Option<String> {
         match self {
-            Self::Objects(error) if error.is_refused_overlay() => {
-                Some(refusals::message(&error.to_string()))
+            Self::Objects(error) if error.is_rejected_overlay() => {
+                Some(rejected_overlays::message(&error.to_string()))
             }
-            Self::Refused { error, .. } => {
-                Some(refusals::message(&format!("{self}: {}", InWords(error))))
-            }
+            Self::Rejected { error, .. } => Some(rejected_overlays::message(&format!(
+                "{self}: {}",
+                InWords(error)
+            ))),
             Self::Objects(_) | Self::Api(_) => None,
         }
     }
 }
 
-/// Whether the API server refuses an object for what is in it: 400 and 422, and 500 for a field of
+/// Whether the API server rejects an object for what is in it: 400 and 422, and 500 for a field of
 /// another type than the object's schema has.
 fn is_for_content(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status)
@@ -103,7 +104,7 @@ fn is_for_content(error: &kube::Error) -> bool {
             || status.code == 500 && status.message.contains("typed patch object"))
 }
 
-/// The failure of a write, attributed to the overlays of the object if the API server refuses its
+/// The failure of a write, attributed to the overlays of the object if the API server rejects its
 /// content.
 fn of_write(
     gateway: &NamespacedName,
@@ -121,7 +122,7 @@ fn of_write(
     }
 
     let maps: Vec<String> = maps.into_iter().map(ToString::to_string).collect();
-    Failure::Refused {
+    Failure::Rejected {
         maps: maps.join(", "),
         key,
         kind: kind.to_owned(),
@@ -219,7 +220,7 @@ impl GatewayDeployments {
         }
     }
 
-    /// Reconciles a Gateway, and tells in its status whether an overlay is refused.
+    /// Reconciles a Gateway, and tells in its status whether an overlay is rejected.
     async fn settle(
         &self,
         name: &NamespacedName,
@@ -230,18 +231,18 @@ impl GatewayDeployments {
         let settled = self
             .deploy(name, &mut *cluster_state, version, writer)
             .await;
-        let refusal = match &settled {
+        let rejection = match &settled {
             Ok(None) => return Ok(ApplyOutcome::Applied),
             Ok(Some(_)) => None,
-            Err(failure) => match failure.refusal() {
-                Some(refusal) => Some(refusal),
+            Err(failure) => match failure.rejection() {
+                Some(rejection) => Some(rejection),
                 // Another failure says nothing of the overlays, so that what was told stays.
                 None => return settled.map(Option::unwrap_or_default),
             },
         };
 
-        if cluster_state.told(name) != refusal.as_deref() {
-            writer.tell(name, refusal.as_deref()).await?;
+        if cluster_state.told(name) != rejection.as_deref() {
+            writer.tell(name, rejection.as_deref()).await?;
         }
         settled.map(Option::unwrap_or_default)
     }
@@ -368,8 +369,8 @@ fn note(name: &NamespacedName, settled: Result<ApplyOutcome, Failure>, queue: &m
             queue.succeeded(name);
             tracing::warn!(ns = %name.namespace, gateway = %name.name, error = %InWords(&error), "failed to render the gateway deployment");
         }
-        Err(error @ Failure::Refused { .. }) => {
-            tracing::warn!(ns = %name.namespace, gateway = %name.name, error = error.refusal(), "failed to apply the gateway deployment");
+        Err(error @ Failure::Rejected { .. }) => {
+            tracing::warn!(ns = %name.namespace, gateway = %name.name, error = error.rejection(), "failed to apply the gateway deployment");
             queue.failed(name.clone(), now);
         }
         Err(Failure::Api(error)) => {
@@ -401,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_object_is_attributed_to_its_overlays() {
+    fn a_rejected_object_is_attributed_to_its_overlays() {
         let mut cluster_state = ClusterState::default();
         let gateway = json!({
             "metadata": { "name": "web", "namespace": "shop" },
@@ -417,34 +418,34 @@ mod tests {
         let data = BTreeMap::from([("deployment".to_owned(), "spec: {replicas: x}".to_owned())]);
         cluster_state.put_parameters(NamespacedName::new("shop", "opts"), Some(data));
 
-        let refusal = |kind: &str, error: kube::Error| {
+        let rejection = |kind: &str, error: kube::Error| {
             let gateway = NamespacedName::new("shop", "web");
-            of_write(&gateway, kind, "web-istio", &cluster_state, error).refusal()
+            of_write(&gateway, kind, "web-istio", &cluster_state, error).rejection()
         };
         for (code, message) in [
             (422, "spec.replicas is wrong"),
             (400, "spec.replicas is wrong"),
             (500, "failed to create typed patch object: expected numeric"),
         ] {
-            let told = refusal("Deployment", answer(code, message)).unwrap();
-            let expected = r#"ConfigMap shop/opts: overlay "deployment": the API server refuses the Deployment web-istio: "#;
+            let told = rejection("Deployment", answer(code, message)).unwrap();
+            let expected = r#"ConfigMap shop/opts: overlay "deployment": the API server rejects the Deployment web-istio: "#;
             assert!(told.starts_with(expected), "{told}");
             assert!(told.contains(message), "{told}");
         }
 
         for (kind, code) in [("Service", 422), ("Deployment", 409), ("Deployment", 500)] {
-            assert_eq!(refusal(kind, answer(code, "no")), None, "{kind} {code}");
+            assert_eq!(rejection(kind, answer(code, "no")), None, "{kind} {code}");
         }
     }
 
     #[test]
-    fn only_refused_overlays_are_told() {
+    fn only_rejected_overlays_are_told() {
         let map = NamespacedName::new("shop", "opts");
         let key = "secret".to_owned();
-        let told = Failure::Objects(ObjectsError::Key { map, key }).refusal();
+        let told = Failure::Objects(ObjectsError::Key { map, key }).rejection();
         assert!(told.is_some_and(|told| told.starts_with("ConfigMap shop/opts: unknown overlay")));
         let missing = ObjectsError::NoParameters("opts".to_owned());
-        assert_eq!(Failure::Objects(missing).refusal(), None);
+        assert_eq!(Failure::Objects(missing).rejection(), None);
     }
 
     #[test]

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_the_config_map_the_overlay_and_the_reason() {
+    fn a_rejection_names_the_config_map_the_overlay_and_the_reason() {
         for (key, overlay, expected) in [
             (
                 "service",
@@ -227,15 +227,15 @@ mod tests {
         ] {
             let error = apply_overlay("Service", key, overlay).unwrap_err();
             assert!(error.to_string().starts_with(expected), "{error}");
-            assert!(error.is_refused_overlay(), "{error}");
+            assert!(error.is_rejected_overlay(), "{error}");
         }
 
         let keyless = "spec: {ports: [{name: more}]}";
         let error = apply_overlay("Service", "service", keyless).unwrap_err();
-        assert!(error.is_refused_overlay(), "{error}");
+        assert!(error.is_rejected_overlay(), "{error}");
 
         let error = apply_overlay("Secret", "service", "{}").unwrap_err();
-        assert!(!error.is_refused_overlay(), "{error}");
+        assert!(!error.is_rejected_overlay(), "{error}");
     }
 
     #[test]

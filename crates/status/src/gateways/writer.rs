@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::MANAGED;
 use super::cluster_state::{ClusterState, MadeObject};
 use super::metadata::{CONTROLLER_VERSION, VERSION};
-use super::refusals;
+use super::rejected_overlays;
 use super::watches::{DeployedKind, gateway_api};
 use crate::cluster::Cluster;
 use crate::denials::Denials;
@@ -133,14 +133,14 @@ impl Writer {
         Ok(())
     }
 
-    /// Tells in the status of a Gateway that an overlay is refused, or no longer is.
+    /// Tells in the status of a Gateway that an overlay is rejected, or no longer is.
     ///
     /// # Errors
     /// If the API server rejects it, except for a missing right.
     pub(super) async fn tell(
         &mut self,
         gateway: &NamespacedName,
-        refusal: Option<&str>,
+        rejection: Option<&str>,
     ) -> Result<(), kube::Error> {
         let kind = gateway_api("Gateway", "gateways");
         let api = Api::<DynamicObject>::namespaced_with(
@@ -158,7 +158,7 @@ impl Writer {
                 .strftime("%Y-%m-%dT%H:%M:%SZ")
                 .to_string();
             let Some(conditions) =
-                refusals::correction(status, there.metadata.generation, refusal, &now)
+                rejected_overlays::correction(status, there.metadata.generation, rejection, &now)
             else {
                 return Ok(());
             };

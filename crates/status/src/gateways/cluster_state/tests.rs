@@ -177,7 +177,7 @@ fn only_gateways_of_this_control_plane_have_objects() {
 }
 
 #[test]
-fn a_told_refusal_is_a_change_until_it_is_taken_back() {
+fn a_told_rejection_is_a_change_until_it_is_taken_back() {
     let mut fixture = Fixture::new();
     let name = NamespacedName::new("shop", "web");
     assert!(fixture.is_due());
@@ -233,10 +233,10 @@ fn overlays_are_known_by_their_config_maps() {
     assert_eq!(maps("deployment"), [&of_class]);
     assert!(maps("podDisruptionBudget").is_empty());
 
-    let refused = fixture.plan().unwrap_err();
+    let rejected = fixture.plan().unwrap_err();
     assert!(
-        matches!(&refused, ObjectsError::Overlay { map: named, .. } if *named == map),
-        "{refused}"
+        matches!(&rejected, ObjectsError::Overlay { map: named, .. } if *named == map),
+        "{rejected}"
     );
 }
 
@@ -347,9 +347,9 @@ fn names_from_annotations_and_references_cannot_leave_the_namespace() {
         let mut fixture = Fixture::new();
         let annotations = json!({ "annotations": { annotation: outside } });
         fixture.gateway(&annotations, &json!({}));
-        let refused = fixture.plan().err().map(|error| error.to_string());
+        let rejected = fixture.plan().err().map(|error| error.to_string());
         assert!(
-            refused.is_some_and(|text| text.starts_with(annotation)),
+            rejected.is_some_and(|text| text.starts_with(annotation)),
             "{annotation}"
         );
     }

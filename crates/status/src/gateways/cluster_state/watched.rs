@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::super::GATEWAY_API;
 use super::super::listener_sets::AttachedSet;
 use super::super::overlays::Data;
-use super::super::refusals;
+use super::super::rejected_overlays;
 use super::super::watches::DEFAULTS_FOR_CLASS;
 use super::super::writer::Fields;
 
@@ -23,7 +23,7 @@ pub(super) struct Gateway {
     pub(super) spec: KubernetesGateway,
     /// The ConfigMap that it refers to, or the group and kind of another referenced object.
     pub(super) parameters: Option<Result<NamespacedName, (String, String)>>,
-    /// The refusal of an overlay that its status tells.
+    /// The rejection of an overlay that its status tells.
     pub(super) told: Option<String>,
 }
 
@@ -86,7 +86,7 @@ pub(super) fn gateway(mut object: DynamicObject) -> Option<Gateway> {
     let spec: KubernetesGateway = spec(&object)?;
     object.metadata.managed_fields = None;
     object.metadata.resource_version = None;
-    let told = refusals::told(object.data.get("status")).map(str::to_owned);
+    let told = rejected_overlays::told(object.data.get("status")).map(str::to_owned);
     if let Some(data) = object.data.as_object_mut() {
         data.remove("status");
     }

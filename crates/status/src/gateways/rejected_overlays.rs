@@ -1,9 +1,9 @@
-//! Tells in the status of a Gateway that an overlay of its objects is refused.
+//! Tells in the status of a Gateway that an overlay of its objects is rejected.
 //!
 //! The control plane that deploys Gateways and the one that writes their statuses may be different
 //! replicas, as each has its own lock. The condition is the message between them: the deployment
 //! writes it, and the writer of statuses derives `Accepted` from it
-//! (`object_status::refused_gateways`).
+//! (`object_status::rejected_overlays`).
 
 use navarch_api::printable::{Layout, bounded};
 use serde_json::{Value, json};
@@ -20,15 +20,19 @@ const REASON_DEPLOYED: &str = "Deployed";
 /// object.
 const MAX_MESSAGE: usize = 4096;
 
-/// The refusal that a status tells, if any.
+/// The rejection that a status tells, if any.
 pub(crate) fn told(status: Option<&Value>) -> Option<&str> {
     let conditions = Conditions::of_status(status);
-    let is_refusal = |condition: &&Value| {
+    let is_rejection = |condition: &&Value| {
         let is =
             |member: &str, text: &str| condition.get(member).is_some_and(|value| value == text);
         is("type", DEPLOYED) && is("status", "False") && is("reason", INVALID_PARAMETERS)
     };
-    conditions.iter().find(is_refusal)?.get("message")?.as_str()
+    conditions
+        .iter()
+        .find(is_rejection)?
+        .get("message")?
+        .as_str()
 }
 
 /// A text that fits into a condition's message, and that terminals can show: whoever wrote the
@@ -37,18 +41,18 @@ pub(super) fn message(text: &str) -> String {
     bounded(text, MAX_MESSAGE, Layout::Lines)
 }
 
-/// The conditions of a status that tells this refusal, or none; `None` if it already does.
+/// The conditions of a status that tells this rejection, or none; `None` if it already does.
 pub(super) fn correction(
     status: Option<&Value>,
     generation: Option<i64>,
-    refusal: Option<&str>,
+    rejection: Option<&str>,
     now: &str,
 ) -> Option<Vec<Value>> {
-    if told(status) == refusal {
+    if told(status) == rejection {
         return None;
     }
 
-    let (is_deployed, reason) = match refusal {
+    let (is_deployed, reason) = match rejection {
         Some(_) => ("False", INVALID_PARAMETERS),
         None => ("True", REASON_DEPLOYED),
     };
@@ -68,7 +72,7 @@ pub(super) fn correction(
         "type": DEPLOYED,
         "status": is_deployed,
         "reason": reason,
-        "message": refusal.unwrap_or_default(),
+        "message": rejection.unwrap_or_default(),
         "observedGeneration": generation.unwrap_or_default(),
         "lastTransitionTime": since,
     });
@@ -85,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_told_once_and_taken_back_once() {
+    fn a_rejection_is_told_once_and_taken_back_once() {
         let accepted = json!({ "type": "Accepted", "status": "True" });
         let before = status(std::slice::from_ref(&accepted));
         assert_eq!(
@@ -94,26 +98,26 @@ mod tests {
             "nothing was ever told"
         );
 
-        let refused = correction(Some(&before), Some(2), Some("no such overlay"), "t1").unwrap();
+        let rejected = correction(Some(&before), Some(2), Some("no such overlay"), "t1").unwrap();
         let condition = json!({
             "type": "navarch.io/Deployed", "status": "False", "reason": "InvalidParameters",
             "message": "no such overlay", "observedGeneration": 2, "lastTransitionTime": "t1",
         });
-        assert_eq!(refused, [accepted.clone(), condition]);
+        assert_eq!(rejected, [accepted.clone(), condition]);
 
-        let refused = status(&refused);
-        assert_eq!(told(Some(&refused)), Some("no such overlay"));
+        let rejected = status(&rejected);
+        assert_eq!(told(Some(&rejected)), Some("no such overlay"));
         assert_eq!(
-            correction(Some(&refused), Some(2), Some("no such overlay"), "t2"),
+            correction(Some(&rejected), Some(2), Some("no such overlay"), "t2"),
             None,
             "it is told already"
         );
 
-        let other = correction(Some(&refused), Some(3), Some("no object"), "t3").unwrap();
+        let other = correction(Some(&rejected), Some(3), Some("no object"), "t3").unwrap();
         assert_eq!(
             (&other[1]["message"], &other[1]["lastTransitionTime"]),
             (&json!("no object"), &json!("t1")),
-            "it is refused since then"
+            "it is rejected since then"
         );
 
         let corrected = correction(Some(&status(&other)), Some(4), None, "t4").unwrap();

@@ -1,13 +1,13 @@
-//! A Gateway whose overlay is refused is not accepted.
+//! A Gateway whose overlay is rejected is not accepted.
 
 use serde_json::{Map, Value, json};
 
-use crate::gateways::refusals::{INVALID_PARAMETERS, told};
+use crate::gateways::rejected_overlays::{INVALID_PARAMETERS, told};
 
 /// Makes the wanted condition `Accepted` of a Gateway false if its current status tells that an
-/// overlay is refused. A fault that the translation has found comes first.
+/// overlay is rejected. A fault that the translation has found comes first.
 pub(super) fn apply(wanted: &mut Map<String, Value>, status: Option<&Value>) {
-    let Some(refusal) = told(status) else {
+    let Some(rejection) = told(status) else {
         return;
     };
     let conditions = wanted.get_mut("conditions").and_then(Value::as_array_mut);
@@ -22,7 +22,7 @@ pub(super) fn apply(wanted: &mut Map<String, Value>, status: Option<&Value>) {
     if let Some(accepted) = accepted.and_then(Value::as_object_mut) {
         accepted.insert("status".to_owned(), json!("False"));
         accepted.insert("reason".to_owned(), json!(INVALID_PARAMETERS));
-        accepted.insert("message".to_owned(), json!(refusal));
+        accepted.insert("message".to_owned(), json!(rejection));
     }
 }
 
@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gateway_with_a_refused_overlay_is_not_accepted() {
+    fn a_gateway_with_a_rejected_overlay_is_not_accepted() {
         let mut status = wanted("True", "Accepted");
         apply(&mut status, Some(&current("False", "InvalidParameters")));
         let expected = json!({
