@@ -164,8 +164,8 @@ fn plain(status: StatusCode, text: &str) -> Response {
     (status, text.to_owned()).into_response()
 }
 
-/// The rejection of callers that are not on this machine, if it applies.
-fn refusal(caller: SocketAddr) -> Option<Response> {
+/// The response for callers that are not on this machine: they are denied.
+fn denial(caller: SocketAddr) -> Option<Response> {
     let here = caller.ip().to_canonical().is_loopback();
     (!here).then(|| {
         plain(
@@ -181,8 +181,8 @@ async fn only_from_this_machine(
     request: Request,
     next: Next,
 ) -> Response {
-    match refusal(caller) {
-        Some(refusal) => refusal,
+    match denial(caller) {
+        Some(denial) => denial,
         None => next.run(request).await,
     }
 }
@@ -208,9 +208,9 @@ async fn metrics(
     request: Request,
 ) -> Response {
     if shared.config.metrics_on_loopback_only
-        && let Some(refusal) = refusal(caller)
+        && let Some(denial) = denial(caller)
     {
-        return refusal;
+        return denial;
     }
     let Ok(charge) = shared.scrapes.charge(caller.ip(), SCRAPE_OVERHEAD) else {
         shared.config.work.scrape_failed(ScrapeTarget::Agent);
@@ -271,8 +271,8 @@ async fn order(
     method: &Method,
     order: EnvoyCommand,
 ) -> Response {
-    if let Some(refusal) = refusal(caller) {
-        return refusal;
+    if let Some(denial) = denial(caller) {
+        return denial;
     }
     if *method != Method::POST {
         return plain(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed\n");
@@ -292,8 +292,8 @@ async fn name_table(
     State(shared): State<Arc<Shared>>,
     ConnectInfo(caller): ConnectInfo<SocketAddr>,
 ) -> Response {
-    if let Some(refusal) = refusal(caller) {
-        return refusal;
+    if let Some(denial) = denial(caller) {
+        return denial;
     }
     let json = [(header::CONTENT_TYPE, "application/json")];
     match (shared.config.name_table)() {

@@ -64,7 +64,7 @@ fn answer(
     objects: Option<&Objects>,
 ) -> ReviewAnswer {
     if !request.object.is_object() {
-        return ReviewAnswer::refuse("could not read the pod: request.object is not an object")
+        return ReviewAnswer::deny("could not read the pod: request.object is not an object")
             .noting("injection", "refused");
     }
 
@@ -95,7 +95,7 @@ fn answer(
         Err(error) => {
             let reason = error.to_string();
             tracing::warn!(namespace, pod, reason, "failed to inject pod");
-            return ReviewAnswer::refuse(review::cut(&reason, MAX_REASON_LENGTH))
+            return ReviewAnswer::deny(review::cut(&reason, MAX_REASON_LENGTH))
                 .noting("injection", "refused");
         }
     };
@@ -119,7 +119,7 @@ fn answer(
                 answer
             }
             Err(error) => {
-                return ReviewAnswer::refuse(format!("failed to encode the patch: {error}"));
+                return ReviewAnswer::deny(format!("failed to encode the patch: {error}"));
             }
         },
     };

@@ -114,9 +114,9 @@ impl ReviewAnswer {
         }
     }
 
-    /// Rejects the object.
+    /// Denies the object.
     #[must_use]
-    pub(super) fn refuse(message: impl Into<String>) -> Self {
+    pub(super) fn deny(message: impl Into<String>) -> Self {
         Self {
             status: Some(Status {
                 message: message.into(),
@@ -148,7 +148,7 @@ pub(super) fn answered(
     decide: impl FnOnce(Request) -> ReviewAnswer,
 ) -> PendingResponse {
     let (version, uid, answer) = match read(body) {
-        Err(refusal) => (V1_BETA1, String::new(), ReviewAnswer::refuse(refusal)),
+        Err(reason) => (V1_BETA1, String::new(), ReviewAnswer::deny(reason)),
         Ok((version, request)) => (version, request.uid.clone(), decide(request)),
     };
     PendingResponse {

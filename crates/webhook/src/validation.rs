@@ -47,10 +47,8 @@ fn answer(request: &Request, objects: Option<&Objects>, metrics: &Metrics) -> Re
 
     if !request.object.is_object() {
         metrics.count_validated(&request.resource, Some("yaml_decode_error"));
-        return ReviewAnswer::refuse(
-            "cannot decode configuration: request.object is not an object",
-        )
-        .noting("validation", "refused");
+        return ReviewAnswer::deny("cannot decode configuration: request.object is not an object")
+            .noting("validation", "refused");
     }
 
     let ValidatedObject {
@@ -89,7 +87,7 @@ fn answer(request: &Request, objects: Option<&Objects>, metrics: &Metrics) -> Re
             .collect::<Vec<_>>()
             .join(", ");
 
-        return ReviewAnswer::refuse(refusal(&subject.to_string(), &verdict.errors)).noting(
+        return ReviewAnswer::deny(denial(&subject.to_string(), &verdict.errors)).noting(
             "validation",
             format!("refused: {}", cut(&fields, MAX_REASON_LENGTH)),
         );
@@ -125,7 +123,7 @@ fn answer(request: &Request, objects: Option<&Objects>, metrics: &Metrics) -> Re
 }
 
 /// The message of a rejection: the object, and every error with its field.
-fn refusal(subject: &str, errors: &[Problem]) -> String {
+fn denial(subject: &str, errors: &[Problem]) -> String {
     let mut text = format!(
         "configuration is invalid: {}",
         cut(subject, MAX_MESSAGE_LENGTH)
