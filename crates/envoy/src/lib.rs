@@ -42,7 +42,6 @@ pub mod policy;
 mod proxy_bootstrap;
 mod quote_meta;
 pub mod routes;
-mod runs;
 pub mod sds;
 mod secrets;
 pub mod service_address;

@@ -12,12 +12,12 @@ use self::sweep::{Sweep, Swept};
 
 use super::attr::AttrValue;
 use super::deps::{Dep, Deps};
-use super::engine::runs::Runs;
 use super::engine::{EngineConfig, EngineSizes, Interest};
 use super::fact::FactKey;
 use super::memo::{
     AnyQuery, AttrDef, AttrId, Fact, FactId, Frame, Node, NodeId, QueryId, Value, ValueId,
 };
+use super::name_list::NameChunks;
 use super::node_list::NodeList;
 use super::notice::Notices;
 use super::proxy::Proxy;
@@ -47,7 +47,7 @@ pub(super) struct Prepared {
     pub(super) kind: ResourceType,
     pub(super) interest: Interest,
     /// Its names, and the revision at which they were computed.
-    pub(super) names: Option<(u64, Arc<Runs>)>,
+    pub(super) names: Option<(u64, Arc<NameChunks>)>,
     /// The last name that was processed.
     pub(super) last: Option<ResourceName>,
     /// Complete pieces. Sweeps keep them although nothing depends on them yet.

@@ -30,7 +30,6 @@ mod published;
 mod recompute;
 mod remarks;
 mod revalidate;
-pub(super) mod runs;
 
 pub use config::EngineConfig;
 pub use provenance::Faulty;

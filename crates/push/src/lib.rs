@@ -21,6 +21,7 @@
 
 mod addresses;
 pub mod attr;
+pub mod chunked_list;
 pub mod cluster_ref;
 pub mod context;
 mod core;

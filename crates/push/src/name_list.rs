@@ -4,23 +4,26 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use super::engine::runs::{Runs, update};
+use super::chunked_list::{ChunkedList, update};
 use navarch_api::names::ResourceName;
 
-/// Sorted names, cut into runs as those of collections. Cheap to clone.
+/// Sorted names in chunks.
+pub(crate) type NameChunks = ChunkedList<ResourceName>;
+
+/// Sorted names, cut into chunks as those of collections. Cheap to clone.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct NameList(Arc<Runs>);
+pub struct NameList(Arc<NameChunks>);
 
 impl NameList {
-    /// Inserts and removes names. The cost is proportional to these names and the number of runs in
-    /// the list.
+    /// Inserts and removes names. The cost is proportional to these names and the number of chunks
+    /// in the list.
     pub fn update(&mut self, added: &BTreeSet<ResourceName>, removed: &BTreeSet<ResourceName>) {
         if !(added.is_empty() && removed.is_empty()) {
             self.0 = Arc::new(update(&self.0, added, removed));
         }
     }
 
-    pub(super) fn runs(&self) -> &Arc<Runs> {
+    pub(super) fn chunks(&self) -> &Arc<NameChunks> {
         &self.0
     }
 }

@@ -15,7 +15,7 @@ use crate::build::encode;
 use crate::gateway::servers_of_routes;
 use hosts::{HostNamed, HostsOfRoutes};
 use navarch_push::view::View;
-use virtual_host::{HostBytes, RunBytes};
+use virtual_host::{ChunkBytes, HostBytes};
 
 /// The route configuration of this name.
 pub(super) fn configuration(view: &View<'_>, name: &str) -> Bytes {
@@ -37,9 +37,14 @@ pub(super) fn configuration(view: &View<'_>, name: &str) -> Bytes {
     }
 
     let bytes: Vec<Bytes> = hosts
-        .runs
+        .chunks
         .iter()
-        .map(|run| (*view.get(&RunBytes { run: run.clone() })).clone())
+        .map(|chunk| {
+            (*view.get(&ChunkBytes {
+                chunk: chunk.clone(),
+            }))
+            .clone()
+        })
         .collect();
 
     assemble(name, &bytes, None)

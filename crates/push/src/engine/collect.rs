@@ -1,25 +1,26 @@
-//! The queries under every subscription: names, one resource, a run of resources, all resources of
-//! an interest.
+//! The queries under every subscription: names, one resource, a chunk of resources, all resources
+//! of an interest.
 //!
 //! ```text
-//! names ─▶ runs ─┬─▶ piece ─┐
-//!                ├─▶ piece ─┼─▶ collection
-//! resources ─────┴─▶ piece ─┘
+//! names ─▶ chunks ─┬─▶ piece ─┐
+//!                  ├─▶ piece ─┼─▶ collection
+//! resources ───────┴─▶ piece ─┘
 //! ```
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Interest;
-use super::runs::{Run, Runs, cut, sort_and_cut, update};
+use crate::chunked_list::{Chunk, cut, sort_and_cut, update};
+use crate::name_list::NameChunks;
 use crate::query::Query;
 use crate::resource::{Collection, Resource, ResourceType};
 use crate::resources::Resources;
 use crate::view::View;
 use navarch_api::names::ResourceName;
 
-/// Maximum number of names in a subscription that are cut into runs again with every change. For
-/// more, the runs are kept.
+/// Maximum number of names in a subscription that are cut into chunks again with every change. For
+/// more, the chunks are kept.
 const MAX_UNCACHED_NAMES: usize = 32;
 
 /// All resources of one type for one interest.
@@ -71,46 +72,46 @@ struct NamesUnknown {
     interest: Interest,
 }
 
-/// The existing resources of a run of names.
+/// The existing resources of a chunk of names.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PieceOf {
     pub(super) kind: ResourceType,
-    pub(super) run: Run,
+    pub(super) chunk: Chunk<ResourceName>,
     /// As in [`ResourceOf`].
     pub(super) is_on_demand: bool,
 }
 
 impl Query for MembersOf {
-    type Value = Runs;
+    type Value = NameChunks;
 
-    fn compute(&self, view: &View<'_>) -> Runs {
+    fn compute(&self, view: &View<'_>) -> NameChunks {
         sort_and_cut(&view.translator().members(self.kind, &self.of, view))
     }
 
-    fn rescue(&self, previous: Option<&Runs>) -> Option<Runs> {
+    fn rescue(&self, previous: Option<&NameChunks>) -> Option<NameChunks> {
         Some(previous.cloned().unwrap_or_default())
     }
 }
 
 impl Query for Unnamed {
-    type Value = Runs;
+    type Value = NameChunks;
 
-    fn compute(&self, view: &View<'_>) -> Runs {
+    fn compute(&self, view: &View<'_>) -> NameChunks {
         sort_and_cut(&view.translator().unnamed(self.kind, view))
     }
 
-    fn rescue(&self, previous: Option<&Runs>) -> Option<Runs> {
+    fn rescue(&self, previous: Option<&NameChunks>) -> Option<NameChunks> {
         Some(previous.cloned().unwrap_or_default())
     }
 }
 
 impl Query for NamesOf {
-    type Value = Runs;
+    type Value = NameChunks;
 
-    fn compute(&self, view: &View<'_>) -> Runs {
+    fn compute(&self, view: &View<'_>) -> NameChunks {
         if self.kind.is_by_address() {
             // There are too many to list again with every change; the translator adds a few.
-            let known = view.address_names().runs();
+            let known = view.address_names().chunks();
             let further: BTreeSet<ResourceName> = view
                 .translator()
                 .names(self.kind, view)
@@ -127,20 +128,20 @@ impl Query for NamesOf {
 
         match view.translator().further_names(self.kind, view) {
             None => sort_and_cut(&names),
-            Some(kept) if names.is_empty() => (**kept.runs()).clone(),
-            Some(kept) => sort_and_cut(kept.runs().iter().flat_map(Run::names).chain(&names)),
+            Some(kept) if names.is_empty() => (**kept.chunks()).clone(),
+            Some(kept) => sort_and_cut(kept.chunks().iter().flat_map(Chunk::items).chain(&names)),
         }
     }
 
-    fn rescue(&self, previous: Option<&Runs>) -> Option<Runs> {
+    fn rescue(&self, previous: Option<&NameChunks>) -> Option<NameChunks> {
         Some(previous.cloned().unwrap_or_default())
     }
 }
 
 impl Query for NamesWanted {
-    type Value = Runs;
+    type Value = NameChunks;
 
-    fn compute(&self, view: &View<'_>) -> Runs {
+    fn compute(&self, view: &View<'_>) -> NameChunks {
         let Self { kind, interest } = self;
         if *kind == ResourceType::VirtualHost {
             join(
@@ -151,7 +152,7 @@ impl Query for NamesWanted {
                     .collect::<Vec<_>>(),
             )
         } else if kind.is_by_address() {
-            let mut lists: Vec<Arc<Runs>> = interest
+            let mut lists: Vec<Arc<NameChunks>> = interest
                 .names
                 .iter()
                 .map(|of| members(view, *kind, of))
@@ -160,7 +161,7 @@ impl Query for NamesWanted {
             join(&lists)
         } else if interest.wildcard {
             let all = view.get(&NamesOf { kind: *kind });
-            sort_and_cut(all.iter().flat_map(Run::names).chain(&*interest.names))
+            sort_and_cut(all.iter().flat_map(Chunk::items).chain(&*interest.names))
         } else {
             named(view, *kind, interest)
         }
@@ -203,7 +204,7 @@ impl Query for PieceOf {
     type Value = Vec<Arc<Resource>>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        resources(view, self.kind, &self.run, self.is_on_demand)
+        resources(view, self.kind, &self.chunk, self.is_on_demand)
     }
 }
 
@@ -213,21 +214,21 @@ impl Query for CollectionOf {
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let kind = self.kind;
         let is_on_demand = self.is_on_demand();
-        let runs = self.runs(view);
-        let resources = match runs.as_slice() {
-            // A single run needs no pieces.
+        let chunks = self.chunks(view);
+        let resources = match chunks.as_slice() {
+            // A single chunk needs no pieces.
             [only] => resources(view, kind, only, is_on_demand)
                 .into_iter()
                 .collect(),
-            runs => {
-                let piece = |run: &Run| {
+            chunks => {
+                let piece = |chunk: &Chunk<ResourceName>| {
                     view.get(&PieceOf {
                         kind,
-                        run: run.clone(),
+                        chunk: chunk.clone(),
                         is_on_demand,
                     })
                 };
-                Resources::of_pieces(runs.iter().map(piece))
+                Resources::of_pieces(chunks.iter().map(piece))
             }
         };
 
@@ -255,7 +256,7 @@ impl CollectionOf {
     }
 
     /// The names of the interest.
-    pub(super) fn runs(&self, view: &View<'_>) -> Arc<Runs> {
+    pub(super) fn chunks(&self, view: &View<'_>) -> Arc<NameChunks> {
         let Self { kind, interest } = self;
         let kind = *kind;
         if kind == ResourceType::VirtualHost || kind.is_by_address() && !interest.wildcard {
@@ -284,39 +285,39 @@ impl CollectionOf {
 }
 
 /// The requested names.
-fn named(view: &View<'_>, kind: ResourceType, interest: &Interest) -> Runs {
+fn named(view: &View<'_>, kind: ResourceType, interest: &Interest) -> NameChunks {
     match view
         .translator()
         .referenced_names(kind, &interest.names, view)
     {
         Some(names) => sort_and_cut(&names),
-        None => cut(&*interest.names),
+        None => cut(interest.names.iter().cloned()),
     }
 }
 
 /// The union of the lists.
-fn join(lists: &[Arc<Runs>]) -> Runs {
+fn join(lists: &[Arc<NameChunks>]) -> NameChunks {
     sort_and_cut(
         lists
             .iter()
-            .flat_map(|runs| runs.iter())
-            .flat_map(Run::names),
+            .flat_map(|chunks| chunks.iter())
+            .flat_map(Chunk::items),
     )
 }
 
 /// The names that a name refers to.
-fn members(view: &View<'_>, kind: ResourceType, of: &ResourceName) -> Arc<Runs> {
+fn members(view: &View<'_>, kind: ResourceType, of: &ResourceName) -> Arc<NameChunks> {
     view.get(&MembersOf {
         kind,
         of: of.clone(),
     })
 }
 
-/// The existing resources of a run of names.
+/// The existing resources of a chunk of names.
 fn resources(
     view: &View<'_>,
     kind: ResourceType,
-    run: &Run,
+    chunk: &Chunk<ResourceName>,
     is_on_demand: bool,
 ) -> Vec<Arc<Resource>> {
     let one = |name: &ResourceName| {
@@ -327,5 +328,5 @@ fn resources(
         }))
         .clone()
     };
-    run.names().iter().filter_map(one).collect()
+    chunk.items().iter().filter_map(one).collect()
 }

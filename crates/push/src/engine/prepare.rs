@@ -5,10 +5,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::collect::{CollectionOf, PieceOf, ResourceOf};
-use super::runs::Runs;
 use super::{Engine, Interest, ProxyId};
+use crate::chunked_list::Chunk;
 use crate::core::{Lookup, Prepared};
 use crate::memo::{NodeId, QueryId};
+use crate::name_list::NameChunks;
 use crate::query::Query;
 use crate::resource::ResourceType;
 use navarch_api::names::ResourceName;
@@ -82,10 +83,10 @@ impl Engine {
     ) -> bool {
         let kind = prepared.kind;
         // If computing the names panics, the query panics in the same way and reports it.
-        let Some(runs) = self.names_of(id, kind, &mut prepared) else {
+        let Some(chunks) = self.names_of(id, kind, &mut prepared) else {
             return true;
         };
-        let is_done = self.walk(id, &runs, &mut prepared, may_go_on);
+        let is_done = self.walk(id, &chunks, &mut prepared, may_go_on);
         if let Some(state) = self.core.get_mut().proxies.get_mut(&id.0) {
             state.prepared = Some(prepared);
         }
@@ -99,29 +100,29 @@ impl Engine {
         id: ProxyId,
         kind: ResourceType,
         prepared: &mut Prepared,
-    ) -> Option<Arc<Runs>> {
+    ) -> Option<Arc<NameChunks>> {
         let revision = self.revision();
-        if let Some((_, runs)) = prepared
+        if let Some((_, chunks)) = prepared
             .names
             .as_ref()
             .filter(|(known, _)| *known == revision)
         {
-            return Some(runs.clone());
+            return Some(chunks.clone());
         }
         let collection = CollectionOf {
             kind,
             interest: prepared.interest.clone(),
         };
-        let runs = catch_unwind(AssertUnwindSafe(|| collection.runs(&self.view(id.0)))).ok()?;
-        prepared.names = Some((revision, runs.clone()));
-        Some(runs)
+        let chunks = catch_unwind(AssertUnwindSafe(|| collection.chunks(&self.view(id.0)))).ok()?;
+        prepared.names = Some((revision, chunks.clone()));
+        Some(chunks)
     }
 
     /// Continues with the first unprocessed name. Returns true at the end.
     fn walk(
         &self,
         id: ProxyId,
-        runs: &Runs,
+        chunks: &[Chunk<ResourceName>],
         prepared: &mut Prepared,
         mut may_go_on: impl FnMut() -> bool,
     ) -> bool {
@@ -135,14 +136,14 @@ impl Engine {
         let is_done = |name: &ResourceName| last.as_ref().is_some_and(|last| name <= last);
 
         let mut is_first = true;
-        for run in runs
+        for chunk in chunks
             .iter()
-            .skip(runs.partition_point(|run| run.names().last().is_some_and(is_done)))
+            .skip(chunks.partition_point(|chunk| chunk.items().last().is_some_and(is_done)))
         {
-            for name in run
-                .names()
+            for name in chunk
+                .items()
                 .iter()
-                .skip(run.names().partition_point(is_done))
+                .skip(chunk.items().partition_point(is_done))
             {
                 if !is_first && !may_go_on() {
                     return false;
@@ -158,13 +159,13 @@ impl Engine {
                 ));
                 prepared.last = Some(name.clone());
             }
-            // A single run has no piece of its own.
-            if runs.len() > 1 {
+            // A single chunk has no piece of its own.
+            if chunks.len() > 1 {
                 prepared.pieces.extend(self.node_for(
                     id,
                     &PieceOf {
                         kind,
-                        run: run.clone(),
+                        chunk: chunk.clone(),
                         is_on_demand,
                     },
                 ));

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use super::super::domains::with_port;
 use super::sources::{RouteSource, Routed};
 use crate::gateway::{NamedHosts, PlannedServer, advertises_http3, hosts_of, servers_of_routes};
-use crate::runs::{self, Run};
 use navarch_api::hash::KeyedMap;
 use navarch_api::hostname::{HostIndex, compare_specificity};
 use navarch_api::object::NamespacedName;
+use navarch_push::chunked_list::{Chunk, ChunkedList, cut};
 use navarch_push::name_parts::{PARTS, part_of};
 use navarch_push::query::Query;
 use navarch_push::view::View;
@@ -28,8 +28,8 @@ pub(super) struct HostsOfRoutes {
 /// The value of [`HostsOfRoutes`].
 #[derive(Clone, Debug)]
 pub(super) struct HostTable {
-    /// By name, cut into runs.
-    pub(super) runs: Vec<Run<Arc<GatewayHost>>>,
+    /// By name, cut into chunks.
+    pub(super) chunks: ChunkedList<Arc<GatewayHost>>,
     /// The same by parts of names.
     parts: Vec<Arc<Vec<Arc<GatewayHost>>>>,
 }
@@ -137,25 +137,25 @@ impl HostTable {
             }
         }
         Self {
-            runs: runs::cut(hosts),
+            chunks: cut(hosts),
             parts: parts.into_iter().map(Arc::new).collect(),
         }
     }
 
     /// All virtual hosts, by name.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<GatewayHost>> {
-        self.runs.iter().flat_map(Run::items)
+        self.chunks.iter().flat_map(Chunk::items)
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.runs.is_empty()
+        self.chunks.is_empty()
     }
 }
 
 impl PartialEq for HostTable {
     fn eq(&self, other: &Self) -> bool {
-        // The parts depend only on the runs.
-        self.runs == other.runs
+        // The parts depend only on the chunks.
+        self.chunks == other.chunks
     }
 }
 
@@ -261,7 +261,7 @@ impl Hosts<'_> {
                 .contains_key(&(gateway.clone(), (*name).clone()))
         });
 
-        for run in runs::cut(unknown.cloned()) {
+        for chunk in cut(unknown.cloned()) {
             let on = RouteSource {
                 virtual_service: NamespacedName::default(),
                 gateway: gateway.clone(),
@@ -273,7 +273,7 @@ impl Hosts<'_> {
             for name in self
                 .view
                 .get(&Routed {
-                    run,
+                    chunk,
                     on: on.clone(),
                 })
                 .iter()

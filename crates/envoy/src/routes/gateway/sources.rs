@@ -9,10 +9,10 @@ use super::super::context::{RouteClient, RouteContext};
 use super::super::http_route::http_routes;
 use super::super::matchers::is_catch_all;
 use super::super::wire_field;
-use crate::runs::Run;
 use crate::sidecar_scope::{self, resolve_export_to};
 use navarch_api::names::{Hostname, Namespace};
 use navarch_api::object::NamespacedName;
+use navarch_push::chunked_list::Chunk;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::model::{ExportTo, Service, ServiceKey};
@@ -34,7 +34,7 @@ pub(super) struct RouteSource {
 /// Those of some VirtualServices with any routes on a server of a gateway.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Routed {
-    pub(super) run: Run<NamespacedName>,
+    pub(super) chunk: Chunk<NamespacedName>,
     /// The server; its VirtualService is not set.
     pub(super) on: RouteSource,
 }
@@ -94,7 +94,7 @@ impl Query for Routed {
             virtual_service: name.clone(),
             ..self.on.clone()
         };
-        self.run
+        self.chunk
             .items()
             .iter()
             .filter(|name| *view.get(&source(name)))

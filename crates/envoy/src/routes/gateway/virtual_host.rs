@@ -14,9 +14,9 @@ use super::super::virtual_host::FIELD_NUMBER;
 use super::super::wire_field;
 use super::hosts::GatewayHost;
 use super::sources::{RouteBytes, service_for};
-use crate::runs::Run;
 use crate::virtual_service;
 use navarch_api::names::Hostname;
+use navarch_push::chunked_list::Chunk;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
@@ -28,18 +28,18 @@ pub(super) struct HostBytes {
     pub(super) host: Arc<GatewayHost>,
 }
 
-/// The virtual hosts of a run, concatenated.
+/// The virtual hosts of a chunk, concatenated.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct RunBytes {
-    pub(super) run: Run<Arc<GatewayHost>>,
+pub(super) struct ChunkBytes {
+    pub(super) chunk: Chunk<Arc<GatewayHost>>,
 }
 
-impl Query for RunBytes {
+impl Query for ChunkBytes {
     type Value = Bytes;
 
     fn compute(&self, view: &View<'_>) -> Bytes {
         let hosts = self
-            .run
+            .chunk
             .items()
             .iter()
             .map(|host| view.get(&HostBytes { host: host.clone() }));
