@@ -21,6 +21,7 @@ pub mod flags;
 pub mod grpc_bootstrap;
 pub mod health;
 pub mod host;
+mod http_server;
 pub mod ignored;
 pub mod iptables;
 pub mod json_log;

@@ -4,19 +4,13 @@
 //! The kubelet has the node's address, which the pod cannot determine reliably, so it has no
 //! reserved connections. If all are in use, the client with the most connections loses one.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
-use axum::extract::{ConnectInfo, Request};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
-use tower_service::Service as _;
 
+use crate::http_server::serve_connection;
 use navarch_net::port::{Port, PortLimits};
 use navarch_net::rejections::Rejections;
 use navarch_net::stream::PortStream;
@@ -32,8 +26,6 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_CONNECTION_AGE: Duration = Duration::from_secs(300);
 /// How long a client may read nothing of a response.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
-/// Maximum size of buffered request headers.
-const BUFFER: usize = 16 << 10;
 
 /// Serves until dropped.
 pub(super) async fn serve(
@@ -52,7 +44,8 @@ pub(super) async fn serve(
         let stream = stream.with_read_limit(READ_TIMEOUT);
         let router = router.clone();
         async move {
-            if tokio::time::timeout(MAX_CONNECTION_AGE, serve_connection(stream, peer, router))
+            let served = serve_connection(stream, peer, router, IDLE_TIMEOUT);
+            if tokio::time::timeout(MAX_CONNECTION_AGE, served)
                 .await
                 .is_err()
             {
@@ -62,24 +55,4 @@ pub(super) async fn serve(
     };
 
     port.for_each(&listener, &mut JoinSet::new(), serve).await;
-}
-
-/// Serves the requests of a connection.
-async fn serve_connection(stream: PortStream, peer: SocketAddr, router: Router) {
-    let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
-        let mut request: Request = request.map(Body::new);
-        request.extensions_mut().insert(ConnectInfo(peer));
-        router.clone().call(request)
-    });
-    let mut connection = http1::Builder::new();
-    connection
-        .timer(TokioTimer::new())
-        .header_read_timeout(IDLE_TIMEOUT)
-        .max_buf_size(BUFFER);
-    if let Err(error) = connection
-        .serve_connection(TokioIo::new(stream), service)
-        .await
-    {
-        tracing::debug!(%peer, %error, "connection ended with an error");
-    }
 }

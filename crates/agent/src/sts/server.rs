@@ -1,30 +1,25 @@
 //! The service's port, on loopback alone.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use axum::Router;
-use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{any, get};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use prost_types::Timestamp;
 use serde_json::{Map, Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
-use tower_service::Service as _;
 
 use super::cache::HeldToken;
 use super::exchange::ExchangeError;
 use super::manager::TokenManager;
 use super::request::{ErrorCode, RequestError, TokenRequest};
 use crate::Clock;
+use crate::http_server::serve_connection;
 use navarch_net::port::{Port, PortLimits};
 use navarch_net::rejections::Rejections;
 use navarch_net::stream::PortStream;
@@ -35,8 +30,6 @@ const MAX_CONNECTIONS: usize = 64;
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 /// Timeout of a request's body, and how long a client may read nothing of a response.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
-/// Maximum size of buffered request headers.
-const BUFFER: usize = 16 << 10;
 /// Maximum size of a form. Tokens have up to a few KiB.
 const MAX_FORM: usize = 64 << 10;
 
@@ -59,28 +52,10 @@ pub(crate) async fn serve(
         .with_state(Arc::new(Shared { manager, clock }));
     let port = Port::new("sts", PortLimits::plain(MAX_CONNECTIONS), rejections);
     let serve = |stream: PortStream, peer| {
-        serve_connection(stream.with_read_limit(BODY_TIMEOUT), peer, router.clone())
+        let stream = stream.with_read_limit(BODY_TIMEOUT);
+        serve_connection(stream, peer, router.clone(), IDLE_TIMEOUT)
     };
     port.for_each(&listener, &mut JoinSet::new(), serve).await;
-}
-
-/// Serves the requests of a connection.
-async fn serve_connection(stream: PortStream, peer: SocketAddr, router: Router) {
-    let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
-        let request: Request = request.map(Body::new);
-        router.clone().call(request)
-    });
-    let mut connection = http1::Builder::new();
-    connection
-        .timer(TokioTimer::new())
-        .header_read_timeout(IDLE_TIMEOUT)
-        .max_buf_size(BUFFER);
-    if let Err(error) = connection
-        .serve_connection(TokioIo::new(stream), service)
-        .await
-    {
-        tracing::debug!(%peer, %error, "connection ended with an error");
-    }
 }
 
 /// A token for a request (`/token`).
