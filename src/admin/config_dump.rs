@@ -336,6 +336,7 @@ fn any(resource: &Resource) -> Any {
         | ResourceType::NameTable
         | ResourceType::ProxyConfig
         | ResourceType::Bootstrap
+        | ResourceType::Locality
         | ResourceType::ObjectStatus
         | ResourceType::Address
         | ResourceType::Workload

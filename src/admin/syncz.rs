@@ -216,6 +216,7 @@ fn long_name(kind: ResourceType) -> Option<&'static str> {
         | ResourceType::NameTable
         | ResourceType::ProxyConfig
         | ResourceType::Bootstrap
+        | ResourceType::Locality
         | ResourceType::ObjectStatus
         | ResourceType::Address
         | ResourceType::Workload

@@ -74,6 +74,7 @@ impl<T: Translator> Translator for AmbientTranslator<T> {
             | ResourceType::NameTable
             | ResourceType::ProxyConfig
             | ResourceType::Bootstrap
+            | ResourceType::Locality
             | ResourceType::Object(_) => self.0.names(kind, view),
             ResourceType::ObjectStatus => [self.0.names(kind, view), status::names(view)].concat(),
         }
@@ -146,6 +147,7 @@ impl<T: Translator> Translator for AmbientTranslator<T> {
             | ResourceType::NameTable
             | ResourceType::ProxyConfig
             | ResourceType::Bootstrap
+            | ResourceType::Locality
             | ResourceType::Object(_) => self.0.resource(kind, name, view),
         }
     }

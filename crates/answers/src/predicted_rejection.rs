@@ -30,6 +30,7 @@ pub(super) fn predicted_rejection(resource: &Resource, part: &Bytes) -> Option<S
         | ResourceType::NameTable
         | ResourceType::ProxyConfig
         | ResourceType::Bootstrap
+        | ResourceType::Locality
         | ResourceType::ObjectStatus
         | ResourceType::Address
         | ResourceType::Workload

@@ -86,6 +86,7 @@ pub(super) fn resource(kind: ResourceType, name: &ResourceName, view: &View<'_>)
         | ResourceType::NameTable
         | ResourceType::ProxyConfig
         | ResourceType::Bootstrap
+        | ResourceType::Locality
         | ResourceType::ObjectStatus
         | ResourceType::Address
         | ResourceType::Workload

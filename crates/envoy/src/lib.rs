@@ -40,6 +40,7 @@ pub mod patches;
 mod percent;
 pub mod policy;
 mod proxy_bootstrap;
+mod proxy_locality;
 mod quote_meta;
 pub mod routes;
 pub mod sds;
@@ -85,6 +86,7 @@ impl Translator for EnvoyTranslator {
             ResourceType::NameTable => name_table::names(view),
             ResourceType::ProxyConfig => trust_bundle::names(view),
             ResourceType::Bootstrap => proxy_bootstrap::names(view),
+            ResourceType::Locality => proxy_locality::names(view),
             ResourceType::Object(kind) => objects::names(kind, view),
             // The names of these types are maintained incrementally.
             ResourceType::ObjectStatus
@@ -136,6 +138,7 @@ impl Translator for EnvoyTranslator {
             ResourceType::NameTable => name_table::resource(name, view),
             ResourceType::ProxyConfig => trust_bundle::resource(name, view),
             ResourceType::Bootstrap => proxy_bootstrap::resource(name, view),
+            ResourceType::Locality => proxy_locality::resource(name, view),
             ResourceType::Secret => secrets::resource(name, view),
             ResourceType::ExtensionConfig => extensions::resource(name, view),
             ResourceType::ObjectStatus => gateway_api::status_resource(name, view),

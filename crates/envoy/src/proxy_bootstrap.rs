@@ -17,6 +17,7 @@ use serde_json::{Map, Value};
 
 use super::build::encode;
 use super::patches::patch_bootstrap;
+use super::proxy_locality;
 use navarch_api::envoy_json::codec;
 use navarch_api::mesh::ProxyConfig;
 use navarch_api::names::ResourceName;
@@ -80,11 +81,11 @@ fn generated(kind: &str, view: &View<'_>) -> Result<Bootstrap, String> {
     Bootstrap::decode(bytes.as_slice()).map_err(|error| error.to_string())
 }
 
-/// The node that Envoy sends: the same as that of the request.
+/// The node that Envoy sends: the same as that of the request, at the locality that is known here.
 fn node(kind: &str, view: &View<'_>, addresses: &Addresses, metadata: Map<String, Value>) -> Node {
     let proxy = view.proxy();
     let first = addresses.0.first().map(ToString::to_string);
-    let locality = proxy.locality();
+    let locality = proxy_locality::known(view).unwrap_or_default();
 
     Node {
         id: format!(

@@ -35,6 +35,8 @@ pub enum ResourceType {
     ProxyConfig,
     /// Envoy's bootstrap, for agents that request it before they start Envoy.
     Bootstrap,
+    /// The locality of the asking proxy, for agents whose machine does not know it.
+    Locality,
     /// Statuses of Gateway API objects, as JSON: for the control plane itself, not served to
     /// clients.
     ObjectStatus,
@@ -79,7 +81,7 @@ pub struct Collection {
 
 impl ResourceType {
     /// All types in the order in which they are pushed.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::Cluster,
         Self::Endpoint,
         Self::Listener,
@@ -90,6 +92,7 @@ impl ResourceType {
         Self::NameTable,
         Self::ProxyConfig,
         Self::Bootstrap,
+        Self::Locality,
         Self::ObjectStatus,
         Self::Address,
         Self::Workload,
@@ -127,6 +130,7 @@ impl ResourceType {
             Self::NameTable => "type.googleapis.com/istio.networking.nds.v1.NameTable",
             Self::ProxyConfig => "type.googleapis.com/istio.mesh.v1alpha1.ProxyConfig",
             Self::Bootstrap => "type.googleapis.com/envoy.config.bootstrap.v3.Bootstrap",
+            Self::Locality => "type.googleapis.com/envoy.config.core.v3.Locality",
             Self::ObjectStatus => "",
             Self::Address => "type.googleapis.com/istio.workload.Address",
             Self::Workload => "type.googleapis.com/istio.workload.Workload",
@@ -154,8 +158,9 @@ impl ResourceType {
             .find(|kind| !url.is_empty() && kind.type_url() == url)
     }
 
-    /// Istio's short name, as in `cds`. Istio uses the same name for [`Self::Workload`] and
-    /// [`Self::Address`]; objects of all kinds share one.
+    /// Istio's short name, as in `cds`; that of [`Self::Locality`], which Istio lacks, is Navarch's
+    /// own. Istio uses the same name for [`Self::Workload`] and [`Self::Address`]; objects of all
+    /// kinds share one.
     #[must_use]
     pub fn short_name(self) -> &'static str {
         match self {
@@ -169,6 +174,7 @@ impl ResourceType {
             Self::NameTable => "nds",
             Self::ProxyConfig => "pcds",
             Self::Bootstrap => "bds",
+            Self::Locality => "locality",
             Self::ObjectStatus => "status",
             Self::Address => "wds",
             Self::Workload => "wlds",
@@ -187,6 +193,7 @@ impl ResourceType {
             | Self::NameTable
             | Self::ProxyConfig
             | Self::Bootstrap
+            | Self::Locality
             | Self::Address
             | Self::Workload
             | Self::Authorization

@@ -57,6 +57,7 @@ pub(crate) fn depends_on_secrets(resource: &Resource) -> bool {
         | ResourceType::NameTable
         | ResourceType::ProxyConfig
         | ResourceType::Bootstrap
+        | ResourceType::Locality
         | ResourceType::Address
         | ResourceType::Workload
         | ResourceType::Authorization => false,

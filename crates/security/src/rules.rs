@@ -53,7 +53,7 @@ const fn debug(what: &'static str, rule: Rule) -> Row {
     }
 }
 
-const TABLE: [Row; 60] = [
+const TABLE: [Row; 61] = [
     xds("cds", Rule::Anyone),
     xds("eds", Rule::Anyone),
     xds("lds", Rule::Anyone),
@@ -65,6 +65,7 @@ const TABLE: [Row; 60] = [
     xds("pcds", Rule::Anyone),
     // Agents apply it only from a control plane that they have verified, which then verifies them.
     xds("bds", Rule::Proved),
+    xds("locality", Rule::Proved),
     xds("wds", Rule::Anyone),
     // Without ambient mode, it is requested by address only, and contains only data that endpoints
     // contain, too.
@@ -188,7 +189,9 @@ mod tests {
             .map(|of| Identity::parse(&format!("spiffe://td/ns/{of}/sa/a")).unwrap());
         let may = |what: &str, identity| may_subscribe(what, identity, "istio-system");
         assert!(may("cds", None) && may("sds", Some(&web)) && !may("sds", None));
-        assert!(may("bds", Some(&web)) && !may("bds", None));
+        for what in ["bds", "locality"] {
+            assert!(may(what, Some(&web)) && !may(what, None), "{what}");
+        }
         assert!(may("mcp", Some(&other)) && !may("mcp", Some(&web)) && !may("mcp", None));
         assert!(!may("xyz", Some(&other)));
     }

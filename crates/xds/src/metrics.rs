@@ -424,6 +424,7 @@ impl Metrics {
             | ResourceType::NameTable
             | ResourceType::ProxyConfig
             | ResourceType::Bootstrap
+            | ResourceType::Locality
             | ResourceType::ObjectStatus
             | ResourceType::Address
             | ResourceType::Workload

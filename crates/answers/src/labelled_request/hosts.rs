@@ -48,6 +48,7 @@ impl ProxyInput<'_> {
                     | ResourceType::NameTable
                     | ResourceType::ProxyConfig
                     | ResourceType::Bootstrap
+                    | ResourceType::Locality
                     | ResourceType::ObjectStatus
                     | ResourceType::Address
                     | ResourceType::Workload

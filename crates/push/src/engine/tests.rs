@@ -87,6 +87,7 @@ impl Translator for Toy {
             | ResourceType::NameTable
             | ResourceType::ProxyConfig
             | ResourceType::Bootstrap
+            | ResourceType::Locality
             | ResourceType::ObjectStatus
             | ResourceType::Address
             | ResourceType::Workload

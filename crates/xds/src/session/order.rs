@@ -60,6 +60,7 @@ impl Session {
             | ResourceType::NameTable
             | ResourceType::ProxyConfig
             | ResourceType::Bootstrap
+            | ResourceType::Locality
             | ResourceType::ObjectStatus
             | ResourceType::Address
             | ResourceType::Workload
@@ -153,6 +154,7 @@ impl Session {
             | ResourceType::NameTable
             | ResourceType::ProxyConfig
             | ResourceType::Bootstrap
+            | ResourceType::Locality
             | ResourceType::ObjectStatus
             | ResourceType::Address
             | ResourceType::Workload

@@ -124,6 +124,7 @@ impl Client {
             | ResourceType::NameTable
             | ResourceType::ProxyConfig
             | ResourceType::Bootstrap
+            | ResourceType::Locality
             | ResourceType::ObjectStatus
             | ResourceType::Address
             | ResourceType::Workload
