@@ -277,7 +277,8 @@ fn labels(input: &MetadataInput<'_>) -> (BTreeMap<String, String>, BTreeMap<Stri
     (labels, static_labels)
 }
 
-/// The locality: from a label, which is also set in its standard form, or else from the platform.
+/// The locality: from a label, which is also set in its standard form, or else from the platform
+/// and the config.
 fn locality(
     input: &MetadataInput<'_>,
     mut labels: BTreeMap<String, String>,
@@ -286,7 +287,7 @@ fn locality(
         .get("topology.istio.io/locality")
         .or_else(|| labels.get("istio-locality"));
     let Some(label) = label.filter(|label| !label.is_empty()) else {
-        return (input.platform.locality.clone(), labels);
+        return (locality_of_platform(input), labels);
     };
     let label = if label.contains('/') {
         label.clone()
@@ -298,9 +299,79 @@ fn locality(
     (locality, labels)
 }
 
+/// The locality of the platform, with the zone of the config if it has none.
+fn locality_of_platform(input: &MetadataInput<'_>) -> Locality {
+    let mut locality = input.platform.locality.clone();
+    if locality.zone.is_empty() {
+        locality.zone.clone_from(&input.config.availability_zone);
+    }
+    locality
+}
+
 /// Adds a map, unless it is empty.
 fn put_map(metadata: &mut Map<String, Value>, key: &str, map: &BTreeMap<String, String>) {
     if !map.is_empty() {
         metadata.insert(key.to_owned(), json!(map));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The locality of a node with this zone in its config.
+    fn locality_with(zone: &str, platform: Locality, labels: &[(&str, &str)]) -> Locality {
+        let variables = Variables::default();
+        let labels: BTreeMap<String, String> = labels
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect();
+        let identity = NodeIdentity {
+            kind: "sidecar".to_owned(),
+            addresses: Addresses(Vec::new()),
+            pod: "web-1".to_owned(),
+            namespace: "shop".to_owned(),
+            domain: String::new(),
+        };
+        let config = ProxyConfig {
+            availability_zone: zone.to_owned(),
+            ..ProxyConfig::istio_defaults()
+        };
+        let platform = Platform {
+            locality: platform,
+            ..Platform::default()
+        };
+
+        let node = gather(&MetadataInput {
+            identity: &identity,
+            variables: &variables,
+            settings: &Settings::read(&variables),
+            config: &config,
+            labels: Some(&labels),
+            annotations: None,
+            platform: &platform,
+            credential_socket: false,
+            serves_only_files: false,
+        });
+        node.unwrap().locality
+    }
+
+    #[test]
+    fn the_zone_of_the_config_counts_where_label_and_platform_have_none() {
+        let nowhere = Locality::default();
+        let of_cloud = Locality::parse("r/z");
+
+        let configured = locality_with("z1", nowhere.clone(), &[]);
+        assert_eq!(configured, Locality::parse("/z1/"));
+        assert_eq!(locality_with("z1", of_cloud.clone(), &[]), of_cloud);
+        assert_eq!(
+            locality_with("z1", Locality::parse("r/"), &[]),
+            Locality::parse("r/z1")
+        );
+        let label = [("istio-locality", "a.b.c")];
+        assert_eq!(
+            locality_with("z1", nowhere, &label),
+            Locality::parse("a/b/c")
+        );
     }
 }

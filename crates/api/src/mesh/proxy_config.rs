@@ -40,7 +40,7 @@ pub struct ProxyConfig {
     pub envoy_metrics_service_address: String,
     /// The port of the proxy's admin interface.
     pub proxy_admin_port: i32,
-    /// Deprecated: the zone is that of the node.
+    /// The zone of the proxy where neither labels nor the cloud platform have one.
     pub availability_zone: String,
     /// How proxy and control plane authenticate each other.
     pub control_plane_auth_policy: AuthenticationPolicy,

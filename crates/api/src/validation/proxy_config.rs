@@ -95,7 +95,6 @@ pub(super) fn proxy_config(verdict: &mut Verdict, at: &Path<'_>, config: &ProxyC
             config.discovery_refresh_delay.is_some(),
         ),
         ("zipkinAddress", !config.zipkin_address.is_empty()),
-        ("availabilityZone", !config.availability_zone.is_empty()),
     ];
 
     for (field, _) in set.into_iter().filter(|(_, is_set)| *is_set) {
