@@ -20,6 +20,7 @@ mod status;
 mod sts;
 mod tap;
 mod watch;
+mod xds_request;
 
 use std::future::pending;
 use std::sync::Arc;

@@ -9,32 +9,23 @@ use std::time::Duration;
 
 use navarch_proto::any::type_url;
 use navarch_proto::envoy::config::bootstrap::v3::Bootstrap;
-use navarch_proto::envoy::config::core::v3::{Locality, Node};
-use navarch_proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
-use navarch_proto::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
+use navarch_proto::envoy::service::discovery::v3::DiscoveryResponse;
 use navarch_proto::json::{Codec, JsonError};
-use prost_types::value::Kind;
-use prost_types::{ListValue, Struct};
-use serde_json::{Map, Value};
-use tokio::time::{Instant, sleep, timeout};
-use tokio_stream::StreamExt as _;
-use tonic::{Request, Status};
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
 
 use super::prepare::Prepared;
+use super::xds_request::{self, REQUEST_TIMEOUT, XdsRequest, XdsRequestError};
 use super::{files, watch};
-use crate::upstream::{Transport, Upstream, UpstreamConfig, UpstreamError};
+use crate::upstream::{Transport, UpstreamConfig};
 use crate::variables::Variables;
 use navarch_net::backoff::Backoff;
 
 /// The default of `NAVARCH_BOOTSTRAP_TIMEOUT`.
 const DEFAULT_LIMIT: Duration = Duration::from_secs(60);
-/// Timeout of one request. A control plane without such bootstraps may not respond at all.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 /// The delay after the first failed request, which doubles up to [`MAX_DELAY`].
 const FIRST_DELAY: Duration = Duration::from_millis(500);
 const MAX_DELAY: Duration = Duration::from_secs(10);
-/// Maximum size of a response. A bootstrap has about 20 KiB.
-const MAX_RESPONSE_BYTES: usize = 4 << 20;
 
 /// What happens without a bootstrap within the time limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,21 +70,9 @@ pub enum DynamicBootstrapError {
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
-    /// Connecting failed, or there are no credentials.
+    /// There is no response with one bootstrap.
     #[error(transparent)]
-    Upstream(#[from] UpstreamError),
-    /// The control plane rejected the request.
-    #[error("{}", .0.message())]
-    Rejected(Status),
-    /// No response in time.
-    #[error("timed out after {0:?}")]
-    Timeout(Duration),
-    /// The response has no bootstrap, or several.
-    #[error("the response has {0} resources in place of one bootstrap")]
-    Count(usize),
-    /// The response has another type.
-    #[error("the response has the type {0:?}")]
-    Type(String),
+    Request(#[from] XdsRequestError),
     /// The bootstrap cannot be read.
     #[error("the bootstrap is invalid")]
     Invalid(#[from] JsonError),
@@ -108,8 +87,7 @@ pub enum RequestError {
 /// The pending request for a bootstrap.
 #[derive(Debug)]
 pub(super) struct DynamicBootstrap {
-    upstream: Upstream,
-    node: Node,
+    request: XdsRequest,
     /// The file with the agent's own bootstrap.
     path: String,
     /// The program and arguments by which Envoy validates the file.
@@ -138,8 +116,7 @@ impl DynamicBootstrap {
         }
 
         Ok(Some(Self {
-            upstream: Upstream::new(control_plane),
-            node: node(&written.node),
+            request: XdsRequest::new(control_plane, xds_request::node(&written.node)),
             path: prepared.bootstrap.clone(),
             program: prepared.config.binary_path.clone(),
             arguments: prepared.arguments.clone(),
@@ -202,29 +179,8 @@ impl DynamicBootstrap {
     /// Requests the bootstrap, and returns it as JSON.
     async fn request_within(&self, remaining: Duration) -> Result<String, RequestError> {
         let limit = remaining.min(REQUEST_TIMEOUT);
-        let response = timeout(limit, self.request())
-            .await
-            .map_err(|_| RequestError::Timeout(limit))??;
-        to_json(&response, &self.node.id)
-    }
-
-    async fn request(&self) -> Result<DiscoveryResponse, RequestError> {
-        let channel = self.upstream.connect().await?;
-        let request = DiscoveryRequest {
-            node: Some(self.node.clone()),
-            type_url: type_url::<Bootstrap>(),
-            ..DiscoveryRequest::default()
-        };
-        // Without more requests the stream stays open: its end would cancel the response.
-        let mut requests = Request::new(tokio_stream::once(request).chain(tokio_stream::pending()));
-        self.upstream.sign(requests.metadata_mut()).await?;
-
-        let mut client = AggregatedDiscoveryServiceClient::new(channel)
-            .max_decoding_message_size(MAX_RESPONSE_BYTES);
-        let responses = client.stream_aggregated_resources(requests).await;
-        let mut responses = responses.map_err(RequestError::Rejected)?.into_inner();
-        let response = responses.message().await.map_err(RequestError::Rejected)?;
-        response.ok_or(RequestError::Count(0))
+        let response = self.request.send::<Bootstrap>(limit).await?;
+        to_json(&response, &self.request.node().id)
     }
 
     fn write(&self, text: &str) -> Result<(), DynamicBootstrapError> {
@@ -249,17 +205,10 @@ fn fallback(text: &str) -> Result<Fallback, DynamicBootstrapError> {
 
 /// The only resource of a response, which must be the bootstrap of this node.
 fn to_json(response: &DiscoveryResponse, id: &str) -> Result<String, RequestError> {
-    let url = type_url::<Bootstrap>();
-    let [resource] = response.resources.as_slice() else {
-        return Err(RequestError::Count(response.resources.len()));
-    };
-    for found in [&response.type_url, &resource.type_url] {
-        if *found != url {
-            return Err(RequestError::Type(found.clone()));
-        }
-    }
+    let resource = xds_request::resource::<Bootstrap>(response)?;
+    let resource = resource.ok_or(XdsRequestError::Count(0))?;
+    let json = Codec::new().to_json(&type_url::<Bootstrap>(), &resource.value)?;
 
-    let json = Codec::new().to_json(&url, &resource.value)?;
     let found = json.pointer("/node/id").and_then(Value::as_str);
     if found != Some(id) {
         return Err(RequestError::Node(found.unwrap_or_default().to_owned()));
@@ -267,53 +216,10 @@ fn to_json(response: &DiscoveryResponse, id: &str) -> Result<String, RequestErro
     Ok(json.to_string())
 }
 
-/// The node message of its JSON in the bootstrap.
-fn node(json: &Value) -> Node {
-    let text = |pointer: &str| {
-        let text = json.pointer(pointer).and_then(Value::as_str);
-        text.unwrap_or_default().to_owned()
-    };
-    let metadata = json.get("metadata").and_then(Value::as_object);
-    Node {
-        id: text("/id"),
-        cluster: text("/cluster"),
-        metadata: metadata.map(to_struct),
-        locality: Some(Locality {
-            region: text("/locality/region"),
-            zone: text("/locality/zone"),
-            sub_zone: text("/locality/sub_zone"),
-        }),
-        ..Node::default()
-    }
-}
-
-fn to_struct(fields: &Map<String, Value>) -> Struct {
-    Struct {
-        fields: fields
-            .iter()
-            .map(|(key, value)| (key.clone(), to_value(value)))
-            .collect(),
-    }
-}
-
-fn to_value(value: &Value) -> prost_types::Value {
-    let kind = match value {
-        Value::Null => Kind::NullValue(0),
-        Value::Bool(value) => Kind::BoolValue(*value),
-        Value::Number(number) => Kind::NumberValue(number.as_f64().unwrap_or_default()),
-        Value::String(text) => Kind::StringValue(text.clone()),
-        Value::Array(values) => Kind::ListValue(ListValue {
-            values: values.iter().map(to_value).collect(),
-        }),
-        Value::Object(fields) => Kind::StructValue(to_struct(fields)),
-    };
-    prost_types::Value { kind: Some(kind) }
-}
-
 #[cfg(test)]
 mod tests {
     use navarch_proto::any::pack;
-    use serde_json::json;
+    use navarch_proto::envoy::config::core::v3::Node;
 
     use super::*;
 
@@ -343,47 +249,29 @@ mod tests {
         let mut several = response("sidecar~a");
         several.resources.extend(several.resources.clone());
         let several = to_json(&several, "sidecar~a").unwrap_err();
-        assert!(matches!(several, RequestError::Count(2)), "{several}");
+        assert!(
+            matches!(several, RequestError::Request(XdsRequestError::Count(2))),
+            "{several}"
+        );
         let none = to_json(&DiscoveryResponse::default(), "sidecar~a").unwrap_err();
-        assert!(matches!(none, RequestError::Count(0)), "{none}");
+        assert!(
+            matches!(none, RequestError::Request(XdsRequestError::Count(0))),
+            "{none}"
+        );
 
         let mut listener = response("sidecar~a");
         let url = "type.googleapis.com/envoy.config.listener.v3.Listener";
         listener.resources[0].type_url = url.to_owned();
         let listener = to_json(&listener, "sidecar~a").unwrap_err();
-        assert!(matches!(listener, RequestError::Type(_)), "{listener}");
+        assert!(
+            matches!(listener, RequestError::Request(XdsRequestError::Type(_))),
+            "{listener}"
+        );
 
         let mut broken = response("sidecar~a");
         broken.resources[0].value = vec![0xff];
         let broken = to_json(&broken, "sidecar~a").unwrap_err();
         assert!(matches!(broken, RequestError::Invalid(_)), "{broken}");
-    }
-
-    #[test]
-    fn the_request_has_the_whole_node() {
-        let node = node(&json!({
-            "id": "sidecar~a", "cluster": "web.shop", "locality": { "region": "r", "sub_zone": "s" },
-            "metadata": { "NAME": "web-1", "PORT": 15020, "LABELS": { "app": "web" }, "IPS": [true, null] },
-        }));
-        assert_eq!(
-            (node.id.as_str(), node.cluster.as_str()),
-            ("sidecar~a", "web.shop")
-        );
-        let locality = node.locality.unwrap();
-        assert_eq!(
-            (locality.region.as_str(), locality.sub_zone.as_str()),
-            ("r", "s")
-        );
-
-        let fields = node.metadata.unwrap().fields;
-        assert_eq!(fields["PORT"].kind, Some(Kind::NumberValue(15020.0)));
-        let Some(Kind::StructValue(labels)) = &fields["LABELS"].kind else {
-            panic!("not an object")
-        };
-        assert_eq!(
-            labels.fields["app"].kind,
-            Some(Kind::StringValue("web".to_owned()))
-        );
     }
 
     #[test]
