@@ -64,6 +64,8 @@ mod web;
 mod workload_sds;
 #[path = "agent_life/xds_debug.rs"]
 mod xds_debug;
+#[path = "agent_life/zone.rs"]
+mod zone;
 
 use std::time::Duration;
 

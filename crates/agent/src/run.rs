@@ -21,6 +21,7 @@ mod sts;
 mod tap;
 mod watch;
 mod xds_request;
+mod zone;
 
 use std::future::pending;
 use std::sync::Arc;
@@ -43,6 +44,7 @@ use super::variables::Variables;
 use crate::Clock;
 use dynamic_bootstrap::DynamicBootstrap;
 use prepare::Prepared;
+use zone::ZoneRequest;
 
 /// Capacity of the channel of orders for Envoy. More than a few pending ones are repetitions.
 const ORDERS: usize = 16;
@@ -111,6 +113,7 @@ pub async fn run(
     let prepared = Prepared::new(command, variables).await?;
     let plan = services::plan(&prepared, variables, environment.clock, metrics.clone())?;
     let control_plane = plan.control_plane.clone();
+    let zone_request = ZoneRequest::planned(&prepared, variables, control_plane.clone());
     let dynamic_bootstrap = DynamicBootstrap::planned(&prepared, variables, control_plane)?;
     let Services {
         names,
@@ -142,12 +145,14 @@ pub async fn run(
     } else {
         let watched = watch::watched(&prepared);
         let restarting = watch::restart_on_change(watched, &prepared, variables, give.clone());
+        let reloading = zone::reload_when_known(zone_request, &prepared, give.clone());
         let succeeding = epochs::next_epoch_on_change(&prepared, give);
         let launch = launch(&prepared, variables, environment);
         let plan = drain_plan(&prepared);
         tokio::select! {
             ended = keep(launch, &plan, &mut orders) => ended.map_err(RunError::Start)?,
             () = restarting => pending().await,
+            () = reloading => pending().await,
             () = succeeding => pending().await,
         }
     };

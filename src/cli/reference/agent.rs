@@ -78,6 +78,8 @@ ISTIO_ENVOY_ENABLE_CORE_DUMP | `false` | Envoy leaves a core file when it crashe
 MINIMUM_DRAIN_DURATION | `5s` | How long Envoy drains before its connections are counted, with `EXIT_ON_ZERO_ACTIVE_CONNECTIONS`
 NAVARCH_BOOTSTRAP_FALLBACK | `exit` | What happens without that bootstrap in time: `exit` ends the agent, `local` starts Envoy with the agent's own
 NAVARCH_BOOTSTRAP_TIMEOUT | 60s | Time limit for that bootstrap
+NAVARCH_ZONE_FROM_CONTROL_PLANE | `false` | A proxy whose zone neither a label, the cloud platform nor `availabilityZone` of the proxy config tells asks the control plane for it. Envoy is reloaded when the zone comes
+NAVARCH_ZONE_RETRY_DELAY | 30s | Time between two of the ten attempts to get that zone
 ";
 
 /// The workload's certificate, and the servers that the agent connects to.

@@ -15,7 +15,9 @@ use crate::go_path;
 use crate::grpc_bootstrap::grpc_bootstrap;
 use crate::host;
 use crate::mesh_metrics::{MeshMetrics, Workload};
-use crate::node::{self, AddressMode, Addresses, MetadataError, MetadataInput, Node, NodeIdentity};
+use crate::node::{
+    self, AddressMode, Addresses, Locality, MetadataError, MetadataInput, Node, NodeIdentity,
+};
 use crate::platform::Platform;
 use crate::proxy_config::{self, ConfigSources, ProxyConfigError};
 use crate::settings::Settings;
@@ -49,6 +51,8 @@ pub(super) struct Prepared {
     pub(super) settings: Settings,
     /// Envoy's arguments.
     pub(super) arguments: Vec<String>,
+    /// Envoy's node.
+    pub(super) node: Node,
     /// The path of the bootstrap.
     pub(super) bootstrap: String,
     /// Metadata of the cloud platform, such as `gcp_project_number`.
@@ -192,9 +196,26 @@ impl Prepared {
             platform: platform.metadata,
             peer_variables: peer_variables(&node, mesh_metrics.as_ref()),
             mesh_metrics,
+            node,
             serves_only_files,
             written,
         })
+    }
+
+    /// Writes the bootstrap again, with another locality of the node; returns the one before.
+    pub(super) async fn rewrite_bootstrap(
+        &self,
+        locality: Locality,
+    ) -> Result<String, PrepareError> {
+        let path = &self.bootstrap;
+        let before = files::text(path).map_err(file(path))?.unwrap_or_default();
+        let node = Node {
+            locality,
+            ..self.node.clone()
+        };
+        let addresses = &self.identity.addresses;
+        write_bootstrap(&node, addresses, &self.config, &self.settings).await?;
+        Ok(before)
     }
 
     /// The loopback address that Envoy and the agent use.
