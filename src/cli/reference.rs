@@ -15,7 +15,6 @@ mod tests;
 use std::collections::BTreeSet;
 
 use clap::CommandFactory as _;
-use navarch_agent::ignored::UNREAD;
 
 use super::istiod_variables::{ISTIOD, REMOVED_VARIABLES};
 use super::{Arguments, istiod_variables};
@@ -66,27 +65,14 @@ fn page(is_read: impl Fn(&str) -> bool) -> String {
         .filter(|variable| !is_read(variable.name))
         .collect();
     unread.sort_by_key(|variable| variable.name);
-    push_unread(
-        "istiod",
-        &unread,
-        &[ISTIOD, REMOVED_VARIABLES].concat(),
-        &mut page,
-    );
+    push_unread(&unread, &[ISTIOD, REMOVED_VARIABLES].concat(), &mut page);
 
     page.push_str("## Variables of the agent\n\nThose that set flags of istio-iptables are listed with the flags.\n\n");
-    let is_unread = |variable: &Variable| UNREAD.iter().any(|(name, _)| *name == variable.name);
 
     for section in agent::SECTIONS {
-        let read: Vec<_> = section
-            .variables()
-            .filter(|variable| !is_unread(variable))
-            .collect();
+        let read: Vec<_> = section.variables().collect();
         push_read(*section, &read, &mut page);
     }
-
-    page.push_str("### Not read\n\nVariables of pilot-agent that have no effect.\n\n");
-    let unread: Vec<_> = all(agent::SECTIONS).filter(is_unread).collect();
-    push_unread("pilot-agent", &unread, UNREAD, &mut page);
     page.trim_end().to_owned() + "\n"
 }
 
@@ -109,14 +95,9 @@ fn push_read(section: Section, variables: &[Variable], page: &mut String) {
     page.push_str(&table(["variable", "default", "what it does"], &rows));
 }
 
-/// Adds a table of variables that are not read, with the behaviour instead. `program` reads them,
-/// and `usual` has the value of each that matches the behaviour here.
-fn push_unread(
-    program: &str,
-    variables: &[Variable],
-    usual: &[(&str, Option<&str>)],
-    page: &mut String,
-) {
+/// Adds a table of variables of istiod that are not read, with the behaviour instead. `usual` has
+/// the value of each that matches the behaviour here.
+fn push_unread(variables: &[Variable], usual: &[(&str, Option<&str>)], page: &mut String) {
     let row = |variable: &Variable| {
         let value = usual
             .iter()
@@ -140,9 +121,13 @@ fn push_unread(
     };
 
     let rows: Vec<_> = variables.iter().map(row).collect();
-    let default = format!("{program}'s default");
-    let effect = format!("what it does in {program}");
-    page.push_str(&table(["variable", &default, &effect, "here"], &rows));
+    let columns = [
+        "variable",
+        "istiod's default",
+        "what it does in istiod",
+        "here",
+    ];
+    page.push_str(&table(columns, &rows));
 }
 
 /// The names of variables that occur more than once.

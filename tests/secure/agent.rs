@@ -9,8 +9,8 @@ use anyhow::{Context, Result, bail, ensure};
 use navarch::agent::credentials::TokenSource;
 use navarch::agent::metrics::AgentMetrics;
 use navarch::agent::secrets::{
-    CaClient, CertificateFiles, Grace, KeyKind, OutputFiles, Secret, SecretWatch, Secrets,
-    SecretsConfig,
+    CaClient, CertificateFiles, Grace, KeyFormat, KeyKind, OutputFiles, Secret, SecretWatch,
+    Secrets, SecretsConfig,
 };
 use navarch::agent::upstream::{KeyFiles, Roots, Transport, Upstream, UpstreamConfig};
 use navarch_net::grpc_target::Keepalive;
@@ -43,6 +43,16 @@ fn chain(secret: &Secret) -> Result<String> {
 
 #[tokio::test]
 async fn the_agent_renews_its_certificate_by_token_and_by_certificate() -> Result<()> {
+    renews(KeyFormat::Pkcs8, "-----BEGIN PRIVATE KEY-----").await
+}
+
+#[tokio::test]
+async fn the_agent_renews_its_certificate_with_a_key_in_the_traditional_format() -> Result<()> {
+    renews(KeyFormat::Traditional, "-----BEGIN EC PRIVATE KEY-----").await
+}
+
+/// Has an agent get and renew certificates with keys of this format, which begin with `header`.
+async fn renews(key_format: KeyFormat, header: &str) -> Result<()> {
     let server = Server::start().await?;
     let folder = tempfile::tempdir()?;
     let path = |name: &str| folder.path().join(name);
@@ -66,6 +76,7 @@ async fn the_agent_renews_its_certificate_by_token_and_by_certificate() -> Resul
     let config = SecretsConfig {
         identity: "spiffe://cluster.local/ns/shop/sa/web".to_owned(),
         key: KeyKind::P256,
+        key_format,
         lifetime: Duration::from_secs(4),
         grace: Grace::default(),
         existing: CertificateFiles {
@@ -116,6 +127,8 @@ async fn the_agent_renews_its_certificate_by_token_and_by_certificate() -> Resul
         std::fs::read_to_string(path("out/cert-chain.pem")).is_ok_and(|written| written == first)
     };
     until("the certificate is written", written).await;
+    let key = std::fs::read_to_string(path("out/key.pem"))?;
+    ensure!(key.starts_with(header), "the key is in another format");
     std::fs::remove_file(path("token"))?;
     let second = chain(&*next(&mut certificate).await?)?;
     ensure!(second != first, "another one");

@@ -33,8 +33,17 @@ pub use cached::MetadataTokens;
 /// Maximum size of a token file and of a response with a token. Tokens have about 1 KiB.
 const MAX_TOKEN_BYTES: u32 = 16 << 10;
 
-/// The file of the workload's token.
+/// The file of the workload's token, which the kubelet issues for the audience of the control plane.
 const TOKEN_FILE: &str = "./var/run/secrets/tokens/istio-token";
+/// The file of the token for the API server that every pod has (`JWT_POLICY=first-party-jwt`).
+const FIRST_PARTY_FILE: &str = "./var/run/secrets/kubernetes.io/serviceaccount/token";
+
+/// The `JWT_POLICY` of tokens in [`TOKEN_FILE`].
+const THIRD_PARTY: &str = "third-party-jwt";
+/// The `JWT_POLICY` of tokens in [`FIRST_PARTY_FILE`].
+const FIRST_PARTY: &str = "first-party-jwt";
+/// The `JWT_POLICY` of workloads that authenticate by certificates alone.
+const NO_TOKEN: &str = "none";
 
 /// The type of the token in a file.
 const JWT: &str = "JWT";
@@ -50,6 +59,8 @@ const GCP: &str = "gcp";
 /// Where tokens come from.
 #[derive(Clone, Debug)]
 pub enum TokenSource {
+    /// No token is sent.
+    None,
     /// A file. If it is missing or empty, no token is sent.
     File(PathBuf),
     /// The metadata server of a cloud. Without a token, the call fails.
@@ -76,6 +87,11 @@ pub enum CredentialError {
         /// Its value.
         value: String,
     },
+    /// `JWT_POLICY` has another value.
+    #[error(
+        "JWT_POLICY={0:?} is unknown: set it to {THIRD_PARTY}, {FIRST_PARTY} or {NO_TOKEN}, or unset it"
+    )]
+    Policy(String),
     /// AWS issues no token that a control plane can verify.
     #[error(
         "{variable}={AWS} is not supported, because the identity document of an EC2 instance is \
@@ -149,9 +165,20 @@ impl TokenSource {
     /// If the metadata server has no token.
     pub async fn token(&self) -> Result<Option<String>, TokenError> {
         match self {
+            Self::None => Ok(None),
             Self::File(path) => Ok(token_in_file(path).await),
             Self::Metadata(tokens) => tokens.token().await.map(Some),
         }
+    }
+}
+
+/// Where the token of a pod is, by `JWT_POLICY`.
+fn source_of_policy(policy: &str) -> Result<TokenSource, CredentialError> {
+    match policy {
+        "" | THIRD_PARTY => Ok(TokenSource::File(TOKEN_FILE.into())),
+        FIRST_PARTY => Ok(TokenSource::File(FIRST_PARTY_FILE.into())),
+        NO_TOKEN => Ok(TokenSource::None),
+        other => Err(CredentialError::Policy(other.to_owned())),
     }
 }
 
@@ -173,7 +200,7 @@ impl TokenSources {
     /// The sources that the variables select.
     ///
     /// # Errors
-    /// If a type is unknown or not supported, or the address of a metadata server is invalid.
+    /// If a type or policy is unknown or not supported, or the address of a metadata server is invalid.
     pub fn from_variables(variables: &Variables, clock: Clock) -> Result<Self, CredentialError> {
         let fetcher = variables.text("CREDENTIAL_FETCHER_TYPE");
         let of_ca = TokenType::parse("CREDENTIAL_FETCHER_TYPE", fetcher)?;
@@ -220,7 +247,7 @@ impl TokenType {
             );
 
         let cloud = match self {
-            Self::File => return Ok(TokenSource::File(TOKEN_FILE.into())),
+            Self::File => return source_of_policy(variables.text("JWT_POLICY")),
             Self::Google => Cloud::Google(Google {
                 server: server("GCE_METADATA_HOST", variables.text("GCE_METADATA_HOST"))?,
                 audience,

@@ -22,7 +22,6 @@ pub mod grpc_bootstrap;
 pub mod health;
 pub mod host;
 mod http_server;
-pub mod ignored;
 pub mod iptables;
 pub mod json_log;
 pub mod local_http;

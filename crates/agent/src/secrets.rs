@@ -15,6 +15,7 @@
 mod authority;
 pub mod ca_client;
 mod files;
+mod key_format;
 mod name;
 mod output;
 mod pem;
@@ -34,6 +35,7 @@ use tokio_util::task::TaskTracker;
 
 pub use ca_client::{CaClient, CaError};
 pub use files::CertificateFiles;
+pub use key_format::KeyFormat;
 pub use name::SecretName;
 pub use output::OutputFiles;
 pub use request::KeyKind;
@@ -73,6 +75,8 @@ pub struct SecretsConfig {
     pub identity: String,
     /// The key type.
     pub key: KeyKind,
+    /// `PKCS8_KEY`: the format of the key. Default PKCS#8.
+    pub key_format: KeyFormat,
     /// `SECRET_TTL`: requested lifetime of a certificate. Default 24 h.
     pub lifetime: Duration,
     /// When a certificate is renewed.

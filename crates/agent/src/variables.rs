@@ -88,29 +88,4 @@ pub(super) fn parse_duration(text: &str) -> Option<Duration> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn invalid_variables_are_treated_as_unset() {
-        let variables: Variables = [
-            ("A", "yes"),
-            ("B", "true"),
-            ("C", "3s"),
-            ("D", "x"),
-            ("E", ""),
-        ]
-        .into_iter()
-        .collect();
-        assert!(!variables.flag("A", false));
-        assert!(variables.flag("B", false));
-        assert_eq!(
-            variables.duration("C", Duration::ZERO),
-            Duration::from_secs(3)
-        );
-
-        assert_eq!(variables.number("D", 7), 7);
-        assert_eq!(variables.get("E"), Some(""));
-        assert_eq!(variables.get("F"), None);
-    }
-}
+mod tests;

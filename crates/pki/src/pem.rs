@@ -115,9 +115,15 @@ pub fn crls<'a>(
 /// Encodes a certificate (DER) as PEM, with a trailing newline.
 #[must_use]
 pub fn encode(der: &[u8]) -> String {
+    encode_block("CERTIFICATE", der)
+}
+
+/// Encodes DER as a PEM block with this label, with a trailing newline.
+#[must_use]
+pub fn encode_block(label: &str, der: &[u8]) -> String {
     let encoded = STANDARD.encode(der);
     let mut text = String::with_capacity(encoded.len() + encoded.len() / LINE + 64);
-    text.push_str("-----BEGIN CERTIFICATE-----\n");
+    text.push_str(&format!("-----BEGIN {label}-----\n"));
     let mut rest = encoded.as_str();
     while !rest.is_empty() {
         let (line, after) = rest.split_at_checked(LINE).unwrap_or((rest, ""));
@@ -125,7 +131,7 @@ pub fn encode(der: &[u8]) -> String {
         text.push('\n');
         rest = after;
     }
-    text.push_str("-----END CERTIFICATE-----\n");
+    text.push_str(&format!("-----END {label}-----\n"));
     text
 }
 

@@ -1,6 +1,5 @@
 //! Descriptions of the agent's environment variables: all that it reads except those for flags of
-//! istio-iptables, which are listed with the flags, and pilot-agent's that it does not read.
-//! Columns are those of the control plane's table.
+//! istio-iptables, which are listed with the flags. Columns are those of the control plane's table.
 
 use super::table::Section;
 
@@ -90,8 +89,7 @@ CA_ADDR | the proxy config's `discoveryAddress` | Address of the CA
 CA_HEADER_* | - | Headers of requests to the CA: the name behind the prefix is the header's
 CA_PROVIDER | - | `Citadel`, or nothing: the CA at `CA_ADDR`; `GkeWorkloadCertificate`: key and certificates are files that GKE puts there. The agent does not start with any other, which includes `GoogleCA` and `GoogleCAS`
 CA_ROOT_CA | `./var/run/secrets/istio/root-cert.pem` | File with the roots that verify the CA; `SYSTEM` is those of the system
-CREDENTIAL_FETCHER_TYPE | `JWT` | Where the token comes from: `JWT`, the file `./var/run/secrets/tokens/istio-token`; `GoogleComputeEngine` or `AzureVirtualMachine`, the cloud's metadata server. The agent does not start with any other
-CREDENTIAL_IDENTITY_PROVIDER | - | Who issues the token | tokens are not exchanged for those of another issuer
+CREDENTIAL_FETCHER_TYPE | `JWT` | Where the token comes from: `JWT`, the file of `JWT_POLICY`; `GoogleComputeEngine` or `AzureVirtualMachine`, the cloud's metadata server. The agent does not start with any other
 ECC_CURVE | `P256` | Curve of the key: `P256` or `P384`
 ECC_SIGNATURE_ALGORITHM | - | `ECDSA` has the key of a curve though `WORKLOAD_RSA_KEY_SIZE` is set
 FILE_DEBOUNCE_DURATION | `100ms` | How long a file must be unchanged before it is read again
@@ -102,13 +100,13 @@ GRPC_KEEPALIVE_TIMEOUT | `10s` | Timeout for the acknowledgement of a ping, afte
 ISTIOD_SAN | the host of the address | Name that the certificates of the control plane and its CA must have
 ISTIO_META_CERT_SIGNER | - | The Kubernetes signer of the certificate
 ISTIO_META_CLUSTER_ID | - | Name of the cluster in which the token is verified
-JWT_POLICY | `third-party-jwt` | Kind of the token
+JWT_POLICY | `third-party-jwt` | Which file has the token: `third-party-jwt`, `./var/run/secrets/tokens/istio-token`; `first-party-jwt`, `./var/run/secrets/kubernetes.io/serviceaccount/token`, whose audience must be one of the control plane's `TOKEN_AUDIENCES`; `none`, no token is sent. The agent does not start with any other
 NAVARCH_CERTIFICATE_FILES | - | Files with commas between them with which Envoy is started. When their content changes, the next epoch of Envoy takes over by hot restart
 NAVARCH_CERTIFICATE_RELOAD_DELAY | `10s` | How long after a change of these files they are read; further changes in this time are the same one
 NAVARCH_CREDENTIAL_AUDIENCE | as `TRUST_DOMAIN` | Audience of tokens of a metadata server; the resource, for Azure
 OUTPUT_CERTS | - | Directory into which key and certificates are written
 PILOT_CERT_PROVIDER | - | `custom`: the roots of the CA are `./etc/certs/root-cert.pem`, unless `CA_ROOT_CA` is set
-PKCS8_KEY | `true` | Form of the key
+PKCS8_KEY | `true` | Keys are written as PKCS#8; `false`: as PKCS#1 (RSA) or SEC 1 (curves), for applications that read no other. pilot-agent's default is false
 PROV_CERT | - | Directory with key and certificates that authenticate the workload instead of a token
 PROXY_CONFIG_XDS_AGENT | `true` | Roots are taken from the control plane as they change. pilot-agent's default is false
 SECRET_GRACE_PERIOD_RATIO | `0.5` | Remaining share of its lifetime at which a certificate is renewed
@@ -124,7 +122,8 @@ XDS_ROOT_CA | `./var/run/secrets/istio/root-cert.pem` | File with the roots that
 
 /// The exchange of tokens.
 const TOKENS: &str = "
-GKE_CLUSTER_URL | - | URL of the GKE cluster, as the identity provider of Google's token exchange; that of the metadata server if unset
+CREDENTIAL_IDENTITY_PROVIDER | - | Identity provider of Google's token exchange; if unset it is `GoogleComputeEngine` with this `CREDENTIAL_FETCHER_TYPE`, otherwise `GKE_CLUSTER_URL`
+GKE_CLUSTER_URL | - | URL of the GKE cluster, as the identity provider of Google's token exchange; the one that the metadata server names if unset
 NAVARCH_STS_CA_FILE | - | File with the roots that verify the token server; those of the system if unset
 NAVARCH_STS_CLIENT_CERTIFICATE | - | File with the agent's certificate for the token server, with `NAVARCH_STS_CLIENT_KEY`
 NAVARCH_STS_CLIENT_ID | - | Client id for basic authentication at the token server, with `NAVARCH_STS_CLIENT_SECRET_FILE`

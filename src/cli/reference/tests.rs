@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use clap::Parser as _;
-use navarch_agent::ignored::UNREAD;
 use navarch_agent::iptables::Options;
 use navarch_agent::mesh_metrics::MeshMetrics;
 use navarch_agent::own_metrics::OwnMetrics;
@@ -78,14 +77,10 @@ fn sources(folder: &Path) -> Vec<(PathBuf, String)> {
     found
 }
 
-/// The agent's sources but for the list of what it does not read.
+/// The agent's sources as one text.
 fn sources_of_agent() -> String {
     let files = sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/agent/src"));
-    files
-        .into_iter()
-        .filter(|(path, _)| !path.ends_with("ignored.rs"))
-        .map(|(_, source)| source)
-        .collect()
+    files.into_iter().map(|(_, source)| source).collect()
 }
 
 /// The variables that the agent reads by a name in its sources, each with the default beside it, if
@@ -368,10 +363,7 @@ fn every_variable_of_the_agent_has_a_line_and_no_other_has() {
         .flat_map(|flag| Options::variables_of(flag.name))
         .collect();
 
-    let names = read
-        .iter()
-        .map(|(name, _)| name.as_str())
-        .chain(UNREAD.iter().map(|(name, _)| *name));
+    let names = read.iter().map(|(name, _)| name.as_str());
     let missing: BTreeSet<_> = names.filter(|name| !lines.contains(name)).collect();
     assert_eq!(
         missing,
@@ -381,17 +373,12 @@ fn every_variable_of_the_agent_has_a_line_and_no_other_has() {
 
     let is_known = |name: &&&str| {
         let text = format!("\"{}\"", name.trim_end_matches('*'));
-        let is_read = read.iter().any(|(read, _)| read == *name)
-            || (name.ends_with('*') && sources.contains(&text));
-        is_read || UNREAD.iter().any(|(unread, _)| unread == *name)
+        read.iter().any(|(read, _)| read == *name)
+            || (name.ends_with('*') && sources.contains(&text))
     };
 
     let unknown: Vec<_> = lines.iter().filter(|name| !is_known(name)).collect();
-    assert_eq!(
-        unknown,
-        Vec::<&&str>::new(),
-        "neither read nor known to be unread"
-    );
+    assert_eq!(unknown, Vec::<&&str>::new(), "the agent does not read them");
     assert_eq!(repeated(all(agent::SECTIONS)), Vec::<&str>::new());
 
     // What sets a flag stands beside the flag; what the agent reads as well stands in its tables,

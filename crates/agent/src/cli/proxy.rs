@@ -5,7 +5,6 @@ use std::ffi::OsString;
 use anyhow::{Context as _, anyhow};
 
 use crate::command::ProxyCommand;
-use crate::ignored;
 use crate::run::{self, Environment};
 use crate::start_log;
 use crate::variables::Variables;
@@ -32,10 +31,6 @@ pub(super) fn run(
     super::warn_ignored(
         "environment variables that are ignored, because they are not UTF-8 text",
         not_utf8,
-    );
-    super::warn_ignored(
-        "environment variables of pilot-agent that have no effect",
-        &ignored::ignored(variables),
     );
 
     cryptography::warn_unknown(&command.settings.compliance_policy);

@@ -264,6 +264,26 @@ fn tokens_are_in_a_file_unless_a_variable_names_a_cloud() {
     assert_eq!(sources(&only_ca), [false, true]);
 }
 
+#[tokio::test]
+async fn the_policy_selects_the_file_with_the_token_or_none() {
+    let source = |policy: &str| {
+        let variables = [("JWT_POLICY", policy)].into_iter().collect();
+        let sources = TokenSources::from_variables(&variables, clock).unwrap();
+        sources.ca
+    };
+    let is_in = |policy: &str, file: &str| matches!(source(policy), TokenSource::File(path) if path == Path::new(file));
+
+    assert!(is_in("", TOKEN_FILE) && is_in("third-party-jwt", TOKEN_FILE));
+    let mounted = "./var/run/secrets/kubernetes.io/serviceaccount/token";
+    assert!(is_in("first-party-jwt", mounted));
+    assert_eq!(source("none").token().await.unwrap(), None);
+    let unknown = refusal(&[("JWT_POLICY", "third-party")]);
+    assert!(
+        unknown.starts_with("JWT_POLICY=\"third-party\" is unknown"),
+        "{unknown}"
+    );
+}
+
 #[test]
 fn unsupported_types_and_addresses_are_refused_by_name() {
     for variable in ["CREDENTIAL_FETCHER_TYPE", "XDS_AUTH_PROVIDER"] {

@@ -15,7 +15,7 @@ use crate::go_path;
 use crate::health::HealthConfig;
 use crate::metrics::AgentMetrics;
 use crate::sds::SdsConfig;
-use crate::secrets::{CertificateFiles, Grace, KeyKind, OutputFiles, SecretsConfig};
+use crate::secrets::{CertificateFiles, Grace, KeyFormat, KeyKind, OutputFiles, SecretsConfig};
 use crate::services::{CaConfig, NamesConfig, ServicesConfig};
 use crate::upstream::{KeyFiles, Roots, Transport, UpstreamConfig};
 use crate::variables::Variables;
@@ -187,6 +187,12 @@ fn secrets(
             &text("ECC_CURVE", "P256"),
             rsa,
         ),
+        // pilot-agent's default is false.
+        key_format: if variables.flag("PKCS8_KEY", true) {
+            KeyFormat::Pkcs8
+        } else {
+            KeyFormat::Traditional
+        },
         lifetime: variables.duration("SECRET_TTL", Duration::from_secs(24 * 3600)),
         grace: Grace {
             ratio: variables.number("SECRET_GRACE_PERIOD_RATIO", 0.5),

@@ -1,5 +1,6 @@
 //! The security token service, from pilot-agent's flags and variables.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -16,6 +17,8 @@ use navarch_net::rejections::Rejections;
 
 /// The plugin for Google's servers.
 const GOOGLE: &str = "GoogleTokenExchange";
+/// The type of the tokens of Google's metadata server, and the identity provider of these tokens.
+const GOOGLE_METADATA: &str = "GoogleComputeEngine";
 /// The plugin for any other server.
 const REMOTE: &str = "TokenExchange";
 
@@ -122,19 +125,11 @@ fn google(
     variables: &Variables,
     clock: Clock,
 ) -> Result<GoogleExchange, StsError> {
-    let own = variables.text("GKE_CLUSTER_URL");
-    let cluster_url = if own.is_empty() {
-        let url = prepared.platform.get("gcp_gke_cluster_url");
-        url.cloned().unwrap_or_default()
-    } else {
-        own.to_owned()
-    };
-
     let config = GoogleConfig {
         project_number: project_number(prepared)
             .ok_or(StsError::Project)?
             .to_owned(),
-        cluster_url,
+        identity_provider: identity_provider(variables, &prepared.platform),
         trust_domain: variables.text_or("TRUST_DOMAIN", "cluster.local"),
     };
     let client = HttpsClient {
@@ -142,6 +137,25 @@ fn google(
         certificate: None,
     };
     GoogleExchange::new(config, client, clock).ok_or(StsError::Project)
+}
+
+/// Who vouches for subject tokens, as in Istio 1.14: for tokens of a cloud's metadata server the
+/// cloud, for others the GKE cluster.
+fn identity_provider(variables: &Variables, platform: &BTreeMap<String, String>) -> String {
+    let named = variables.text("CREDENTIAL_IDENTITY_PROVIDER");
+    if !named.is_empty() {
+        return named.to_owned();
+    }
+    if variables.text("CREDENTIAL_FETCHER_TYPE") == GOOGLE_METADATA {
+        return GOOGLE_METADATA.to_owned();
+    }
+
+    let cluster = variables.text("GKE_CLUSTER_URL");
+    if cluster.is_empty() {
+        let detected = platform.get("gcp_gke_cluster_url");
+        return detected.cloned().unwrap_or_default();
+    }
+    cluster.to_owned()
 }
 
 /// The exchange at the server of variables.
@@ -206,6 +220,25 @@ mod tests {
         ));
         let unknown = plugin("google", true, true).unwrap_err().to_string();
         assert!(unknown.contains("\"google\" is unknown"), "{unknown}");
+    }
+
+    #[test]
+    fn tokens_of_a_metadata_server_have_another_identity_provider_than_those_of_a_cluster() {
+        let detected = (
+            "gcp_gke_cluster_url".to_owned(),
+            "https://detected".to_owned(),
+        );
+        let platform = BTreeMap::from([detected]);
+        let provider =
+            |pairs: &[(&str, &str)]| identity_provider(&pairs.iter().copied().collect(), &platform);
+        let of_google = ("CREDENTIAL_FETCHER_TYPE", "GoogleComputeEngine");
+        let cluster = ("GKE_CLUSTER_URL", "https://cluster");
+
+        assert_eq!(provider(&[]), "https://detected");
+        assert_eq!(provider(&[cluster]), "https://cluster");
+        assert_eq!(provider(&[cluster, of_google]), "GoogleComputeEngine");
+        let named = ("CREDENTIAL_IDENTITY_PROVIDER", "https://issuer");
+        assert_eq!(provider(&[cluster, of_google, named]), "https://issuer");
     }
 
     #[test]

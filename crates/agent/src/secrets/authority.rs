@@ -144,10 +144,12 @@ async fn issue(
 ) -> Result<Issued, IssueError> {
     let config = &secrets.0.config;
     let kind = config.key;
+    let format = config.key_format;
     let identity = config.identity.clone();
 
     // Generating an RSA key would block other tasks.
-    let request = tokio::task::spawn_blocking(move || Request::new(kind, &identity)).await??;
+    let generated = tokio::task::spawn_blocking(move || Request::new(kind, format, &identity));
+    let request = generated.await??;
     let begun = Instant::now();
     let signed = ca.sign(request.csr, config.lifetime).await;
     metrics.observe_ca_request(begun.elapsed(), signed.is_ok());

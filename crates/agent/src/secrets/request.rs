@@ -2,6 +2,7 @@
 
 use rcgen::{CertificateParams, DistinguishedName, KeyPair, PKCS_ECDSA_P384_SHA384, SanType};
 
+use super::key_format::KeyFormat;
 use navarch_api::kubernetes::SecretBytes;
 use navarch_pki::KeyType;
 
@@ -54,14 +55,21 @@ impl KeyKind {
 
 impl Request {
     /// Generates a key and a request for this identity. RSA takes up to some seconds of CPU.
-    pub(super) fn new(kind: KeyKind, identity: &str) -> Result<Self, rcgen::Error> {
+    pub(super) fn new(
+        kind: KeyKind,
+        format: KeyFormat,
+        identity: &str,
+    ) -> Result<Self, rcgen::Error> {
         let key = kind.generate()?;
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
         params.subject_alt_names = vec![SanType::URI(identity.try_into()?)];
         let csr = params.serialize_request(&key)?.pem()?;
+        let key = format
+            .encode(key.serialized_der())
+            .ok_or(rcgen::Error::CouldNotParseKeyPair)?;
         Ok(Self {
-            key: SecretBytes::new(key.serialize_pem()),
+            key: SecretBytes::new(key),
             csr,
         })
     }
@@ -75,7 +83,8 @@ mod tests {
     #[test]
     fn signing_requests_are_valid_and_debug_output_hides_keys() {
         for kind in [KeyKind::P256, KeyKind::P384, KeyKind::Rsa2048] {
-            let request = Request::new(kind, "spiffe://cluster.local/ns/shop/sa/web").unwrap();
+            let identity = "spiffe://cluster.local/ns/shop/sa/web";
+            let request = Request::new(kind, KeyFormat::Pkcs8, identity).unwrap();
             SigningRequest::parse(&request.csr).unwrap();
             assert!(
                 request

@@ -17,6 +17,7 @@ pub(crate) fn config(folder: &Path) -> SecretsConfig {
     SecretsConfig {
         identity: "spiffe://cluster.local/ns/shop/sa/web".to_owned(),
         key: KeyKind::P256,
+        key_format: KeyFormat::Pkcs8,
         lifetime: Duration::from_secs(3600),
         grace: Grace::default(),
         existing: CertificateFiles {

@@ -31,12 +31,12 @@ const ATTEMPT_DELAY: Duration = Duration::from_millis(10);
 /// The requested lifetime of access tokens, which is also assumed if the response has none.
 const LIFETIME: Duration = Duration::from_secs(3600);
 
-/// The workload's project, cluster and trust domain.
+/// The workload's project, identity provider and trust domain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GoogleConfig {
     pub(crate) project_number: String,
-    /// The URL of the GKE cluster, which is the identity provider.
-    pub(crate) cluster_url: String,
+    /// Who vouches for the subject token: the URL of the GKE cluster, or `GoogleComputeEngine`.
+    pub(crate) identity_provider: String,
     /// The identity namespace if the subject token does not name one.
     pub(crate) trust_domain: String,
 }
@@ -103,7 +103,8 @@ impl GoogleExchange {
             );
             self.config.trust_domain.clone()
         });
-        format!("identitynamespace:{namespace}:{}", self.config.cluster_url)
+        let provider = &self.config.identity_provider;
+        format!("identitynamespace:{namespace}:{provider}")
     }
 
     async fn request_token(&self, request: &TokenRequest) -> Result<IssuedToken, ExchangeError> {

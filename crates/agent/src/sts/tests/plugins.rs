@@ -134,7 +134,7 @@ async fn googles_exchange_asks_for_a_federated_token_and_then_for_an_access_toke
     let (port, received) = server(responses, &mut tasks).await;
     let config = GoogleConfig {
         project_number: "12".to_owned(),
-        cluster_url: "https://cluster".to_owned(),
+        identity_provider: "https://cluster".to_owned(),
         trust_domain: "p.svc.id.goog".to_owned(),
     };
     let url = format!("http://127.0.0.1:{port}");
