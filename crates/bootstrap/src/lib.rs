@@ -304,3 +304,6 @@ fn socket_address(
     };
     Ok(json!({ "address": host, "port_value": port }))
 }
+
+#[cfg(test)]
+mod tests;
