@@ -1,8 +1,8 @@
 //! Rules for the source code that the compiler cannot check: every file belongs to a module, files
 //! have a maximum length, hashers have a key, files are read in one way, the version is stated in one
 //! place, the chart warns of values without effect, commands print in one way, labels of metrics are
-//! escaped, pages have the figures of the newest release; which files a new clone compiles; and the
-//! scripts of a release and of conformance reports.
+//! escaped, pages have the figures of the newest release and name tests that exist; which files a
+//! new clone compiles; and the scripts of a release and of conformance reports.
 
 #![allow(
     clippy::indexing_slicing,
@@ -24,6 +24,8 @@ mod benchmarks;
 mod chart_values;
 #[path = "house/conformance_report.rs"]
 mod conformance_report;
+#[path = "house/listed_tests.rs"]
+mod listed_tests;
 #[path = "house/metric_labels.rs"]
 mod metric_labels;
 #[path = "house/release_artefacts.rs"]
@@ -360,54 +362,6 @@ fn every_version_is_that_of_the_workspace() {
     // A tag of this name is the version of its build, and Istio's tools read `MAJOR.MINOR` of it.
     let form = Regex::new(r"^\d+\.\d+\.\d+(-[0-9a-z.]+)?$").unwrap();
     assert!(form.is_match(&version), "{version}");
-}
-
-#[test]
-fn every_regression_in_the_docs_has_a_test_that_exists() {
-    let text = fs::read_to_string(folder("docs/security-regressions.md")).unwrap();
-    let quoted = Regex::new("`([^`]+)`").unwrap();
-    let is_file = |text: &str| {
-        Path::new(text)
-            .extension()
-            .is_some_and(|extension| extension == "rs")
-    };
-    let mut wrong = Vec::new();
-
-    let rows: Vec<Vec<&str>> = text
-        .lines()
-        .filter(|line| {
-            line.starts_with("| ") && !line.starts_with("| ---") && !line.starts_with("| fault")
-        })
-        .map(|line| line.trim_matches('|').split(" | ").map(str::trim).collect())
-        .collect();
-
-    for row in &rows {
-        let tests = row.last().unwrap();
-        let mut file = None;
-        let mut found = 0;
-        for name in quoted
-            .captures_iter(tests)
-            .map(|found| found.get(1).unwrap().as_str())
-        {
-            if is_file(name) {
-                file = fs::read_to_string(folder(name)).ok();
-            } else if file
-                .as_ref()
-                .is_some_and(|text| text.contains(&format!("fn {name}(")))
-            {
-                found += 1;
-            } else {
-                wrong.push(format!("{}: there is no {name}", row[0]));
-            }
-        }
-
-        if found == 0 && !tests.starts_with("not applicable: ") {
-            wrong.push(format!("{}: no test", row[0]));
-        }
-    }
-
-    assert!(rows.len() > 30, "{} rows", rows.len());
-    assert_eq!(wrong, Vec::<String>::new());
 }
 
 #[test]
