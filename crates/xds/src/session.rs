@@ -370,6 +370,9 @@ impl Session {
         if kind == ResourceType::Endpoint {
             self.endpoints_sent();
         }
+        if matches!(kind, ResourceType::Address | ResourceType::Workload) {
+            self.workloads_sent();
+        }
 
         let Some(SentResponse { nonce, version, .. }) = response else {
             return WatchOutput::CaughtUp;
@@ -381,6 +384,11 @@ impl Session {
 
         if kind == ResourceType::Cluster {
             self.clusters_sent(&composed.changes.warming);
+        }
+
+        if kind == ResourceType::Authorization {
+            let policies = &composed.changes.resources;
+            self.policies_sent(policies.iter().map(|policy| policy.name.clone()));
         }
 
         let short = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);

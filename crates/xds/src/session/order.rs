@@ -3,13 +3,16 @@
 //! Listeners and routes wait until the clusters that they may refer to are sent and warm; clusters
 //! are removed only when no listener and no route can refer to them. Authorization policies are sent
 //! after the workloads that refer to them: ztunnel looks at open connections again when a policy
-//! arrives, not when a workload does. Every wait is bounded.
+//! arrives, not when a workload does. Every wait is bounded; policies that did not wait long enough
+//! are sent once more.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::session::Session;
 use crate::session::compose::RemovalPolicy;
 use crate::session::diff::Names;
+use navarch_api::names::ResourceName;
 use navarch_push::resource::ResourceType;
 
 /// The maximum time that one type waits for another.
@@ -27,6 +30,8 @@ pub(crate) struct Order {
     held_since: Option<Duration>,
     /// Since when policies wait.
     policies_held_since: Option<Duration>,
+    /// Policies that were sent before the workloads that may refer to them.
+    early_policies: Vec<Names>,
     /// The client rejected routes: it is unknown whether it accepted their virtual hosts.
     pub(crate) hosts_in_doubt: bool,
 }
@@ -81,10 +86,36 @@ impl Session {
         true
     }
 
+    /// Whether changes of workloads are unsent.
+    fn are_workloads_unsent(&self) -> bool {
+        let workloads = [ResourceType::Address, ResourceType::Workload];
+        workloads.into_iter().any(|kind| self.is_unsent(kind))
+    }
+
+    /// Records that these policies were sent.
+    pub(crate) fn policies_sent(&mut self, names: impl Iterator<Item = ResourceName>) {
+        if self.are_workloads_unsent() {
+            self.order.early_policies.push(Arc::new(names.collect()));
+        }
+    }
+
+    /// Records that workloads were sent: policies that came before them are sent again, since the
+    /// client has not looked at open connections with both.
+    pub(crate) fn workloads_sent(&mut self) {
+        if self.order.early_policies.is_empty() || self.are_workloads_unsent() {
+            return;
+        }
+        let early = std::mem::take(&mut self.order.early_policies);
+        if let Some(policies) = self.watches.get_mut(&ResourceType::Authorization) {
+            for names in early {
+                policies.force(&names);
+            }
+        }
+    }
+
     /// Whether policies may be sent now: all changes of workloads are sent.
     fn may_send_policies(&mut self, now: Duration) -> bool {
-        let workloads = [ResourceType::Address, ResourceType::Workload];
-        if !workloads.into_iter().any(|kind| self.is_unsent(kind)) {
+        if !self.are_workloads_unsent() {
             self.order.policies_held_since = None;
             return true;
         }

@@ -234,12 +234,20 @@ fn policies_are_sent_after_the_workloads_that_refer_to_them() {
 fn policies_wait_a_second_at_most_for_a_slow_client() {
     let mut rig = ztunnel();
     rig.change(WDS, &[("a", "2")]);
-    rig.sends(WDS, &["a=2"], &[]);
+    let workloads = rig.sends(WDS, &["a=2"], &[]);
     rig.change(WDS, &[("a", "3")]);
     rig.change(WADS, &[("a", "3")]);
     rig.is_silent();
 
     assert_eq!(rig.session.wake_at(rig.now), Some(seconds(1)));
     rig.now = seconds(1);
+    let policies = rig.sends(WADS, &["a=3"], &[]);
+    rig.request(delta(WADS, &[], &policies, None));
+    rig.is_silent();
+
+    // With the workload the client looks at open connections only when a policy comes.
+    rig.request(delta(WDS, &[], &workloads, None));
+    rig.sends(WDS, &["a=3"], &[]);
     rig.sends(WADS, &["a=3"], &[]);
+    rig.is_silent();
 }
