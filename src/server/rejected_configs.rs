@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn a_rejected_object_counts_until_it_is_accepted() {
         let mut registry = Registry::default();
-        let mut rejected = RejectedConfigs::register(&mut registry);
+        let mut configs = RejectedConfigs::register(&mut registry);
         let place: Arc<str> = Arc::from("k8s://Gateway/shop/a");
         let problem = |fault| Problem {
             place: FilePosition {
@@ -182,7 +182,7 @@ mod tests {
             text
         };
 
-        rejected.note(
+        configs.note(
             ProblemSource::Objects,
             &place,
             &[
@@ -191,7 +191,7 @@ mod tests {
             ],
         );
 
-        rejected.note(
+        configs.note(
             ProblemSource::Mesh,
             &Arc::from("mesh"),
             &[rejected(), rejected()],
@@ -206,7 +206,7 @@ mod tests {
             metrics.contains("navarch_refused_configs{kind=\"MeshConfig\"} 1\n"),
             "{metrics}"
         );
-        rejected.note(ProblemSource::Objects, &place, &[]);
+        configs.note(ProblemSource::Objects, &place, &[]);
         let metrics = text(&registry);
         assert!(
             metrics.contains("navarch_refused_configs{kind=\"Gateway\"} 0\n"),
