@@ -35,6 +35,8 @@ mod helm;
 mod inference_pools;
 #[path = "status/leaders.rs"]
 mod leaders;
+#[path = "status/machines.rs"]
+mod machines;
 #[path = "status/quarantine.rs"]
 mod quarantine;
 #[path = "status/registration.rs"]

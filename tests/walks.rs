@@ -14,6 +14,8 @@ mod authorization;
 mod breadth;
 #[path = "walks/crashes.rs"]
 mod crashes;
+#[path = "walks/documented_policies.rs"]
+mod documented_policies;
 #[path = "walks/ingress.rs"]
 mod ingress;
 #[path = "walks/mesh.rs"]
