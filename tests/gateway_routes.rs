@@ -322,9 +322,9 @@ fn sets(count: usize) -> Vec<Change> {
         .collect()
 }
 
-/// Four times as many routes cost at most `growth` more computed results, and `looks` more visited
+/// Four times as many routes cost at most `growth` more computed results, and `visits` more visited
 /// ones.
-fn assert_flat([small, large]: [PushStats; 2], computed: u64, growth: u64, looks: u64) {
+fn assert_flat([small, large]: [PushStats; 2], computed: u64, growth: u64, visits: u64) {
     println!("{small:?}\n{large:?}");
     assert!(small.computed <= computed, "{small:?}");
     assert!(
@@ -332,7 +332,7 @@ fn assert_flat([small, large]: [PushStats; 2], computed: u64, growth: u64, looks
         "{small:?}, {large:?}"
     );
     assert!(
-        large.visited <= small.visited + looks,
+        large.visited <= small.visited + visits,
         "{small:?}, {large:?}"
     );
 }

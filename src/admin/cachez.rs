@@ -140,11 +140,12 @@ pub(super) async fn krtz(State(state): State<AdminState>, parameters: Parameters
     let results = [
         ("results", sizes.results),
         ("inputs", sizes.facts),
-        ("questions", sizes.questions),
+        ("questions", sizes.attributes),
     ];
-    let results = results
-        .into_iter()
-        .chain([("answers", sizes.answers), ("proxies", sizes.proxies)]);
+    let results = results.into_iter().chain([
+        ("answers", sizes.attribute_values),
+        ("proxies", sizes.proxies),
+    ]);
 
     tables.push((
         "Results".to_owned(),

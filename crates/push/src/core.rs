@@ -309,8 +309,8 @@ impl Core {
         EngineSizes {
             results: self.nodes.len(),
             facts: self.fact_count(),
-            questions: self.attrs.len() - self.free_attrs.len(),
-            answers: self.value_ids.len(),
+            attributes: self.attrs.len() - self.free_attrs.len(),
+            attribute_values: self.value_ids.len(),
             proxies: self.proxies.len(),
         }
     }

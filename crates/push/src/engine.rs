@@ -93,9 +93,9 @@ pub struct EngineSizes {
     /// Facts that something has read.
     pub facts: usize,
     /// Distinct attributes of proxies that were read.
-    pub questions: usize,
-    /// Distinct answers.
-    pub answers: usize,
+    pub attributes: usize,
+    /// Distinct values of attributes.
+    pub attribute_values: usize,
     /// Connected proxies.
     pub proxies: usize,
 }

@@ -446,8 +446,8 @@ mod tests {
         let sizes = EngineSizes {
             results: 7,
             facts: 3,
-            questions: 1,
-            answers: 1,
+            attributes: 1,
+            attribute_values: 1,
             proxies: 1,
         };
 

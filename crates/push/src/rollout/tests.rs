@@ -260,8 +260,8 @@ fn without_rollouts_no_extra_queries_are_made() {
     );
     let sizes = mesh.engine.sizes();
     assert_eq!(
-        (sizes.questions, sizes.answers),
-        (before.questions, before.answers)
+        (sizes.attributes, sizes.attribute_values),
+        (before.attributes, before.attribute_values)
     );
 }
 
