@@ -170,7 +170,8 @@ pub(super) async fn applied(State(state): State<AdminState>, parameters: Paramet
 
     let mut applied = report(&state.connections.list(), generation, &progress);
     if let Some(one) = quarantined {
-        (applied.generation, applied.quarantined) = (one.generation, Some(one.message.to_string()));
+        applied.generation = one.generation;
+        applied.quarantined = Some(one.message.to_string());
     }
 
     applied.rollout = rollout;

@@ -89,7 +89,8 @@ pub(super) fn byte_count(bytes: usize) -> String {
     let mut unit = units.next().unwrap_or_default();
     while bytes / divisor >= 1000 {
         let Some(next) = units.next() else { break };
-        (divisor, unit) = (divisor * 1000, next);
+        divisor *= 1000;
+        unit = next;
     }
     // Tenths, truncated where Go rounds: sizes are not exact here.
     format!(

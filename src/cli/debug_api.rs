@@ -314,7 +314,8 @@ impl Servers {
         }
         match place {
             ControlPlane::Address { host, port } => {
-                (question.host, question.port) = (host.clone(), *port);
+                question.host = host.clone();
+                question.port = *port;
                 question
                     .send()
                     .await

@@ -324,7 +324,8 @@ fn read_gateway_api(read: &Reader<'_>, settings: &mut Settings) -> Result<(), Va
     read.flag("AMBIENT_ENABLE_MULTI_NETWORK", &mut east_west)?;
 
     // Without ambient mode istiod enables neither, whatever their value.
-    (api.waypoints, api.east_west) = (ambient && waypoints, ambient && east_west);
+    api.waypoints = ambient && waypoints;
+    api.east_west = ambient && east_west;
     read.flag("ENABLE_MCS_HOST", &mut api.mcs_host)?;
     read.words(
         "PILOT_GATEWAY_API_DEFAULT_GATEWAYCLASS_NAME",

@@ -52,7 +52,8 @@ impl UsedCpuTime {
         let since = self
             .at
             .map_or(0.0, |at| now.saturating_duration_since(at).as_secs_f64());
-        (self.seconds, self.at) = ((self.seconds - since * CPU_SHARE).max(0.0), Some(now));
+        self.seconds = (self.seconds - since * CPU_SHARE).max(0.0);
+        self.at = Some(now);
         self.seconds < CPU_BURST.as_secs_f64()
     }
 

@@ -161,7 +161,8 @@ mod tests {
         .map(|good| thresholds.add_result(good))
         .collect();
         let mut expected = vec![None; 12];
-        (expected[3], expected[10]) = (Some(true), Some(false));
+        expected[3] = Some(true);
+        expected[10] = Some(false);
         assert_eq!(heard, expected);
     }
 

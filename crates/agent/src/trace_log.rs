@@ -162,7 +162,8 @@ impl Limit {
     /// Requests a line.
     fn take(&mut self, now: Instant) -> LogLine {
         if now.duration_since(self.since) >= Duration::from_secs(1) {
-            (self.since, self.lines) = (now, 0);
+            self.since = now;
+            self.lines = 0;
         }
         if self.lines >= LINES {
             self.left_out += 1;

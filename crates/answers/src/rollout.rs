@@ -180,16 +180,20 @@ mod tests {
                     pending: web-1.shop\n  waits for 1 proxy to acknowledge it\n";
         assert_eq!(rollout.to_string(), text);
 
-        (rollout.without_identity, rollout.left_behind) = (2, 1);
+        rollout.without_identity = 2;
+        rollout.left_behind = 1;
         let text = rollout.to_string();
         assert!(
             text.contains("\n  not waited for: 2 without an identity, 1 outside its namespace\n"),
             "{text}"
         );
 
-        (rollout.without_identity, rollout.left_behind) = (0, 0);
+        rollout.without_identity = 0;
+        rollout.left_behind = 0;
         rollout.pending_proxies.clear();
-        (rollout.state, rollout.stage, rollout.before) = (RolloutState::Stopped, 0, None);
+        rollout.state = RolloutState::Stopped;
+        rollout.stage = 0;
+        rollout.before = None;
         rollout.reason = "web-1.shop refused rds: no such filter".to_owned();
         let text = "VirtualService shop/reviews: stopped\n  all proxies have no such object\n  \
                     web-1.shop refused rds: no such filter\n";

@@ -100,7 +100,8 @@ pub(super) fn trace_waypoint(
     ));
 
     if let Some((reason, advice)) = outbound_reason(&walk, traced.context) {
-        (answer.reason, answer.advice) = (Some(reason), advice);
+        answer.reason = Some(reason);
+        answer.advice = advice;
         return false;
     }
 

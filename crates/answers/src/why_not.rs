@@ -234,7 +234,8 @@ fn from_proxy(
     ));
 
     if let Some((reason, advice)) = outbound_reason(&walk, request.context) {
-        (answer.reason, answer.advice) = (Some(reason), advice);
+        answer.reason = Some(reason);
+        answer.advice = advice;
         return;
     }
 

@@ -209,7 +209,8 @@ pub fn decode(kind: Kind, resource: &[u8]) -> (Subject, Outcome) {
         return refused(subject, "metadata.name", reason);
     };
 
-    (subject.namespace, subject.name) = (namespace.to_owned(), name.to_owned());
+    subject.namespace = namespace.to_owned();
+    subject.name = name.to_owned();
     let body = resource.body.unwrap_or_default();
     let message = message_of(kind);
     if body.type_url.rsplit('/').next() != Some(message) {

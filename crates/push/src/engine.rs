@@ -309,7 +309,8 @@ impl Engine {
         self.revalidate_dropped(&cause, &mut stats);
         self.notify_sinks();
         let core = self.core.get_mut();
-        (stats.computed, stats.visited) = (core.computed - computed, core.visited - visited);
+        stats.computed = core.computed - computed;
+        stats.visited = core.visited - visited;
         self.sweep_if_due();
 
         stats

@@ -101,7 +101,8 @@ impl Node {
     pub(super) fn set_faults(&mut self, fault: Option<Arc<str>>, remarks: Vec<Arc<str>>) {
         if fault.is_some() || !remarks.is_empty() || self.rare.is_some() {
             let rare = self.rare_mut();
-            (rare.fault, rare.remarks) = (fault, remarks);
+            rare.fault = fault;
+            rare.remarks = remarks;
         }
     }
 }

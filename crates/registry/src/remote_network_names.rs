@@ -43,7 +43,9 @@ impl RemoteNetworkNames {
         gateways: KnownGateways,
     ) -> bool {
         let differ = self.own != own || self.clusters != clusters || self.gateways != gateways;
-        (self.own, self.clusters, self.gateways) = (own, clusters, gateways);
+        self.own = own;
+        self.clusters = clusters;
+        self.gateways = gateways;
         differ
     }
 

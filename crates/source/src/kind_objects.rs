@@ -143,7 +143,8 @@ impl KindObjects {
             return;
         };
 
-        (entry.seen, entry.unhealthy) = (self.round, unhealthy);
+        entry.seen = self.round;
+        entry.unhealthy = unhealthy;
 
         match &entry.last_valid {
             LastValid::Nothing(_) => batch.push(SourceEvent::Added(object.clone())),

@@ -158,7 +158,8 @@ impl Lookups {
         self.unwanted.clear();
         self.wanted = self.peers.keys().copied().collect();
         for peer in self.peers.values_mut() {
-            (peer.is_old, peer.requested_at) = (true, now);
+            peer.is_old = true;
+            peer.requested_at = now;
         }
         stream
     }

@@ -44,7 +44,9 @@ pub fn line_of(text: &str, path: &str) -> Option<usize> {
         let Some((found, child, after)) = step(node, rest) else {
             break;
         };
-        (line, node, rest) = (found, child, after);
+        line = found;
+        node = child;
+        rest = after;
     }
     Some(line)
 }

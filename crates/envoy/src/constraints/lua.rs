@@ -291,7 +291,8 @@ impl<'a> Parser<'a> {
     fn function_body(&mut self) -> Result<(), LuaFault> {
         self.expect("(")?;
         let outer = (self.loops, self.takes_more);
-        (self.loops, self.takes_more) = (0, false);
+        self.loops = 0;
+        self.takes_more = false;
 
         if !self.is(")") {
             loop {

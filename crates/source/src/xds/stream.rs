@@ -171,7 +171,8 @@ impl<'a> Stream<'a> {
         };
 
         let (mut batch, refusal) = read(subscription, &resources, &self.source.config.scope);
-        (subscription.answered, *answered) = (true, true);
+        subscription.answered = true;
+        *answered = true;
         if refusal.is_none() {
             version.clone_from(&version_info);
         }

@@ -136,7 +136,8 @@ proptest! {
                         if numbers[place] != number {
                             facts.extend(changed);
                         }
-                        (context, numbers[place]) = (next, number);
+                        context = next;
+                        numbers[place] = number;
                     }
                     engine.apply(context, facts);
                 }

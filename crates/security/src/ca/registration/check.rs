@@ -373,7 +373,8 @@ mod tests {
         ];
         let own = || params(&[OWN], &[]);
         let mut whole = own();
-        (whole.extended_key_usages, whole.key_usages) = (both, usages);
+        whole.extended_key_usages = both;
+        whole.key_usages = usages;
         check(whole).unwrap();
 
         let mut ca = own();
