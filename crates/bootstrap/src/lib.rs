@@ -161,6 +161,14 @@ pub fn bootstrap(input: &BootstrapInput<'_>) -> Result<Value, BootstrapError> {
     Ok(Value::Object(bootstrap))
 }
 
+/// The size in bytes, about, that the user's tags and inclusion rules of stats have in the bootstrap.
+/// Rules are repeated for each of the pod's IPs, so that a small node can ask for a large bootstrap:
+/// whoever generates it for others limits this first.
+#[must_use]
+pub fn stats_size(input: &BootstrapInput<'_>) -> usize {
+    stats::size(input)
+}
+
 /// Files that the bootstrap references and the agent must write.
 #[must_use]
 pub fn side_files(config: &ProxyConfig) -> Vec<RequiredFile> {

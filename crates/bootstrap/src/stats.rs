@@ -1,6 +1,6 @@
 //! Envoy's metrics: which ones Envoy keeps, how names are split into tags, and the stats sinks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
@@ -26,6 +26,12 @@ const SUFFIXES: [&str; 4] = [
 const ACTIVE_CONNECTIONS: &str = "downstream_cx_active";
 /// Pattern that is always included: metrics of a VirtualService's `stat_prefix`.
 const PATTERN: &str = r"vhost\..*\.route\..*";
+/// In an inclusion rule: each of the pod's IPs.
+const POD_IP: &str = "{pod_ip}";
+/// The longest text of an IP address.
+const MAX_IP_LENGTH: usize = 45;
+/// What an entry costs besides its text.
+const ENTRY_SIZE: usize = 64;
 
 /// Tags before the user's tags, each with its pattern.
 const TAGS_BEFORE: [(&str, &str); 9] = [
@@ -104,13 +110,10 @@ pub(super) fn extra_tags(input: &BootstrapInput<'_>) -> Vec<String> {
         .iter()
         .map(String::as_str)
         .chain(annotated);
-    let mut tags: Vec<String> = Vec::new();
-    for tag in all.filter(|tag| !tag.is_empty()) {
-        if !tags.iter().any(|other| other == tag) {
-            tags.push(tag.to_owned());
-        }
-    }
-    tags
+    let mut seen = BTreeSet::new();
+    all.filter(|tag| !tag.is_empty() && seen.insert(*tag))
+        .map(str::to_owned)
+        .collect()
 }
 
 /// The inclusion rules as matchers.
@@ -157,6 +160,42 @@ pub(super) fn regexps(input: &BootstrapInput<'_>) -> Vec<String> {
     included_stats(input, "statsInclusionRegexps", configured, &[PATTERN])
 }
 
+/// The size that the user's tags and inclusion rules have in the bootstrap, with [`ENTRY_SIZE`] for
+/// each of them: computed without making them.
+pub(super) fn size(input: &BootstrapInput<'_>) -> usize {
+    let tags: usize = extra_tags(input)
+        .iter()
+        .map(|tag| tag.len().saturating_add(ENTRY_SIZE))
+        .sum();
+
+    let matcher = input.config.proxy_stats_matcher.as_ref();
+    let prefixes = matcher.map_or(&[][..], |matcher| &matcher.inclusion_prefixes);
+    let suffixes = matcher.map_or(&[][..], |matcher| &matcher.inclusion_suffixes);
+    let regexps = matcher.map_or(&[][..], |matcher| &matcher.inclusion_regexps);
+
+    [
+        ("statsInclusionPrefixes", prefixes),
+        ("statsInclusionSuffixes", suffixes),
+        ("statsInclusionRegexps", regexps),
+    ]
+    .into_iter()
+    .flat_map(|(key, configured)| users_stats(input, key, configured))
+    .map(|text| filled_size(text, input.addresses.0.len()))
+    .fold(tags, usize::saturating_add)
+}
+
+/// The size of an inclusion rule for this many pod IPs.
+fn filled_size(text: &str, addresses: usize) -> usize {
+    let entry = text.len().saturating_add(ENTRY_SIZE);
+    match text.matches(POD_IP).count() {
+        0 => entry,
+        uses => uses
+            .saturating_mul(MAX_IP_LENGTH)
+            .saturating_add(entry)
+            .saturating_mul(addresses),
+    }
+}
+
 /// Included stats from the annotation or proxy config, plus the required ones. Each pod IP replaces
 /// `{pod_ip}`.
 fn included_stats(
@@ -165,26 +204,33 @@ fn included_stats(
     configured: &[String],
     required: &[&str],
 ) -> Vec<String> {
-    let annotated = annotation(input, key).filter(|text| !text.is_empty());
-    let users: Vec<&str> = match annotated {
-        Some(text) => text.split(',').collect(),
-        None => configured.iter().map(String::as_str).collect(),
-    };
-    let fill = |text: &str| match text.contains("{pod_ip}") {
+    let fill = |text: &str| match text.contains(POD_IP) {
         true => input
             .addresses
             .0
             .iter()
-            .map(|ip| text.replace("{pod_ip}", &ip.to_string()))
+            .map(|ip| text.replace(POD_IP, &ip.to_string()))
             .collect(),
         false => vec![text.to_owned()],
     };
 
-    users
+    users_stats(input, key, configured)
         .into_iter()
         .chain(required.iter().copied())
         .flat_map(fill)
         .collect()
+}
+
+/// Included stats from the annotation or proxy config.
+fn users_stats<'a>(
+    input: &BootstrapInput<'a>,
+    key: &str,
+    configured: &'a [String],
+) -> Vec<&'a str> {
+    match annotation(input, key).filter(|text| !text.is_empty()) {
+        Some(text) => text.split(',').collect(),
+        None => configured.iter().map(String::as_str).collect(),
+    }
 }
 
 /// Histogram buckets by prefix.

@@ -23,6 +23,13 @@ use navarch_api::mesh::ProxyConfig;
 use navarch_api::names::ResourceName;
 use navarch_push::proxy::{ProxyKind, read_proxy_config};
 use navarch_push::view::View;
+use tracing::subscriber::NoSubscriber;
+
+/// Limits of what a proxy can make the control plane generate. Each pod has a few addresses, and its
+/// labels, annotations and proxy config are a few kilobytes.
+const MAX_METADATA_SIZE: usize = 64 * 1024;
+const MAX_ADDRESSES: usize = 64;
+const MAX_STATS_SIZE: usize = 128 * 1024;
 
 /// There is one for each Envoy, with an empty name.
 pub(super) fn names(view: &View<'_>) -> Vec<ResourceName> {
@@ -57,7 +64,11 @@ fn kind_name(view: &View<'_>) -> Option<&'static str> {
 /// The bootstrap without patches; the error is the reason for the operator.
 fn generated(kind: &str, view: &View<'_>) -> Result<Bootstrap, String> {
     let proxy = view.proxy();
-    let mut metadata: Map<String, Value> = serde_json::from_str(&proxy.all_meta())
+    let text = proxy.all_meta();
+    check_limit("bytes of metadata", text.len(), MAX_METADATA_SIZE)?;
+    check_limit("addresses", proxy.ips().len(), MAX_ADDRESSES)?;
+
+    let mut metadata: Map<String, Value> = serde_json::from_str(&text)
         .map_err(|error| format!("its metadata is not an object: {error}"))?;
     let settings = Settings::take_from(&mut metadata)
         .map_err(|error| format!("{SETTINGS_KEY} of its metadata is invalid: {error}"))?;
@@ -68,17 +79,32 @@ fn generated(kind: &str, view: &View<'_>) -> Result<Bootstrap, String> {
 
     let addresses = Addresses(proxy.ips().to_vec());
     let node = node(kind, view, &addresses, metadata);
-    let json = navarch_bootstrap::bootstrap(&BootstrapInput {
+    let input = BootstrapInput {
         node: &node,
         addresses: &addresses,
         config: &config,
         settings: &settings,
+    };
+    let stats = navarch_bootstrap::stats_size(&input);
+    check_limit("bytes of stats tags and matchers", stats, MAX_STATS_SIZE)?;
+
+    // Its warnings are for the user of an agent: here each request of a proxy would write them.
+    let json = tracing::subscriber::with_default(NoSubscriber::new(), || {
+        navarch_bootstrap::bootstrap(&input)
     });
     let json = json.map_err(|error| error.to_string())?;
 
     let bytes = codec().from_json(&type_url::<Bootstrap>(), &json);
     let bytes = bytes.map_err(|error| error.to_string())?;
     Bootstrap::decode(bytes.as_slice()).map_err(|error| error.to_string())
+}
+
+/// Rejects what is larger than its limit.
+fn check_limit(what: &str, size: usize, limit: usize) -> Result<(), String> {
+    if size > limit {
+        return Err(format!("it has {size} {what}, more than {limit}"));
+    }
+    Ok(())
 }
 
 /// The node that Envoy sends: the same as that of the request, at the locality that is known here.

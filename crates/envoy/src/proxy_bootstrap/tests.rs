@@ -97,3 +97,52 @@ fn proxies_without_envoy_have_none() {
     let names = mesh.all_names(proxy, ResourceType::Bootstrap);
     assert_eq!(names, Vec::<String>::new());
 }
+
+#[test]
+fn a_node_that_asks_for_a_large_bootstrap_gets_none() {
+    let mut mesh = TestMesh::new("");
+    let patterns = |count: usize| {
+        let rules = vec!["{pod_ip}"; count].join(",");
+        json!({ "ANNOTATIONS": { "sidecar.istio.io/statsInclusionPrefixes": rules } })
+    };
+    assert!(bootstrap(&mut mesh, "shop", &patterns(100)).is_some());
+
+    let too_large = [
+        patterns(5_000),
+        json!({ "PROXY_CONFIG": {
+            "proxyStatsMatcher": { "inclusionSuffixes": vec!["{pod_ip}{pod_ip}"; 2_000] },
+        } }),
+        json!({ "APP": "a".repeat(70_000) }),
+    ];
+    for metadata in too_large {
+        assert_eq!(bootstrap(&mut mesh, "shop", &metadata), None);
+    }
+
+    let remarks = mesh.remarks();
+    let has = |text: &str| remarks.iter().any(|remark| remark.contains(text));
+    assert!(
+        has("bytes of stats tags and matchers, more than"),
+        "{remarks:?}"
+    );
+    assert!(has("bytes of metadata, more than 65536"), "{remarks:?}");
+}
+
+#[test]
+fn the_size_of_stats_grows_with_the_addresses() {
+    let text = "{pod_ip}".to_owned();
+    let rule = ("sidecar.istio.io/statsInclusionRegexps".to_owned(), text);
+    let node = Node {
+        annotations: BTreeMap::from([rule]),
+        ..Node::default()
+    };
+
+    let size = |count: usize| {
+        navarch_bootstrap::stats_size(&BootstrapInput {
+            node: &node,
+            addresses: &Addresses(vec!["10.0.0.1".parse().unwrap(); count]),
+            config: &ProxyConfig::istio_defaults(),
+            settings: &Settings::default(),
+        })
+    };
+    assert_eq!(size(64), 64 * size(1));
+}
