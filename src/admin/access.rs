@@ -7,7 +7,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use axum::extract::{ConnectInfo, Request, State};
+use axum::extract::{ConnectInfo, Query, Request, State};
 use axum::http::request::Parts;
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
@@ -60,11 +60,12 @@ pub(super) async fn guard(
 /// Whether a request for this URI changes something: a link or an image on a page of another site
 /// must not, so it takes a POST.
 fn has_effect(uri: &Uri) -> bool {
-    let wants = |name: &str| {
-        let parameters = uri.query().unwrap_or_default().split('&');
-        parameters
-            .filter_map(|parameter| parameter.split_once('='))
-            .any(|(key, value)| key == name && !value.is_empty())
+    // Decoded as by the pages themselves: `%70ush` is `push`.
+    let wants = |name: &str| match Query::<Vec<(String, String)>>::try_from_uri(uri) {
+        Ok(Query(parameters)) => parameters
+            .iter()
+            .any(|(key, value)| key == name && !value.is_empty()),
+        Err(_) => true,
     };
     match page(uri.path()) {
         "adsz" => wants("push"),
@@ -247,6 +248,8 @@ mod tests {
             ("/debug/adsz", false),
             ("/debug/adsz?proxyID=a&push=true", true),
             ("/debug/adsz?push=", false),
+            ("/debug/adsz?%70ush=true", true),
+            ("/debug/cachez?cle%61r=true", true),
             ("/debug/cachez?sizes=true", false),
             ("/debug/cachez?clear=1", true),
             ("/debug/cachez/?clear=1", true),

@@ -43,6 +43,8 @@ pub(super) struct Case {
 pub(super) struct Rejecter {
     /// Namespace and name of its service account.
     pub(super) account: NamespacedName,
+    /// Its pod, or the WorkloadEntry of its machine.
+    pub(super) workload: NamespacedName,
     /// The snapshot that it had last accepted.
     pub(super) accepted: u64,
 }
@@ -68,13 +70,17 @@ impl Case {
         streams.any(|proxy| connections.of_id(*proxy).is_some())
     }
 
-    /// Number of streams of an account whose own trial found the object.
+    /// Number of workloads of an account whose own trial found the object. Several streams of one
+    /// workload are one.
     pub(super) fn confirmed_by(&self, account: &NamespacedName) -> usize {
         let tried: BTreeSet<ProxyId> = self.trials.keys().map(|(proxy, _)| *proxy).collect();
-        let rejecters = self.rejecters.iter();
-        rejecters
+        let workloads: BTreeSet<&NamespacedName> = self
+            .rejecters
+            .iter()
             .filter(|(proxy, one)| one.account == *account && tried.contains(*proxy))
-            .count()
+            .map(|(_, one)| &one.workload)
+            .collect();
+        workloads.len()
     }
 
     /// Whether the object still has the version.

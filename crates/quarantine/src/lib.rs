@@ -565,6 +565,7 @@ impl QuarantineWork {
         };
         let rejecter = Rejecter {
             account: rejection.voter.account.clone(),
+            workload: rejection.voter.workload.clone(),
             accepted: rejection.accepted,
         };
         let is_own = rejecter.account.namespace == name.name.namespace;
