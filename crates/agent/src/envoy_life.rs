@@ -86,7 +86,12 @@ pub async fn keep(
             }
             After::Order(Some(EnvoyCommand::Restart(arguments))) => {
                 tracing::info!("restarting Envoy with a changed bootstrap");
-                end_gracefully(&mut epochs, plan, orders, drained).await?;
+                let mut is_terminated = false;
+                let ending = end_gracefully(&mut epochs, plan, orders, drained, &mut is_terminated);
+                ending.await?;
+                if is_terminated {
+                    return Ok(EnvoyEnd::OnOrder);
+                }
                 epochs.restart(arguments)?;
                 drained = false;
             }
@@ -98,7 +103,7 @@ pub async fn keep(
                 return Ok(EnvoyEnd::OnOrder);
             }
             After::Order(Some(EnvoyCommand::Terminate) | None) => {
-                end_gracefully(&mut epochs, plan, orders, drained).await?;
+                end_gracefully(&mut epochs, plan, orders, drained, &mut true).await?;
                 return Ok(EnvoyEnd::OnOrder);
             }
         }
@@ -111,6 +116,7 @@ async fn end_gracefully(
     plan: &DrainPlan,
     orders: &mut mpsc::Receiver<EnvoyCommand>,
     drained: bool,
+    is_terminated: &mut bool,
 ) -> std::io::Result<()> {
     if !drained {
         tokio::select! {
@@ -119,24 +125,24 @@ async fn end_gracefully(
                 return Ok(());
             }
             () = plan.drain_and_wait() => {}
-            () = wait_for_quit(orders) => {}
+            () = wait_for_quit(orders, is_terminated) => {}
         }
     }
     epochs.kill().await;
     Ok(())
 }
 
-/// Waits for an order to end at once. It stays pending when the order channel is closed.
-async fn wait_for_quit(orders: &mut mpsc::Receiver<EnvoyCommand>) {
+/// Waits for an order to end at once. An order to end sets `is_terminated`: an Envoy that drains for a
+/// restart is not started again then. It stays pending when the order channel is closed.
+async fn wait_for_quit(orders: &mut mpsc::Receiver<EnvoyCommand>, is_terminated: &mut bool) {
     loop {
         match orders.recv().await {
-            Some(EnvoyCommand::Quit) => return,
-            Some(
-                EnvoyCommand::Drain
-                | EnvoyCommand::Terminate
-                | EnvoyCommand::Restart(_)
-                | EnvoyCommand::NextEpoch,
-            ) => {}
+            Some(EnvoyCommand::Quit) => {
+                *is_terminated = true;
+                return;
+            }
+            Some(EnvoyCommand::Terminate) => *is_terminated = true,
+            Some(EnvoyCommand::Drain | EnvoyCommand::Restart(_) | EnvoyCommand::NextEpoch) => {}
             None => std::future::pending().await,
         }
     }
