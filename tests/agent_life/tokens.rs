@@ -14,7 +14,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use navarch::agent::local_http::{LocalRequest, LocalResponse};
 use navarch_testkit::{ports, wait};
 use parking_lot::Mutex;
@@ -239,6 +239,131 @@ async fn the_agent_exchanges_tokens_at_a_server_that_authenticates_it() -> Resul
         ensure!(!status.contains(secret), "{status}");
         ensure!(!pod.log().contains(secret), "the log: {}", pod.log());
     }
+
+    pod.stop().await?;
+    Ok(())
+}
+
+/// A gRPC server with TLS on loopback that keeps the `authorization` of each call.
+struct Receiver {
+    port: u16,
+    received: Arc<Mutex<Vec<String>>>,
+    _tasks: JoinSet<()>,
+}
+
+impl Receiver {
+    /// Starts it, and writes the file that verifies it.
+    async fn start(root: &Path) -> Result<Self> {
+        let own = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()])?;
+        fs::write(root, own.cert.pem())?;
+        let key = PrivateKeyDer::from_pem_slice(own.signing_key.serialize_pem().as_bytes())?;
+        let mut config = ServerConfig::builder_with_provider(navarch_net::cryptography::provider())
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_single_cert(vec![own.cert.der().clone()], key)?;
+        config.alpn_protocols = vec![b"h2".to_vec()];
+
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let port = listener.local_addr()?.port();
+        let received: Arc<Mutex<Vec<String>>> = Arc::default();
+        let kept = received.clone();
+        let mut tasks = JoinSet::new();
+
+        tasks.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                let acceptor = acceptor.clone();
+                let kept = kept.clone();
+                connections.spawn(async move {
+                    let Ok(stream) = acceptor.accept(stream).await else {
+                        return;
+                    };
+                    let service =
+                        service_fn(move |request| keep_authorization(request, kept.clone()));
+                    let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+                        .serve_connection(TokioIo::new(stream), service);
+                    drop(connection.await);
+                });
+            }
+        });
+
+        Ok(Self {
+            port,
+            received,
+            _tasks: tasks,
+        })
+    }
+}
+
+/// Keeps the credentials of a call, and ends it.
+async fn keep_authorization(
+    request: Request<Incoming>,
+    kept: Arc<Mutex<Vec<String>>>,
+) -> Result<Response<Full<Bytes>>> {
+    let value = request.headers().get("authorization");
+    let text = value.map_or("none", |value| value.to_str().unwrap_or("not text"));
+    kept.lock().push(text.to_owned());
+
+    let response = Response::builder()
+        .header("content-type", "application/grpc")
+        .header("grpc-status", "12");
+    Ok(response.body(Full::new(Bytes::new()))?)
+}
+
+#[tokio::test]
+async fn a_real_envoy_gets_its_call_credentials_from_the_agent() -> Result<()> {
+    let server = Server::with_mesh(MESH).await?;
+    let folder = tempfile::tempdir()?;
+    let tokens = TokenServer::start(folder.path()).await?;
+    let file = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    let receiver = Receiver::start(Path::new(&file("receiver.pem"))).await?;
+    let port = ports::free()?;
+
+    let sts_service = json!({
+        "tokenExchangeServiceUri": format!("http://127.0.0.1:{port}/token"),
+        "subjectTokenPath": "var/run/secrets/tokens/istio-token",
+        "subjectTokenType": "urn:ietf:params:oauth:token-type:jwt",
+        "audience": "bank",
+    });
+    let google_grpc = json!({
+        "targetUri": format!("127.0.0.1:{}", receiver.port),
+        "statPrefix": "receiver",
+        "channelCredentials": {"sslCredentials": {"rootCerts": {"filename": file("receiver.pem")}}},
+        "callCredentials": [{"stsService": sts_service}],
+    });
+    let sink = json!({
+        "@type": "type.googleapis.com/envoy.config.metrics.v3.MetricsServiceConfig",
+        "transportApiVersion": "V3",
+        "grpcService": {"googleGrpc": google_grpc},
+    });
+    let name = "envoy.stat_sinks.metrics_service";
+    let over = json!({"statsSinks": [{"name": name, "typedConfig": sink}]});
+    fs::write(file("override.json"), over.to_string())?;
+
+    let url = format!("https://localhost:{}/token", tokens.port);
+    let variables: [(&str, &str); 7] = [
+        ("ISTIO_BOOTSTRAP_OVERRIDE", &file("override.json")),
+        ("NAVARCH_STS_URL", &url),
+        ("NAVARCH_STS_CA_FILE", &file("ca.pem")),
+        ("NAVARCH_STS_CLIENT_CERTIFICATE", &file("client.pem")),
+        ("NAVARCH_STS_CLIENT_KEY", &file("client.key")),
+        ("NAVARCH_STS_CLIENT_ID", "agent"),
+        ("NAVARCH_STS_CLIENT_SECRET_FILE", &file("secret")),
+    ];
+    let flag = format!("--stsPort={port}");
+    let flags = [flag.as_str(), "--tokenManagerPlugin=TokenExchange"];
+    let mut pod = Pod::start_with_flags(&server, "sidecar", &[], &variables, &json!({}), &flags)?;
+    pod.wait_ready().await?;
+
+    let authorization = wait::until_some("Envoy calls with a token", async || {
+        let first = receiver.received.lock().first().cloned();
+        first.with_context(|| format!("no call yet:\n{}", pod.log()))
+    })
+    .await;
+    ensure!(authorization == "Bearer issued-1", "{authorization}");
+    let received = tokens.received();
+    ensure!(received[0].form.contains("audience=bank"), "{received:?}");
 
     pod.stop().await?;
     Ok(())
