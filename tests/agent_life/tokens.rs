@@ -15,6 +15,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
 use navarch::agent::local_http::{LocalRequest, LocalResponse};
 use navarch_testkit::{ports, wait};
 use parking_lot::Mutex;
@@ -43,20 +44,26 @@ struct Received {
     form: String,
 }
 
-/// A token server on loopback. It refuses the audience `nobody`.
-struct TokenServer {
+/// A server with TLS on loopback, and what it has received.
+struct TlsServer<T> {
     port: u16,
-    received: Arc<Mutex<Vec<Received>>>,
+    received: Arc<Mutex<Vec<T>>>,
     _tasks: JoinSet<()>,
 }
 
-impl TokenServer {
-    /// Starts it, and writes the files for clients into a folder.
-    async fn start(folder: &Path) -> Result<Self> {
-        let acceptor = TlsAcceptor::from(Arc::new(server_config(folder)?));
+impl<T: Clone + Send + 'static> TlsServer<T> {
+    /// Starts it. `respond` answers each request, and keeps what it received.
+    async fn start<F>(
+        config: ServerConfig,
+        respond: fn(Request<Incoming>, Arc<Mutex<Vec<T>>>) -> F,
+    ) -> Result<Self>
+    where
+        F: Future<Output = Result<Response<Full<Bytes>>>> + Send + 'static,
+    {
+        let acceptor = TlsAcceptor::from(Arc::new(config));
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let port = listener.local_addr()?.port();
-        let received: Arc<Mutex<Vec<Received>>> = Arc::default();
+        let received: Arc<Mutex<Vec<T>>> = Arc::default();
         let kept = received.clone();
         let mut tasks = JoinSet::new();
 
@@ -70,9 +77,8 @@ impl TokenServer {
                         return;
                     };
                     let service = service_fn(move |request| respond(request, kept.clone()));
-                    let connection = hyper::server::conn::http1::Builder::new()
-                        .serve_connection(TokioIo::new(stream), service);
-                    drop(connection.await);
+                    let server = auto::Builder::new(TokioExecutor::new());
+                    drop(server.serve_connection(TokioIo::new(stream), service).await);
                 });
             }
         });
@@ -84,9 +90,15 @@ impl TokenServer {
         })
     }
 
-    fn received(&self) -> Vec<Received> {
+    fn received(&self) -> Vec<T> {
         self.received.lock().clone()
     }
+}
+
+/// Starts a token server, which refuses the audience `nobody`, and writes the files for its clients
+/// into a folder.
+async fn start_token_server(folder: &Path) -> Result<TlsServer<Received>> {
+    TlsServer::start(server_config(folder)?, respond).await
 }
 
 /// The response to an exchange.
@@ -177,7 +189,7 @@ async fn request_token(port: u16, subject: &str, audience: &str) -> Result<Local
 async fn the_agent_exchanges_tokens_at_a_server_that_authenticates_it() -> Result<()> {
     let server = Server::with_mesh(MESH).await?;
     let folder = tempfile::tempdir()?;
-    let tokens = TokenServer::start(folder.path()).await?;
+    let tokens = start_token_server(folder.path()).await?;
     let url = format!("https://localhost:{}/token", tokens.port);
     let file = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
     let variables: [(&str, &str); 7] = [
@@ -244,56 +256,19 @@ async fn the_agent_exchanges_tokens_at_a_server_that_authenticates_it() -> Resul
     Ok(())
 }
 
-/// A gRPC server with TLS on loopback that keeps the `authorization` of each call.
-struct Receiver {
-    port: u16,
-    received: Arc<Mutex<Vec<String>>>,
-    _tasks: JoinSet<()>,
-}
+/// Starts a gRPC server that keeps the `authorization` of each call, and writes the file that
+/// verifies it.
+async fn start_receiver(root: &Path) -> Result<TlsServer<String>> {
+    let own = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()])?;
+    fs::write(root, own.cert.pem())?;
+    let key = PrivateKeyDer::from_pem_slice(own.signing_key.serialize_pem().as_bytes())?;
+    let mut config = ServerConfig::builder_with_provider(navarch_net::cryptography::provider())
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(vec![own.cert.der().clone()], key)?;
+    config.alpn_protocols = vec![b"h2".to_vec()];
 
-impl Receiver {
-    /// Starts it, and writes the file that verifies it.
-    async fn start(root: &Path) -> Result<Self> {
-        let own = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()])?;
-        fs::write(root, own.cert.pem())?;
-        let key = PrivateKeyDer::from_pem_slice(own.signing_key.serialize_pem().as_bytes())?;
-        let mut config = ServerConfig::builder_with_provider(navarch_net::cryptography::provider())
-            .with_safe_default_protocol_versions()?
-            .with_no_client_auth()
-            .with_single_cert(vec![own.cert.der().clone()], key)?;
-        config.alpn_protocols = vec![b"h2".to_vec()];
-
-        let acceptor = TlsAcceptor::from(Arc::new(config));
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
-        let port = listener.local_addr()?.port();
-        let received: Arc<Mutex<Vec<String>>> = Arc::default();
-        let kept = received.clone();
-        let mut tasks = JoinSet::new();
-
-        tasks.spawn(async move {
-            let mut connections = JoinSet::new();
-            while let Ok((stream, _)) = listener.accept().await {
-                let acceptor = acceptor.clone();
-                let kept = kept.clone();
-                connections.spawn(async move {
-                    let Ok(stream) = acceptor.accept(stream).await else {
-                        return;
-                    };
-                    let service =
-                        service_fn(move |request| keep_authorization(request, kept.clone()));
-                    let connection = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
-                        .serve_connection(TokioIo::new(stream), service);
-                    drop(connection.await);
-                });
-            }
-        });
-
-        Ok(Self {
-            port,
-            received,
-            _tasks: tasks,
-        })
-    }
+    TlsServer::start(config, keep_authorization).await
 }
 
 /// Keeps the credentials of a call, and ends it.
@@ -315,9 +290,9 @@ async fn keep_authorization(
 async fn a_real_envoy_gets_its_call_credentials_from_the_agent() -> Result<()> {
     let server = Server::with_mesh(MESH).await?;
     let folder = tempfile::tempdir()?;
-    let tokens = TokenServer::start(folder.path()).await?;
+    let tokens = start_token_server(folder.path()).await?;
     let file = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
-    let receiver = Receiver::start(Path::new(&file("receiver.pem"))).await?;
+    let receiver = start_receiver(Path::new(&file("receiver.pem"))).await?;
     let port = ports::free()?;
 
     let sts_service = json!({
@@ -357,7 +332,7 @@ async fn a_real_envoy_gets_its_call_credentials_from_the_agent() -> Result<()> {
     pod.wait_ready().await?;
 
     let authorization = wait::until_some("Envoy calls with a token", async || {
-        let first = receiver.received.lock().first().cloned();
+        let first = receiver.received().first().cloned();
         first.with_context(|| format!("no call yet:\n{}", pod.log()))
     })
     .await;

@@ -82,9 +82,9 @@ pub enum CredentialError {
     /// The variable names no type of token.
     #[error("{variable}={value:?} is unknown: set it to {JWT}, {GOOGLE} or {AZURE}, or unset it")]
     Unknown {
-        /// Its name.
+        /// The variable with the type.
         variable: &'static str,
-        /// Its value.
+        /// What it is set to.
         value: String,
     },
     /// `JWT_POLICY` has another value.
@@ -107,7 +107,7 @@ pub enum CredentialError {
     Address {
         /// The variable with the address.
         variable: &'static str,
-        /// Its value.
+        /// What it is set to.
         value: String,
     },
 }

@@ -28,7 +28,7 @@ pub struct Locality {
     pub region: String,
     /// The part of the region, such as `us-east1-b`; `zone` of Envoy's `Locality`.
     pub zone: String,
-    /// The subzone.
+    /// A part of the zone, such as a rack; `sub_zone` of Envoy's `Locality`.
     pub sub_zone: String,
 }
 

@@ -29,7 +29,7 @@ pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
 }
 
 /// The locality of the proxy. Its WorkloadEntry counts where neither its labels nor its pod have a
-/// zone: other resources know such an entry only by way of a ServiceEntry.
+/// zone: a ServiceEntry that selects the WorkloadEntry is not required.
 pub(super) fn known(view: &View<'_>) -> Option<Locality> {
     let locality = view.proxy().locality();
     if !locality.zone.is_empty() {

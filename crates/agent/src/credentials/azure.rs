@@ -22,7 +22,7 @@ pub(super) struct Azure {
     pub(super) client: String,
 }
 
-/// The response.
+/// The fields that are read of a metadata server's response.
 #[derive(Deserialize)]
 struct TokenResponse {
     access_token: String,

@@ -70,7 +70,7 @@ pub(super) struct Prepared {
 /// The bootstrap that the agent wrote.
 #[derive(Clone, Debug)]
 pub(super) struct WrittenBootstrap {
-    /// Its path.
+    /// Where the agent removes it at its end.
     path: String,
     /// Envoy's node as JSON, with the agent's settings in the metadata: by this the control plane
     /// generates the bootstrap in its place, if enabled.

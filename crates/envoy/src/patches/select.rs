@@ -22,7 +22,7 @@ pub enum PatchClass {
     Routes,
     /// Configurations of extensions.
     Extensions,
-    /// The bootstrap.
+    /// `BOOTSTRAP`: of proxies that ask for their bootstrap.
     Bootstrap,
 }
 
