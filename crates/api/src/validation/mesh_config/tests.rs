@@ -69,7 +69,7 @@ fn a_configured_zone_causes_no_warning() {
 
 #[test]
 fn faults_are_named_by_their_field() {
-    for (text, field) in [
+    let of_mesh = [
         ("proxyListenPort: 0", "proxyListenPort"),
         ("proxyListenPort: -1", "proxyListenPort"),
         ("connectTimeout: 0s", "connectTimeout"),
@@ -84,6 +84,9 @@ fn faults_are_named_by_their_field() {
             "serviceSettings[0].hosts[1]",
         ),
         ("meshMTLS: {ecdhCurves: [P-256]}", "meshMTLS.ecdhCurves"),
+    ];
+
+    let of_proxies = [
         (
             "defaultConfig: {discoveryAddress: istiod}",
             "defaultConfig.discoveryAddress",
@@ -141,6 +144,9 @@ fn faults_are_named_by_their_field() {
             "defaultConfig: {connectionSettings: {httpIdleTimeout: -1s}}",
             "defaultConfig.connectionSettings.httpIdleTimeout",
         ),
+    ];
+
+    let of_policies = [
         (
             "defaultTrafficPolicy: {outlierDetection: {maxEjectionPercent: 101}}",
             "defaultTrafficPolicy.outlierDetection.maxEjectionPercent",
@@ -153,7 +159,10 @@ fn faults_are_named_by_their_field() {
             "localityLbSetting: {distribute: [{from: a, to: {b: 50}}]}",
             "localityLbSetting.distribute[0].to",
         ),
-    ] {
+    ];
+
+    let all = of_mesh.into_iter().chain(of_proxies).chain(of_policies);
+    for (text, field) in all {
         assert_eq!(error(text), field, "{text}");
     }
 }
@@ -180,7 +189,7 @@ fn good_addresses_pass() {
 
 #[test]
 fn harmless_mesh_config_problems_are_warnings() {
-    for (text, field) in [
+    let harmless = [
         ("extensionProviders: [{name: a}]", "extensionProviders[3]"),
         (
             "extensionProviders: [{name: a, zipkin: {service: z, port: 0}}]",
@@ -206,7 +215,9 @@ fn harmless_mesh_config_problems_are_warnings() {
             "defaultInboundHttpRetryPolicy: {attempts: 1, perTryTimeout: 1s}",
             "defaultInboundHttpRetryPolicy.perTryTimeout",
         ),
-    ] {
+    ];
+
+    for (text, field) in harmless {
         assert_eq!(warning(text), field, "{text}");
     }
 }
