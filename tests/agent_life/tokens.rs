@@ -44,10 +44,13 @@ struct Received {
     form: String,
 }
 
+/// What a server has received.
+type Kept<T> = Arc<Mutex<Vec<T>>>;
+
 /// A server with TLS on loopback, and what it has received.
 struct TlsServer<T> {
     port: u16,
-    received: Arc<Mutex<Vec<T>>>,
+    received: Kept<T>,
     _tasks: JoinSet<()>,
 }
 
@@ -55,7 +58,7 @@ impl<T: Clone + Send + 'static> TlsServer<T> {
     /// Starts it. `respond` answers each request, and keeps what it received.
     async fn start<F>(
         config: ServerConfig,
-        respond: fn(Request<Incoming>, Arc<Mutex<Vec<T>>>) -> F,
+        respond: fn(Request<Incoming>, Kept<T>) -> F,
     ) -> Result<Self>
     where
         F: Future<Output = Result<Response<Full<Bytes>>>> + Send + 'static,
@@ -63,7 +66,7 @@ impl<T: Clone + Send + 'static> TlsServer<T> {
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let port = listener.local_addr()?.port();
-        let received: Arc<Mutex<Vec<T>>> = Arc::default();
+        let received: Kept<T> = Arc::default();
         let kept = received.clone();
         let mut tasks = JoinSet::new();
 
@@ -104,7 +107,7 @@ async fn start_token_server(folder: &Path) -> Result<TlsServer<Received>> {
 /// The response to an exchange.
 async fn respond(
     request: Request<Incoming>,
-    kept: Arc<Mutex<Vec<Received>>>,
+    kept: Kept<Received>,
 ) -> Result<Response<Full<Bytes>>> {
     let authorization = request
         .headers()
@@ -274,7 +277,7 @@ async fn start_receiver(root: &Path) -> Result<TlsServer<String>> {
 /// Keeps the credentials of a call, and ends it.
 async fn keep_authorization(
     request: Request<Incoming>,
-    kept: Arc<Mutex<Vec<String>>>,
+    kept: Kept<String>,
 ) -> Result<Response<Full<Bytes>>> {
     let value = request.headers().get("authorization");
     let text = value.map_or("none", |value| value.to_str().unwrap_or("not text"));
