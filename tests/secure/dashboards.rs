@@ -96,6 +96,7 @@ const PANELS: [Panel; 19] = [
             plain("go_memstats_heap_alloc_bytes"),
             plain("go_memstats_alloc_bytes"),
             plain("go_memstats_heap_inuse_bytes"),
+            plain("go_memstats_stack_inuse_bytes"),
         ],
     ),
     panel(
@@ -105,6 +106,7 @@ const PANELS: [Panel; 19] = [
     panel(
         "Memory Usage",
         &[
+            plain("go_memstats_stack_inuse_bytes"),
             plain("go_memstats_heap_inuse_bytes"),
             plain("go_memstats_heap_alloc_bytes"),
         ],

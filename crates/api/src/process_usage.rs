@@ -43,6 +43,9 @@ pub struct PrivateMemory {
     pub mapped: Option<f64>,
     /// Bytes of it that are resident.
     pub resident: Option<f64>,
+    /// Bytes that the stack of the main thread has grown to. The kernel does not tell the stacks of
+    /// other threads from other memory.
+    pub main_stack: Option<f64>,
 }
 
 /// A value, as a metric.
@@ -143,6 +146,7 @@ impl PrivateMemory {
         Self {
             mapped: size(&status, "VmData:"),
             resident: size(&status, "RssAnon:"),
+            main_stack: size(&status, "VmStk:"),
         }
     }
 }
@@ -297,6 +301,7 @@ mod tests {
         );
         let status = "VmStk:\t     132 kB\nVmData:\t   41612 kB\nThreads:\t3\n";
         assert_eq!(size(status, "VmData:"), Some(42_610_688.0));
+        assert_eq!(size(status, "VmStk:"), Some(135_168.0));
         assert_eq!(
             [size(status, "RssAnon:"), size(status, "Threads:")],
             [None, None]
@@ -312,5 +317,6 @@ mod tests {
             "{memory:?}"
         );
         assert!(usage.addressed >= memory.mapped, "{usage:?} {memory:?}");
+        assert!(memory.main_stack > Some(0.0), "{memory:?}");
     }
 }
