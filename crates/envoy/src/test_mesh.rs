@@ -1,6 +1,6 @@
 //! A small mesh for tests: objects in YAML in, a proxy's resources out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -141,6 +141,17 @@ impl TestMesh {
             metadata[key] = value.clone();
         }
         proxy.metadata = Arc::new(metadata);
+        self.engine.connect(Arc::new(proxy), Arc::new(Ignore))
+    }
+
+    /// Connects a proxy with a stock Envoy, whose agent computes metrics from access logs.
+    pub(crate) fn with_agent_metrics(&mut self, kind: &str, namespace: &str) -> ProxyId {
+        let mut proxy = self.proxy(kind, namespace, "web");
+        let mut metadata = (*proxy.metadata).clone();
+        metadata["METRICS_FROM_ACCESS_LOGS"] = "true".into();
+        proxy.metadata = Arc::new(metadata);
+        let extensions = BTreeSet::from([Arc::from("envoy.access_loggers.http_grpc")]);
+        proxy.extensions = Some(Arc::new(extensions));
         self.engine.connect(Arc::new(proxy), Arc::new(Ignore))
     }
 

@@ -324,8 +324,12 @@ impl<'a, 'v> Builder<'a, 'v> {
         names
     }
 
-    /// The fields that Istio's filter would discover for an endpoint: from its sidecar's response
-    /// headers, else in ambient mode from the control plane, as waypoints always do.
+    /// The fields that Istio's filter would discover for an endpoint: of HTTP from the response
+    /// headers of its proxy, of TCP by its exchange between proxies, else in ambient mode from the
+    /// control plane, as waypoints always do.
+    ///
+    /// Which endpoints have a proxy is not known: gateways have no label of sidecars. So all get the
+    /// fields by which a proxy would describe them.
     fn more<'e>(
         &self,
         endpoint: &'e Endpoint,
@@ -334,12 +338,15 @@ impl<'a, 'v> Builder<'a, 'v> {
     ) -> Option<More<'e>> {
         let workload = &endpoint.workload;
         let is_of_waypoint = self.target.way == EndpointPath::OfWaypoint;
-        let tells =
-            workload.tls_mode == TlsMode::Istio && self.view.mesh().settings.metadata_exchange;
-        let more = if tells && !is_of_waypoint {
-            More::of_sidecar(workload.labels())
+        let has_sidecar = workload.tls_mode == TlsMode::Istio;
+        let exchanges = self.view.mesh().settings.metadata_exchange;
+
+        let more = if exchanges && has_sidecar && !is_of_waypoint {
+            More::of_labels(workload.labels())
         } else if is_tunnelled || is_of_waypoint {
             More::of_discovered(names)
+        } else if exchanges {
+            More::of_labels(workload.labels()).non_empty()?
         } else {
             return None;
         };

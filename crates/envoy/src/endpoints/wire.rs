@@ -53,8 +53,8 @@ pub(super) struct More<'a> {
 }
 
 impl<'a> More<'a> {
-    /// The names that a sidecar sends of its own workload.
-    pub(super) fn of_sidecar(labels: WorkloadLabels<'a>) -> Self {
+    /// The names that a proxy sends of its own workload.
+    pub(super) fn of_labels(labels: WorkloadLabels<'a>) -> Self {
         let label = |keys: &[&str]| first_label(labels, keys).unwrap_or_default();
         Self {
             identity: "",
@@ -75,6 +75,11 @@ impl<'a> More<'a> {
             app: names.canonical,
             version,
         }
+    }
+
+    /// The fields, unless none is set.
+    pub(super) fn non_empty(self) -> Option<Self> {
+        (self != Self::default()).then_some(self)
     }
 }
 
@@ -247,7 +252,7 @@ mod tests {
         ]);
 
         assert_eq!(
-            More::of_sidecar((&plain).into()),
+            More::of_labels((&plain).into()),
             More {
                 identity: "",
                 app: "web",
@@ -262,7 +267,7 @@ mod tests {
         ]);
 
         assert_eq!(
-            More::of_sidecar((&qualified).into()),
+            More::of_labels((&qualified).into()),
             More {
                 identity: "",
                 app: "w",
