@@ -21,6 +21,7 @@ mod histogram;
 mod labels;
 mod lookups;
 mod overrides;
+mod peer_attributes;
 mod peer_subscription;
 mod peers;
 mod service;

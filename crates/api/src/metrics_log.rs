@@ -4,7 +4,7 @@
 //! The log's name contains the settings, as JSON after [`PREFIX`]: Envoy sends it once at the start
 //! of a stream.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +16,8 @@ pub const CLUSTER: &str = "xds-grpc";
 /// The prefix of the names of such logs.
 pub const PREFIX: &str = "istio_metrics ";
 
-/// The tag with an endpoint's `workload;namespace;canonical service;revision;cluster`.
+/// The tag with an endpoint's `workload;namespace;canonical service;revision;cluster`, followed by
+/// `;identity;application;version` and then by `;` and [`exchanged_labels`], if these are known.
 pub const WORKLOAD_TAG: &str = "workload";
 /// The tag with a cluster's services as JSON.
 pub const SERVICES_TAG: &str = "services";
@@ -42,6 +43,9 @@ pub const PEER_VARIABLE: &str = "NAVARCH_PEER_METADATA";
 pub const PEER_ID_VARIABLE: &str = "NAVARCH_PEER_METADATA_ID";
 /// The environment variable of Envoy with the baggage of tunnels that it opens.
 pub const BAGGAGE_VARIABLE: &str = "NAVARCH_BAGGAGE";
+/// The name of the extension of a workload, found by its address, with [`exchanged_labels`] as
+/// `google.protobuf.StringValue`.
+pub const LABELS_EXTENSION: &str = "navarch.io/exchanged-labels";
 /// The namespace of the dynamic metadata that stores both headers.
 pub const PEER_NAMESPACE: &str = "istio.peer";
 /// The key of [`PEER_HEADER`] in that namespace.
@@ -95,6 +99,9 @@ pub struct MetricChange {
     /// Labels to change or to add.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub set: BTreeMap<String, LabelValue>,
+    /// Labels to set to an attribute of a peer. Earlier agents ignore them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub peers: BTreeMap<String, PeerAttribute>,
 }
 
 /// The new value of a label.
@@ -105,6 +112,85 @@ pub enum LabelValue {
     Literal(String),
     /// The value of this tag in the log entry.
     Tag(String),
+}
+
+/// An attribute of a peer, which expressions read in the filter state of Istio's own filters.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PeerAttribute {
+    /// The peer.
+    pub peer: Peer,
+    /// The attribute.
+    pub field: PeerField,
+}
+
+/// A side of a request, as Istio's filters name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Peer {
+    /// `upstream_peer`: the server.
+    Upstream,
+    /// `downstream_peer`: the client.
+    Downstream,
+}
+
+/// The attributes of a peer that agents know, of those in Istio's filter state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PeerField {
+    /// The workload's name.
+    Workload,
+    /// Its namespace.
+    Namespace,
+    /// Its cluster.
+    Cluster,
+    /// Its canonical service.
+    Service,
+    /// The canonical revision.
+    Revision,
+    /// The label `app`, or its qualified form.
+    App,
+    /// The label `version`, or its qualified form.
+    Version,
+    /// An exchanged label.
+    Label(String),
+}
+
+/// The labels of a workload that proxies exchange, as `name=value,...`: those of `names`, a
+/// comma-separated list, that the workload has.
+#[must_use]
+pub fn exchanged_labels<'a>(names: &str, value_of: impl Fn(&str) -> Option<&'a str>) -> String {
+    let mut text = String::new();
+    for name in names.split(',').collect::<BTreeSet<_>>() {
+        let Some(value) = value_of(name).filter(|value| !value.is_empty()) else {
+            continue;
+        };
+
+        // Labels of Kubernetes contain none of these characters; those of files might.
+        if [name, value]
+            .iter()
+            .any(|part| part.contains([';', ',', '=']))
+        {
+            continue;
+        }
+
+        if !text.is_empty() {
+            text.push(',');
+        }
+        text.push_str(name);
+        text.push('=');
+        text.push_str(value);
+    }
+
+    text
+}
+
+/// The value of a label in a text of [`exchanged_labels`].
+#[must_use]
+pub fn exchanged_label<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    text.split(',').find_map(|pair| {
+        let (key, value) = pair.split_once('=')?;
+        (key == name).then_some(value)
+    })
 }
 
 impl MetricsLog {
@@ -135,6 +221,10 @@ mod tests {
             ("a", LabelValue::Literal("1".to_owned())),
             ("b", LabelValue::Tag("value.0".to_owned())),
         ];
+        let tier = PeerAttribute {
+            peer: Peer::Downstream,
+            field: PeerField::Label("tier".to_owned()),
+        };
         let log = MetricsLog {
             reporter: Reporter::Destination,
             host_names_service: false,
@@ -143,6 +233,7 @@ mod tests {
                 name: "requests_total".to_owned(),
                 remove: vec!["source_app".to_owned()],
                 set: set.map(|(name, value)| (name.to_owned(), value)).into(),
+                peers: BTreeMap::from([("tier".to_owned(), tier)]),
                 ..MetricChange::default()
             }],
         };
@@ -162,5 +253,23 @@ mod tests {
         ] {
             assert_eq!(MetricsLog::from_name(other), None, "{other}");
         }
+    }
+
+    #[test]
+    fn only_labels_of_the_list_are_exchanged() {
+        let labels = BTreeMap::from([
+            ("app", "web"),
+            ("tier", "gold"),
+            ("zone", ""),
+            ("note", "a;b"),
+        ]);
+        let exchanged = |names: &str| exchanged_labels(names, |name| labels.get(name).copied());
+
+        assert_eq!(exchanged(""), "");
+        let text = exchanged("tier,note,zone,missing,app,tier");
+        assert_eq!(text, "app=web,tier=gold");
+        assert_eq!(exchanged_label(&text, "tier"), Some("gold"));
+        assert_eq!(exchanged_label(&text, "ti"), None);
+        assert_eq!(exchanged_label("", ""), None);
     }
 }

@@ -19,6 +19,7 @@ pub mod listener;
 pub mod metrics;
 pub(crate) mod metrics_log;
 pub mod network;
+mod peer_attribute;
 pub(crate) mod peer_headers;
 pub mod provider;
 pub mod proxy_headers;

@@ -57,7 +57,7 @@ impl State {
         let mut fields = EntryFields::new(log.config.reporter, common, &flags, outcome);
         let found = self.find_peer(log, common, &fields, now, may_wait)?;
         if let Some(found) = &found {
-            fields.peer = PeerMetadata::Endpoint(found);
+            fields.add_lookup(found);
         }
 
         if log.config.host_names_service && fields.services.is_empty() {
@@ -151,7 +151,7 @@ impl State {
             None => {
                 found = self.find_peer(log, common, &fields, now, may_wait)?;
                 if let Some(found) = &found {
-                    fields.peer = PeerMetadata::Endpoint(found);
+                    fields.add_lookup(found);
                 }
                 (
                     Arc::new(self.render(own, log, &fields)),
@@ -193,9 +193,9 @@ impl State {
         Ok(())
     }
 
-    /// The client of a server, in the format of endpoint metadata, if its proxy sent no headers:
-    /// looked up at the control plane by address. Clients without an identity are not looked up, as
-    /// their address proves nothing.
+    /// The client of a server, in the format of endpoint metadata, if its proxy sent no headers, or
+    /// if its labels are read, which headers lack: looked up at the control plane by address. Clients
+    /// without an identity are not looked up, as their address proves nothing.
     fn find_peer(
         &mut self,
         log: &Log,
@@ -204,9 +204,13 @@ impl State {
         now: Instant,
         may_wait: bool,
     ) -> Result<Option<Arc<str>>, Waiting> {
-        let lacks_metadata = matches!(fields.peer, PeerMetadata::Headers([]))
-            && fields.reporter == Reporter::Destination;
-        if !(log.config.finds_peers && lacks_metadata)
+        let is_wanted = match fields.peer {
+            PeerMetadata::Headers(headers) => {
+                headers.is_empty() || log.overrides.reads_client_labels()
+            }
+            PeerMetadata::Endpoint(_) | PeerMetadata::Baggage(_) => false,
+        };
+        if !(log.config.finds_peers && is_wanted && fields.reporter == Reporter::Destination)
             || lookups::account_of(fields.peer_principal).is_none()
         {
             return Ok(None);
@@ -260,10 +264,12 @@ impl State {
         let mut all = of_peers.clone();
         labels::add_outcome(&mut all, fields);
 
+        let peers = fields.known_peers(&peer, &endpoint);
         let is_tcp = matches!(fields.outcome, ProtocolOutcome::Tcp);
         let is_grpc = matches!(fields.outcome, ProtocolOutcome::Grpc { .. });
         let render = |metric: Metric, labels: &Labels<'_>| {
-            log.overrides.render(metric.place(), labels, fields.tags)
+            log.overrides
+                .render(metric.place(), labels, fields.tags, &peers)
         };
 
         ALL.map(|(metric, ..)| match metric {

@@ -7,7 +7,8 @@ use navarch_api::metrics_log::{
 use navarch_proto::envoy::data::accesslog::v3::ResponseFlags;
 
 use super::Log;
-use super::peers;
+use super::peer_attributes::{KnownPeer, KnownPeers};
+use super::peers::{self, Workload};
 use super::wire::{Certificate, Common, HttpEntry, Texts, text};
 
 /// Clusters without a service.
@@ -25,6 +26,8 @@ pub(super) struct EntryFields<'a> {
     pub(super) reporter: Reporter,
     /// The peer's metadata, from its proxy or from its endpoint.
     pub(super) peer: PeerMetadata<'a>,
+    /// Its exchanged labels, if they are known, as `name=value,...`.
+    peer_labels: &'a str,
     /// Metadata of the endpoint that a waypoint selected.
     pub(super) endpoint: &'a str,
     pub(super) peer_principal: &'a str,
@@ -134,9 +137,14 @@ impl<'a> EntryFields<'a> {
         };
 
         let services = tag(SERVICES_TAG);
+        let peer_labels = match peer {
+            PeerMetadata::Endpoint(endpoint) => peers::labels_of_endpoint(endpoint),
+            PeerMetadata::Headers(_) | PeerMetadata::Baggage(_) => "",
+        };
         Self {
             reporter,
             peer,
+            peer_labels,
             endpoint: if reporter == Reporter::Waypoint {
                 tag(WORKLOAD_TAG)
             } else {
@@ -150,6 +158,42 @@ impl<'a> EntryFields<'a> {
             outcome,
             flags,
             tags: &common.custom_tags,
+        }
+    }
+
+    /// Adds what the control plane knows of the peer, in the format of endpoint metadata. The peer's
+    /// own headers take precedence.
+    pub(super) fn add_lookup(&mut self, found: &'a str) {
+        self.peer_labels = peers::labels_of_endpoint(found);
+        if matches!(self.peer, PeerMetadata::Headers([])) {
+            self.peer = PeerMetadata::Endpoint(found);
+        }
+    }
+
+    /// The peers by their sides, for `peer` as labels describe it, and the endpoint of a waypoint.
+    pub(super) fn known_peers<'w>(
+        &'w self,
+        peer: &'w Workload,
+        endpoint: &'w Workload,
+    ) -> KnownPeers<'w> {
+        let peer = KnownPeer {
+            workload: peer,
+            labels: self.peer_labels,
+        };
+        let (upstream, downstream) = match self.reporter {
+            Reporter::Source => (Some(peer), None),
+            Reporter::Destination => (None, Some(peer)),
+            Reporter::Waypoint => {
+                let endpoint = KnownPeer {
+                    workload: endpoint,
+                    labels: peers::labels_of_endpoint(self.endpoint),
+                };
+                (Some(endpoint), Some(peer))
+            }
+        };
+        KnownPeers {
+            upstream,
+            downstream,
         }
     }
 
@@ -174,6 +218,7 @@ impl<'a> EntryFields<'a> {
         };
 
         let texts = [
+            self.peer_labels,
             self.endpoint,
             self.peer_principal,
             self.own_principal,

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use navarch_api::metrics_log::LABELS_EXTENSION;
 use navarch_proto::istio::workload::Workload;
 use navarch_proto::raw::RawDeltaDiscoveryResponse;
 use prost::Message as _;
@@ -339,7 +340,7 @@ fn take_names(network: &str, addresses: &mut BTreeSet<IpAddr>) -> Vec<String> {
         .collect()
 }
 
-/// A workload in the format of endpoint metadata. Application and version are the canonical service
+/// A workload in the format of endpoint metadata, with its exchanged labels. Application and version are the canonical service
 /// and revision, as in Istio's proxies for workloads that they look up. The revision `latest` means
 /// that no version is set.
 fn description_of(workload: &Workload) -> Arc<str> {
@@ -359,11 +360,26 @@ fn description_of(workload: &Workload) -> Arc<str> {
         canonical_revision
     };
 
-    format!(
+    let mut joined = format!(
         "{workload_name};{namespace};{canonical_name};{canonical_revision};{cluster_id};\
          spiffe:///ns/{namespace}/sa/{service_account};{canonical_name};{version}"
-    )
-    .into()
+    );
+    if let Some(labels) = exchanged_labels_of(workload) {
+        joined.push(';');
+        joined.push_str(&labels);
+    }
+
+    joined.into()
+}
+
+/// The exchanged labels of a workload, as `name=value,...`.
+fn exchanged_labels_of(workload: &Workload) -> Option<String> {
+    let extension = workload
+        .extensions
+        .iter()
+        .find(|extension| extension.name == LABELS_EXTENSION)?;
+    let config = extension.config.as_ref()?;
+    String::decode(config.value.as_slice()).ok()
 }
 
 /// Decodes an address from its bytes.

@@ -4,22 +4,34 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use navarch_api::metrics_log::{LabelValue, MetricChange};
+use navarch_api::metrics_log::{LabelValue, MetricChange, Peer, PeerAttribute, PeerField};
 use navarch_api::printable::is_unprintable;
 
 use super::families::{ALL, METRICS};
 use super::labels::{Labels, UNKNOWN, is_standard};
+use super::peer_attributes::KnownPeers;
 use super::wire::{Texts, text};
 
 #[derive(Debug, Default)]
-pub(super) struct Overrides([Changes; METRICS]);
+pub(super) struct Overrides {
+    by_metric: [Changes; METRICS],
+    reads_client_labels: bool,
+}
 
 /// The changes of one metric.
 #[derive(Debug, Default)]
 struct Changes {
     drop: bool,
     remove: BTreeSet<String>,
-    set: BTreeMap<String, LabelValue>,
+    set: BTreeMap<String, NewValue>,
+}
+
+/// The new value of a label.
+#[derive(Clone, Debug)]
+enum NewValue {
+    /// A fixed value, or that of a tag.
+    Given(LabelValue),
+    OfPeer(PeerAttribute),
 }
 
 impl Overrides {
@@ -47,16 +59,36 @@ impl Overrides {
                         .cloned(),
                 );
 
+                let given = change
+                    .set
+                    .iter()
+                    .map(|(label, value)| (label, NewValue::Given(value.clone())));
+                let of_peers = change
+                    .peers
+                    .iter()
+                    .map(|(label, attribute)| (label, NewValue::OfPeer(attribute.clone())));
                 of_metric.set.extend(
-                    change
-                        .set
-                        .iter()
-                        .filter_map(|(label, value)| Some((name_of(label)?, value.clone()))),
+                    given
+                        .chain(of_peers)
+                        .filter_map(|(label, value)| Some((name_of(label)?, value))),
                 );
             }
         }
 
-        Self(all)
+        let reads_client_label = |attribute: &PeerAttribute| {
+            attribute.peer == Peer::Downstream && matches!(attribute.field, PeerField::Label(_))
+        };
+        let mut of_peers = changes.iter().flat_map(|change| change.peers.values());
+
+        Self {
+            by_metric: all,
+            reads_client_labels: of_peers.any(reads_client_label),
+        }
+    }
+
+    /// Whether values depend on labels of the client, which no header contains.
+    pub(super) fn reads_client_labels(&self) -> bool {
+        self.reads_client_labels
     }
 
     /// The rendered labels of a metric; `None` if it is dropped. `tags` are those of the entry.
@@ -65,12 +97,14 @@ impl Overrides {
         place: usize,
         labels: &Labels<'_>,
         tags: &Texts,
+        peers: &KnownPeers<'_>,
     ) -> Option<Arc<str>> {
-        let changes = self.0.get(place).filter(|changes| !changes.drop)?;
-        let value_of = |value: &LabelValue| match value {
-            LabelValue::Literal(text) => text.clone(),
+        let changes = self.by_metric.get(place).filter(|changes| !changes.drop)?;
+        let value_of = |value: &NewValue| match value {
+            NewValue::OfPeer(attribute) => peers.value(attribute).to_owned(),
+            NewValue::Given(LabelValue::Literal(text)) => text.clone(),
             // As in Istio's filter, an expression without a value is `unknown`.
-            LabelValue::Tag(tag) => tags
+            NewValue::Given(LabelValue::Tag(tag)) => tags
                 .get(tag)
                 .map(|value| text(value))
                 .filter(|text| !text.is_empty())

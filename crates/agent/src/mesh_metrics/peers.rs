@@ -215,7 +215,7 @@ impl Workload {
     }
 
     /// Parses endpoint metadata: `workload;namespace;canonical name;revision;cluster`, followed by
-    /// `identity;app;version` where Istio's filter has these, too.
+    /// `identity;app;version` where Istio's filter has these, too, and by exchanged labels.
     pub(super) fn from_endpoint(joined: &str) -> Self {
         let mut parts = joined.split(';').map(str::to_owned);
         let mut next = || parts.next().unwrap_or_default();
@@ -246,6 +246,11 @@ impl Workload {
 /// [`Workload::from_endpoint`].
 pub(super) fn identity_of_endpoint(joined: &str) -> &str {
     joined.split(';').nth(5).unwrap_or_default()
+}
+
+/// The exchanged labels in the same metadata, as `name=value,...`.
+pub(super) fn labels_of_endpoint(joined: &str) -> &str {
+    joined.split(';').nth(8).unwrap_or_default()
 }
 
 impl Peers {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use navarch_api::metrics_log::{
-    BAGGAGE_TAG, LabelValue, MetricChange, OWN_TAG, PEER_KEY, PEER_NAMESPACE, PEER_TAG, Reporter,
-    SERVICES_TAG, WORKLOAD_TAG,
+    BAGGAGE_TAG, LabelValue, MetricChange, OWN_TAG, PEER_KEY, PEER_NAMESPACE, PEER_TAG, Peer,
+    PeerAttribute, PeerField, Reporter, SERVICES_TAG, WORKLOAD_TAG,
 };
 use navarch_proto::envoy::data::accesslog::v3::{
     AccessLogType, ConnectionProperties, ResponseFlags,
@@ -21,6 +21,7 @@ use super::wire::{
 use super::*;
 
 mod label_sets;
+mod peer_attributes;
 mod tunnels;
 mod waiting;
 

@@ -17,17 +17,19 @@ use navarch_proto::envoy::extensions::filters::network::tcp_proxy::v3::tcp_proxy
 use navarch_proto::envoy::r#type::metadata::v3::metadata_key::{PathSegment, path_segment};
 use navarch_proto::envoy::r#type::metadata::v3::{MetadataKey, MetadataKind, metadata_kind};
 use navarch_proto::envoy::r#type::tracing::v3::{CustomTag, custom_tag};
+use navarch_proto::stats::MetricConfig;
 
 use super::access_log::{grpc, log};
 use super::class::ListenerClass;
+use super::peer_attribute;
 use super::provider::ProviderCluster;
-use super::telemetry::{Counting, CountingProvider, MetricsOf};
+use super::telemetry::{self, Counting, CountingProvider, MetricsOf};
 use crate::hbone;
 use crate::policy::PolicyService;
 use navarch_api::duration::Duration;
 use navarch_api::metrics_log::{
     BAGGAGE_TAG, CLUSTER, CLUSTER_TAG, LabelValue, MetricChange, MetricsLog, NODE_KEY, OWN_TAG,
-    PEER_TAG, Reporter, SERVICES_TAG, VALUE_TAG, WORKLOAD_TAG,
+    PEER_TAG, PeerAttribute, PeerField, Reporter, SERVICES_TAG, VALUE_TAG, WORKLOAD_TAG,
 };
 use navarch_api::validation::check_cel;
 use navarch_push::proxy::ProxyKind;
@@ -85,7 +87,7 @@ impl Query for MetricsLogsOf {
             if provider.prometheus.is_none() {
                 continue;
             }
-            let common = common(view, self.class, counting);
+            let common = common(view, self, counting);
             let headers = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
             logs.http.push(log(
                 "envoy.access_loggers.http_grpc",
@@ -154,8 +156,8 @@ pub(super) fn at_end() -> AccessLogFilter {
 }
 
 /// The log destination, its content and its name.
-fn common(view: &View<'_>, class: ListenerClass, counting: &Counting) -> CommonGrpcAccessLogConfig {
-    let reporter = reporter_of(view, class);
+fn common(view: &View<'_>, logs: &MetricsLogsOf, counting: &Counting) -> CommonGrpcAccessLogConfig {
+    let reporter = reporter_of(view, logs.class);
     let mut tags = vec![of_metadata(
         SERVICES_TAG,
         metadata_kind::Kind::Cluster(metadata_kind::Cluster {}),
@@ -182,24 +184,16 @@ fn common(view: &View<'_>, class: ListenerClass, counting: &Counting) -> CommonG
 
     let mut values = Values {
         view,
+        service: logs.service.as_ref(),
         tags: BTreeMap::new(),
     };
-    let metrics = counting.metrics.iter().map(|metric| MetricChange {
-        name: metric.name.clone(),
-        drop: metric.drop,
-        remove: metric.tags_to_remove.clone(),
-        set: metric
-            .dimensions
-            .iter()
-            .filter_map(|(label, expression)| Some((label.clone(), values.of(label, expression)?)))
-            .collect(),
-    });
+    let changes = counting.metrics.iter().map(|metric| values.change(metric));
 
     let name = MetricsLog {
         reporter,
-        host_names_service: class == ListenerClass::SidecarOutbound,
+        host_names_service: logs.class == ListenerClass::SidecarOutbound,
         finds_peers: reporter == Reporter::Destination,
-        metrics: metrics.collect(),
+        metrics: changes.collect(),
     }
     .to_name();
     tags.extend(
@@ -235,13 +229,57 @@ fn with_cluster(
 /// The expressions in entries, each with its tag.
 struct Values<'a> {
     view: &'a View<'a>,
+    /// The service of the listeners, at its waypoint.
+    service: Option<&'a PolicyService>,
     tags: BTreeMap<String, String>,
 }
 
 impl Values<'_> {
+    /// The changes of a metric.
+    fn change(&mut self, metric: &MetricConfig) -> MetricChange {
+        let mut change = MetricChange {
+            name: metric.name.clone(),
+            drop: metric.drop,
+            remove: metric.tags_to_remove.clone(),
+            ..MetricChange::default()
+        };
+
+        for (label, expression) in &metric.dimensions {
+            let expression = expression.trim();
+            if let Some(attribute) = peer_attribute::of_expression(expression) {
+                self.check_exchanged(label, expression, &attribute);
+                change.peers.insert(label.clone(), attribute);
+            } else if let Some(value) = self.of(label, expression) {
+                change.set.insert(label.clone(), value);
+            }
+        }
+
+        change
+    }
+
+    /// Warns of a label of a peer that proxies do not exchange.
+    fn check_exchanged(&self, label: &str, expression: &str, attribute: &PeerAttribute) {
+        let PeerField::Label(name) = &attribute.field else {
+            return;
+        };
+        let settings = &self.view.mesh().settings;
+        let mut exchanged = settings.metadata_exchange_labels.split(',');
+        if !exchanged.any(|known| known == name) {
+            let fault = format!("is unknown: PILOT_MX_ADDITIONAL_LABELS does not list {name:?}");
+            self.warn(label, expression, &fault);
+        }
+    }
+
+    /// Warns of a label, with the Telemetry that sets it.
+    fn warn(&self, label: &str, expression: &str, fault: &str) {
+        let telemetry = telemetry::setting_label(self.view, self.service, label, expression);
+        let name = telemetry.map_or_else(String::new, |name| format!(" {name}"));
+        let remark = format!("Telemetry{name}: the tag override {label:?} {fault}");
+        self.view.remark(remark);
+    }
+
     /// The value of a label; `None` if Envoy could not evaluate it.
     fn of(&mut self, label: &str, expression: &str) -> Option<LabelValue> {
-        let expression = expression.trim();
         if let Some(text) = plain_text(expression) {
             return Some(LabelValue::Literal(text.to_owned()));
         }
@@ -255,10 +293,15 @@ impl Values<'_> {
         });
 
         if let Err(fault) = checked {
-            self.view.remark(format!(
-                "Telemetry: the tag override {label:?} is ignored: {fault}"
-            ));
+            self.warn(label, expression, &format!("is ignored: {fault}"));
             return None;
+        }
+
+        if peer_attribute::mentions_peer(expression) {
+            let fault = "is computed without the peer, of which this Envoy has no filter state: \
+                         only an attribute alone is supported, such as filter_state.upstream_peer.app, \
+                         and neither its name nor its type";
+            self.warn(label, expression, fault);
         }
 
         let next = self.tags.len();
@@ -310,7 +353,88 @@ fn formatted(name: &str, format: String) -> CustomTag {
 
 #[cfg(test)]
 mod tests {
+    use navarch_api::metrics_log::Peer;
+    use navarch_api::settings::Settings;
+    use navarch_proto::envoy::config::accesslog::v3::access_log::ConfigType;
+    use prost::Message;
+
     use super::*;
+    use crate::test_mesh::TestMesh;
+
+    /// The requests' changes in the log of a client, and the remarks, with these tag overrides and
+    /// exchanged labels.
+    fn translated(overrides: &str, exchanged: &str) -> (MetricChange, String) {
+        let telemetry = format!(
+            "apiVersion: telemetry.istio.io/v1\nkind: Telemetry\n\
+             metadata: {{name: extra, namespace: shop}}\n\
+             spec: {{metrics: [{{providers: [{{name: prometheus}}], \
+             overrides: [{{match: {{metric: REQUEST_COUNT}}, tagOverrides: {{{overrides}}}}}]}}]}}\n"
+        );
+        let settings = Settings {
+            metadata_exchange_labels: exchanged.to_owned(),
+            ..Settings::default()
+        };
+        let mut mesh = TestMesh::with_settings(&telemetry, settings);
+        mesh.mesh_config("{}");
+        let client = mesh.with_agent_metrics("sidecar", "shop");
+        let logs = mesh.query(
+            client,
+            &MetricsLogsOf {
+                class: ListenerClass::SidecarOutbound,
+                service: None,
+            },
+        );
+
+        let Some(ConfigType::TypedConfig(config)) = &logs.http[0].config_type else {
+            panic!("{logs:?}")
+        };
+        let config = HttpGrpcAccessLogConfig::decode(config.value.as_slice()).unwrap();
+        let name = config.common_config.unwrap().log_name;
+        let changes = MetricsLog::from_name(&name).unwrap().metrics;
+        let [change] = changes.as_slice() else {
+            panic!("{changes:?}")
+        };
+        (change.clone(), mesh.remarks().join("\n"))
+    }
+
+    #[test]
+    fn an_attribute_of_a_peer_is_left_to_the_agent() {
+        let overrides = "up: {value: \"filter_state.upstream_peer.labels['tier']\"}, \
+                         down: {value: filter_state.downstream_peer.app}, \
+                         path: {value: request.url_path}";
+        let (change, remarks) = translated(overrides, "app,tier");
+        let attribute = |peer, field| PeerAttribute { peer, field };
+        let tier = PeerField::Label("tier".to_owned());
+        assert_eq!(
+            change.peers,
+            BTreeMap::from([
+                (
+                    "down".to_owned(),
+                    attribute(Peer::Downstream, PeerField::App)
+                ),
+                ("up".to_owned(), attribute(Peer::Upstream, tier)),
+            ])
+        );
+        let path = LabelValue::Tag("value.0".to_owned());
+        assert_eq!(change.set, BTreeMap::from([("path".to_owned(), path)]));
+        assert_eq!(remarks, "");
+
+        let (_, remarks) = translated(overrides, "app");
+        assert_eq!(
+            remarks,
+            "Telemetry shop/extra: the tag override \"up\" is unknown: \
+             PILOT_MX_ADDITIONAL_LABELS does not list \"tier\""
+        );
+    }
+
+    #[test]
+    fn an_expression_that_needs_filter_state_of_peers_is_reported() {
+        let overrides = "pod: {value: filter_state.upstream_peer.name}";
+        let (change, remarks) = translated(overrides, "");
+        assert!(change.set.contains_key("pod") && change.peers.is_empty());
+        let begin = "Telemetry shop/extra: the tag override \"pod\" is computed without the peer";
+        assert!(remarks.starts_with(begin), "{remarks}");
+    }
 
     #[test]
     fn a_text_alone_needs_no_expression() {

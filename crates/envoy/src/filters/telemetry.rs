@@ -21,7 +21,7 @@ use super::class::ListenerClass;
 use crate::policy::{self, Policy, PolicyService};
 use navarch_api::istio::{ProviderRef, Telemetry, TelemetryMode, TelemetrySelector};
 use navarch_api::names::Namespace;
-use navarch_api::object::Object;
+use navarch_api::object::{NamespacedName, Object};
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
@@ -65,6 +65,26 @@ impl Query for TelemetriesOf {
 
         found
     }
+}
+
+/// The narrowest Telemetry of the proxy that sets a label of metrics to an expression.
+pub(super) fn setting_label(
+    view: &View<'_>,
+    service: Option<&PolicyService>,
+    label: &str,
+    expression: &str,
+) -> Option<NamespacedName> {
+    let telemetries = view.get(&TelemetriesOf {
+        service: service.cloned(),
+    });
+    let sets_label = |object: &&Arc<Object<Telemetry>>| {
+        let entries = object.spec.metrics.iter();
+        let overrides = entries.flat_map(|entry| &entry.overrides);
+        let mut changes = overrides.filter_map(|change| change.tag_overrides.get(label));
+        changes.any(|change| change.value.trim() == expression)
+    };
+    let narrowest = telemetries.iter().rev().find(sets_label)?;
+    Some(narrowest.meta.key())
 }
 
 /// The Telemetry for a whole namespace: the oldest.

@@ -1,6 +1,8 @@
 //! Entries of a server that has only the address and identity of a client.
 
-use navarch_proto::istio::workload::Workload as WireWorkload;
+use navarch_api::metrics_log::LABELS_EXTENSION;
+use navarch_proto::any::pack;
+use navarch_proto::istio::workload::{Extension, Workload as WireWorkload};
 use navarch_proto::raw::{RawAny, RawDeltaDiscoveryResponse, RawResource};
 
 use super::*;
@@ -13,13 +15,20 @@ const KNOWN: &str = "source_workload=\"client-v1\",source_canonical_service=\"cl
 
 /// A server's metrics and its log, with an open stream for lookups.
 fn server() -> (MeshMetrics, Arc<Log>, peer_subscription::PeerSubscription) {
+    server_with(Vec::new())
+}
+
+/// The same, with these changes of metrics.
+fn server_with(
+    changes: Vec<MetricChange>,
+) -> (MeshMetrics, Arc<Log>, peer_subscription::PeerSubscription) {
     let metrics = MeshMetrics::in_network(workload("web", "shop"), "", "net");
     let reporter = Reporter::Destination;
     let name = MetricsLog {
         reporter,
         host_names_service: false,
         finds_peers: true,
-        metrics: Vec::new(),
+        metrics: changes,
     }
     .to_name();
     let log = metrics.log(&name).unwrap();
@@ -56,6 +65,10 @@ fn answer(metrics: &MeshMetrics, is_known: bool) {
         cluster_id: "east".to_owned(),
         service_account: "client".to_owned(),
         addresses: vec![vec![10, 0, 0, 1].into()],
+        extensions: vec![Extension {
+            name: LABELS_EXTENSION.to_owned(),
+            config: Some(pack(&"app=client,tier=gold".to_owned())),
+        }],
         ..WireWorkload::default()
     };
 
@@ -137,6 +150,35 @@ async fn a_connection_waits_for_the_answer_and_is_counted_with_it() {
     metrics.count_requests(&log, &[plain], now);
     assert!(lines(&metrics, OPENED)[0].ends_with("} 2"));
     assert!(lines(&metrics, "istio_requests_total{")[0].contains(KNOWN));
+}
+
+#[test]
+fn a_request_with_headers_waits_if_a_label_of_its_client_is_read() {
+    let tier = PeerAttribute {
+        peer: Peer::Downstream,
+        field: PeerField::Label("tier".to_owned()),
+    };
+    let change = MetricChange {
+        peers: BTreeMap::from([("client_tier".to_owned(), tier)]),
+        ..MetricChange::default()
+    };
+    let (metrics, log, _asking) = server_with(vec![change]);
+    let mut with_headers = request(&[]);
+    let common = with_headers.common_properties.as_mut().unwrap();
+    inbound(common);
+    common.downstream_remote_address = address("10.0.0.1");
+
+    metrics.count_requests(&log, &[with_headers], Instant::now());
+    assert!(lines(&metrics, "istio_requests_total{").is_empty());
+
+    answer(&metrics, true);
+    let counted = lines(&metrics, "istio_requests_total{");
+    assert!(
+        counted.len() == 1
+            && counted[0].contains(KNOWN)
+            && counted[0].ends_with(",client_tier=\"gold\"} 1"),
+        "{counted:?}"
+    );
 }
 
 #[test]
