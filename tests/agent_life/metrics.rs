@@ -432,12 +432,15 @@ impl Mesh {
 
     /// A Telemetry resource changes the labels of requests.
     async fn has_changed_labels(&self) -> Result<()> {
-        for pod in self.pods() {
+        let at_client = ["up=\"web\"", "down=\"unknown\"", "label=\"unknown\""];
+        let at_web = ["up=\"unknown\"", "down=\"client\"", "label=\"v1\""];
+        for (pod, of_peers) in self.pods().into_iter().zip([at_client, at_web]) {
             let end = Instant::now() + TIMEOUT;
             let metrics = loop {
                 self.get("/changed").await?;
                 let metrics = pod.get(pod.status, "/stats/prometheus").await?.1;
                 let changed = ["path=\"/changed\"", "tier=\"gold\"", "none=\"unknown\""];
+                let changed = [&changed[..], &of_peers].concat();
                 if value(&metrics, "istio_requests_total", &changed).is_some() {
                     break metrics;
                 }
@@ -526,7 +529,8 @@ impl Fixture {
 #[tokio::test]
 async fn a_stock_envoys_requests_and_connections_are_counted_on_both_sides() -> Result<()> {
     let world = Fixture::new().await?;
-    let (server, mesh) = world.start("").await?;
+    let variables = "PILOT_MX_ADDITIONAL_LABELS=version";
+    let (server, mesh) = world.start_with("", variables).await?;
     mesh.sends_metadata_only_to_servers_without_a_tunnel()
         .await?;
     mesh.counts_requests().await?;
@@ -534,7 +538,9 @@ async fn a_stock_envoys_requests_and_connections_are_counted_on_both_sides() -> 
     mesh.fills_dashboards().await?;
     server.write_mesh(&world.mesh(
         "{match: {metric: REQUEST_COUNT}, tagOverrides: {source_app: {operation: REMOVE}, \
-        path: {value: 'request.url_path'}, tier: {value: \"'gold'\"}, none: {value: \"request.headers['x-none']\"}}}, \
+        path: {value: 'request.url_path'}, tier: {value: \"'gold'\"}, none: {value: \"request.headers['x-none']\"}, \
+        up: {value: filter_state.upstream_peer.app}, down: {value: filter_state.downstream_peer.app}, \
+        label: {value: \"filter_state.downstream_peer.labels['version']\"}}}, \
         {match: {metric: REQUEST_SIZE}, disabled: true}",
     ))?;
     mesh.has_changed_labels().await?;

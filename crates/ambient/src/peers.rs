@@ -7,14 +7,17 @@
 
 use navarch_api::istio::WorkloadEntry;
 use navarch_api::kubernetes::Pod;
+use navarch_api::metrics_log::{LABELS_EXTENSION, exchanged_labels};
 use navarch_api::names::{NetworkId, ResourceName};
 use navarch_api::object::{Kind, NamespacedName};
-use navarch_proto::istio::workload::{Workload, WorkloadType};
+use navarch_proto::any::pack;
+use navarch_proto::istio::workload::{Extension, Workload, WorkloadType};
 use navarch_push::cluster_ref::ClusterRef;
 use navarch_push::proxy::ProxyKind;
 use navarch_push::resource::ResourceType;
 use navarch_push::view::View;
 use navarch_registry::address_name::{AddressName, NetworkAddress};
+use navarch_registry::model::Labels;
 use navarch_registry::workload_name_of_entry;
 
 use crate::members::name_in_cluster;
@@ -117,6 +120,7 @@ fn of_pod(cluster_ref: &ClusterRef, name: &NamespacedName, view: &View<'_>) -> O
         ..own
     };
     set_names(&mut workload, &known.own_labels, &known.name);
+    add_exchanged_labels(&mut workload, &known.own_labels, view);
     Some(workload)
 }
 
@@ -160,6 +164,25 @@ fn of_entry(cluster_ref: &ClusterRef, name: &NamespacedName, view: &View<'_>) ->
         &named.labels,
         &workload_name_of_entry(&named),
     );
+    add_exchanged_labels(&mut workload, &named.labels, view);
 
     Some(workload)
+}
+
+/// Adds the labels that Istio's proxies would exchange besides names, if the settings list any.
+fn add_exchanged_labels(workload: &mut Workload, labels: &Labels, view: &View<'_>) {
+    let settings = &view.mesh().settings;
+    if !settings.metadata_exchange {
+        return;
+    }
+
+    let text = exchanged_labels(&settings.metadata_exchange_labels, |name| {
+        labels.get(name).map(|value| &**value)
+    });
+    if !text.is_empty() {
+        workload.extensions.push(Extension {
+            name: LABELS_EXTENSION.to_owned(),
+            config: Some(pack(&text)),
+        });
+    }
 }

@@ -85,6 +85,33 @@ fn a_pod_requested_by_address_is_sent_with_its_names_only() {
 }
 
 #[test]
+fn a_pod_requested_by_address_has_the_labels_that_are_exchanged() {
+    let mut mesh = Mesh::with(Settings {
+        metadata_exchange_labels: "version,missing,app".to_owned(),
+        ..Settings::default()
+    });
+    mesh.put(WORKLOADS);
+    mesh.change(vec![Change::FindPeers]);
+    let sidecar = sidecar(&mut mesh);
+    let shown = mesh.ask(sidecar, ResourceType::Workload, &["/10.0.0.1"]);
+    let workload = Workload::decode(shown["Kubernetes//Pod/shop/client-5d-x"].clone()).unwrap();
+
+    let [extension] = workload.extensions.as_slice() else {
+        panic!("{workload:?}")
+    };
+    assert_eq!(extension.name, "navarch.io/exchanged-labels");
+    let config = extension.config.as_ref().unwrap();
+    assert_eq!(
+        config.type_url,
+        "type.googleapis.com/google.protobuf.StringValue"
+    );
+    assert_eq!(
+        String::decode(config.value.as_slice()).unwrap(),
+        "app=client,version=v2"
+    );
+}
+
+#[test]
 fn lookups_by_address_find_no_services_or_other_networks() {
     let (mut mesh, sidecar) = mesh();
     let mut found = |names_: &[&str]| {

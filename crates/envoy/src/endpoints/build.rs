@@ -339,14 +339,16 @@ impl<'a, 'v> Builder<'a, 'v> {
         let workload = &endpoint.workload;
         let is_of_waypoint = self.target.way == EndpointPath::OfWaypoint;
         let has_sidecar = workload.tls_mode == TlsMode::Istio;
-        let exchanges = self.view.mesh().settings.metadata_exchange;
+        let settings = &self.view.mesh().settings;
+        let exchanges = settings.metadata_exchange;
+        let of_labels = || More::of_labels(workload.labels(), &settings.metadata_exchange_labels);
 
         let more = if exchanges && has_sidecar && !is_of_waypoint {
-            More::of_labels(workload.labels())
+            of_labels()
         } else if is_tunnelled || is_of_waypoint {
             More::of_discovered(names)
         } else if exchanges {
-            More::of_labels(workload.labels()).non_empty()?
+            of_labels().non_empty()?
         } else {
             return None;
         };

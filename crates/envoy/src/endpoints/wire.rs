@@ -11,6 +11,7 @@ use prost_types::value::Kind;
 use prost_types::{Struct, Value};
 
 use crate::build::socket_address;
+use navarch_api::metrics_log::exchanged_labels;
 use navarch_registry::WorkloadLabels;
 
 /// The metadata that selects a cluster's transport socket.
@@ -44,22 +45,26 @@ pub(super) struct Names<'a> {
 
 /// Fields that Istio's filter discovers from an endpoint's proxy or the control plane, and that
 /// access logs do not contain.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct More<'a> {
     /// The identity in its certificate; empty if logs contain it.
     pub(super) identity: &'a str,
     pub(super) app: &'a str,
     pub(super) version: &'a str,
+    /// The text of [`exchanged_labels`].
+    pub(super) labels: String,
 }
 
 impl<'a> More<'a> {
-    /// The names that a proxy sends of its own workload.
-    pub(super) fn of_labels(labels: WorkloadLabels<'a>) -> Self {
+    /// The fields that a proxy sends of its own workload, with `exchanged` labels, a comma-separated
+    /// list.
+    pub(super) fn of_labels(labels: WorkloadLabels<'a>, exchanged: &str) -> Self {
         let label = |keys: &[&str]| first_label(labels, keys).unwrap_or_default();
         Self {
             identity: "",
             app: label(&["app.kubernetes.io/name", "app"]),
             version: label(&["app.kubernetes.io/version", "version"]),
+            labels: exchanged_labels(exchanged, |name| labels.get(name).map(|value| &**value)),
         }
     }
 
@@ -74,6 +79,7 @@ impl<'a> More<'a> {
             identity: "",
             app: names.canonical,
             version,
+            labels: String::new(),
         }
     }
 
@@ -125,9 +131,14 @@ pub(super) fn metadata(mtls: bool, names: Option<&Names<'_>>) -> Metadata {
             identity,
             app,
             version,
+            labels,
         }) = more
         {
             joined.push_str(&format!(";{identity};{app};{version}"));
+            if !labels.is_empty() {
+                joined.push(';');
+                joined.push_str(labels);
+            }
         }
         filter_metadata.insert(ISTIO.to_owned(), field("workload", &joined));
     }
@@ -252,11 +263,11 @@ mod tests {
         ]);
 
         assert_eq!(
-            More::of_labels((&plain).into()),
+            More::of_labels((&plain).into(), ""),
             More {
-                identity: "",
                 app: "web",
-                version: "v1"
+                version: "v1",
+                ..More::default()
             }
         );
 
@@ -267,11 +278,12 @@ mod tests {
         ]);
 
         assert_eq!(
-            More::of_labels((&qualified).into()),
+            More::of_labels((&qualified).into(), "app,missing"),
             More {
-                identity: "",
                 app: "w",
-                version: "2"
+                version: "2",
+                labels: "app=web".to_owned(),
+                ..More::default()
             }
         );
 
@@ -286,9 +298,9 @@ mod tests {
         assert_eq!(
             more,
             More {
-                identity: "",
                 app: "web",
-                version: "latest"
+                version: "latest",
+                ..More::default()
             }
         );
 
@@ -309,6 +321,18 @@ mod tests {
         assert_eq!(
             written(&names),
             Some(field("workload", "web-v1;shop;web;;;spiffe://a;web;latest"))
+        );
+
+        let names = Names {
+            more: Some(More {
+                labels: "a=b,c=d".to_owned(),
+                ..More::default()
+            }),
+            ..names
+        };
+        assert_eq!(
+            written(&names),
+            Some(field("workload", "web-v1;shop;web;;;;;;a=b,c=d"))
         );
     }
 }
