@@ -214,14 +214,18 @@ fn common(view: &View<'_>, logs: &MetricsLogsOf, counting: &Counting) -> CommonG
     }
 }
 
-/// The log of TCP connections: where they may be refused for want of a service, it names the cluster.
+/// The log of TCP connections: that of clients and gateways names the cluster, by which they may
+/// refuse a connection.
 fn with_cluster(
     mut common: CommonGrpcAccessLogConfig,
     class: ListenerClass,
 ) -> CommonGrpcAccessLogConfig {
-    if class == ListenerClass::SidecarOutbound {
-        let cluster = formatted(CLUSTER_TAG, "%UPSTREAM_CLUSTER%".to_owned());
-        common.custom_tags.push(cluster);
+    match class {
+        ListenerClass::SidecarOutbound | ListenerClass::Gateway => {
+            let cluster = formatted(CLUSTER_TAG, "%UPSTREAM_CLUSTER%".to_owned());
+            common.custom_tags.push(cluster);
+        }
+        ListenerClass::SidecarInbound => {}
     }
     common
 }
@@ -425,6 +429,35 @@ mod tests {
             "Telemetry shop/extra: the tag override \"up\" is unknown: \
              PILOT_MX_ADDITIONAL_LABELS does not list \"tier\""
         );
+    }
+
+    #[test]
+    fn clients_and_gateways_name_the_cluster_of_a_connection() {
+        let telemetry = "apiVersion: telemetry.istio.io/v1\nkind: Telemetry\n\
+                         metadata: {name: all, namespace: shop}\n\
+                         spec: {metrics: [{providers: [{name: prometheus}]}]}\n";
+        let mut mesh = TestMesh::new(telemetry);
+        mesh.mesh_config("{}");
+
+        for (kind, class, names_cluster) in [
+            ("sidecar", ListenerClass::SidecarOutbound, true),
+            ("router", ListenerClass::Gateway, true),
+            ("sidecar", ListenerClass::SidecarInbound, false),
+        ] {
+            let proxy = mesh.with_agent_metrics(kind, "shop");
+            let of_class = MetricsLogsOf {
+                class,
+                service: None,
+            };
+            let logs = mesh.query(proxy, &of_class);
+            let Some(ConfigType::TypedConfig(config)) = &logs.tcp[0].config_type else {
+                panic!("{logs:?}")
+            };
+            let config = TcpGrpcAccessLogConfig::decode(config.value.as_slice()).unwrap();
+            let tags = config.common_config.unwrap().custom_tags;
+            let is_named = tags.iter().any(|tag| tag.tag == "cluster");
+            assert_eq!(is_named, names_cluster, "{class:?}");
+        }
     }
 
     #[test]
