@@ -279,6 +279,7 @@ fn pass_through(c: &mut Criterion) {
             mesh_metrics: None,
             side_by_side: false,
             connections: OpenConnections::default(),
+            max_response: ads::MAX_RESPONSE_BYTES,
             metrics,
         };
 

@@ -281,6 +281,7 @@ impl Discovery {
             settings,
             debounce: debounce(variables)?,
             limits,
+            encodings: limits::encodings(variable)?,
             client_memory: limits::client_memory(variable)?,
             objects_for_all: !environment::flag(variable, "ENABLE_XDS_API_GENERATOR_AUTH", true)?,
             quarantines: environment::flag(variable, "NAVARCH_QUARANTINE", true)?,

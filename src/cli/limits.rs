@@ -10,7 +10,7 @@ use super::discovery::duration;
 use super::environment;
 use navarch_api::go_text::parse_bool;
 use navarch_api::regular_file;
-use navarch_xds::Limits;
+use navarch_xds::{Encodings, Limits};
 
 /// Flags about connections. The first two have their defaults from the environment.
 #[derive(Args, Debug, Default)]
@@ -143,6 +143,19 @@ pub(super) fn limits(
     );
 
     Ok(limits)
+}
+
+/// `NAVARCH_XDS_COMPRESSION`: the encodings that responses may be compressed with.
+///
+/// # Errors
+/// If the value is invalid, with `NAVARCH_STRICT_ENVIRONMENT`.
+pub(super) fn encodings(
+    variable: impl Fn(&str) -> Option<String>,
+) -> Result<Encodings, environment::VariableError> {
+    let expected = "list of gzip and zstd, or none";
+    let read = |text: &str| text.parse().ok();
+    let set = environment::parsed(variable, "NAVARCH_XDS_COMPRESSION", expected, read)?;
+    Ok(set.unwrap_or_default())
 }
 
 /// `NAVARCH_CLIENT_MEMORY`: the memory budget of all xDS clients together, in bytes. Default: a

@@ -14,7 +14,7 @@ use navarch_push::worker::Debounce;
 use navarch_rollout::QueryNamespaces;
 use navarch_source::KeyConfig;
 use navarch_webhook::injector_source::InjectionSettings;
-use navarch_xds::Limits;
+use navarch_xds::{Encodings, Limits};
 
 /// The configuration from flags and environment.
 #[derive(Clone, Debug)]
@@ -25,6 +25,8 @@ pub struct Config {
     pub debounce: Debounce,
     /// Limits per xDS client.
     pub limits: Limits,
+    /// `NAVARCH_XDS_COMPRESSION`: the encodings that responses may be compressed with. Default both.
+    pub encodings: Encodings,
     /// The memory budget of all xDS clients together, in bytes.
     pub client_memory: usize,
     /// `RESOLVE_HOSTNAME_GATEWAYS`: whether host names of gateways between networks are resolved by

@@ -77,6 +77,7 @@ fn ads(
 
     let ads = Ads::new(AdsParts {
         limits: config.limits.clone(),
+        encodings: config.encodings,
         memory: Budget::new(config.client_memory),
         rejections: boot.rejections.clone(),
         access,

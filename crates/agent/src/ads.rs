@@ -66,6 +66,10 @@ pub enum Health {
     NotReady(String),
 }
 
+/// Maximum size of a response in bytes, decompressed: more than any that Envoy can use. A false
+/// control plane can make the agent hold no more, however small the response is on the wire.
+pub const MAX_RESPONSE_BYTES: usize = 256 << 20;
+
 /// Configuration of the xDS proxy.
 #[derive(Clone, Debug)]
 pub struct AdsConfig {
@@ -87,6 +91,8 @@ pub struct AdsConfig {
     pub side_by_side: bool,
     /// Receives the connections of Envoy's streams, over which debug requests are sent.
     pub connections: OpenConnections,
+    /// Maximum size of a response in bytes, decompressed ([`MAX_RESPONSE_BYTES`]).
+    pub max_response: usize,
     /// Metrics of the proxy.
     pub metrics: AgentMetrics,
 }

@@ -177,6 +177,7 @@ pub async fn start(
         modules,
         side_by_side: config.without_envoy,
         connections,
+        max_response: ads::MAX_RESPONSE_BYTES,
         metrics: config.metrics,
     };
 

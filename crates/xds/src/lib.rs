@@ -7,8 +7,8 @@
 //!
 //! Delta is the native protocol: a response is the difference between the state of the client and
 //! the wanted state. State-of-the-world is derived from it. Differences and their encoded bytes are
-//! shared by all streams that make the same step (`encoding_cache`); a stream adds only a small
-//! head with its nonce.
+//! shared by all streams that make the same step (`encoding_cache`), compressed ones as well
+//! (`compression`); a stream adds only a small head with its nonce.
 //!
 //! A stream's task only transfers bytes. All decisions are made in its `session`, without I/O or
 //! clock. Everything that runs on a connection is one task (`transport::connection_task`). This
@@ -26,6 +26,7 @@
 mod admission;
 pub mod change_progress;
 mod client;
+mod compression;
 pub mod connections;
 mod debug;
 mod large;
@@ -40,6 +41,7 @@ mod transport;
 pub mod trusted_roots;
 mod workloads;
 
+pub use compression::{Encodings, UnknownEncoding};
 pub use debug::{DebugPages, DebugRequest, DebugResponse, DebugResponseFuture};
 pub use limits::Limits;
 pub use node::Served;

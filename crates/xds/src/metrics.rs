@@ -1,6 +1,8 @@
 //! Metrics of the streams, under Istio's names and with its buckets (`pilot/pkg/xds/monitoring.go`,
 //! `pkg/xds/monitoring.go`).
 
+mod traffic;
+
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -14,7 +16,10 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use tonic::Code;
 
+use self::traffic::Traffic;
+use crate::compression::Encoding;
 use crate::connections::Connections;
+use crate::session::encoding_cache::EncodingCache;
 use navarch_api::counter::Count;
 use navarch_api::hash::KeyedMap;
 use navarch_api::label_text::LabelText;
@@ -68,6 +73,8 @@ pub struct Metrics {
     responses: Arc<[OnceLock<Responses>; ResourceType::ALL.len()]>,
     /// The streams whose history is measured, once set.
     connections: Arc<OnceLock<Arc<Connections>>>,
+    /// Bytes of responses.
+    traffic: Traffic,
 }
 
 /// Measures the memory of the streams' histories at each scrape.
@@ -168,6 +175,7 @@ impl Metrics {
             largest_request: Gauge::default(),
             responses: Arc::default(),
             connections: Arc::default(),
+            traffic: Traffic::unregistered(),
         }
     }
 
@@ -269,12 +277,23 @@ impl Metrics {
             m.largest_request,
         );
         registry.register_collector(Box::new(HistoryBytes(m.connections)));
+        m.traffic.register(registry);
     }
 
     /// Sets the streams whose history is measured. Only the first call has an effect.
     pub(super) fn count_history_of(&self, connections: Arc<Connections>) {
         // All other metrics sum up the streams of servers that share them, too.
         let _ = self.connections.set(connections);
+    }
+
+    /// Sets the cache of encoded responses that is measured. Only the first call has an effect.
+    pub(super) fn measure(&self, cache: Arc<EncodingCache>) {
+        self.traffic.measure(cache);
+    }
+
+    /// Counts a response that was handed to HTTP/2 by its bytes on the wire.
+    pub(super) fn sent(&self, encoding: Option<Encoding>, bytes: usize) {
+        self.traffic.sent(encoding, bytes);
     }
 
     /// Counts a proxy that connected. Returns the version label under which it is counted.
@@ -311,7 +330,7 @@ impl Metrics {
         }
     }
 
-    /// Records a response that was handed to HTTP/2.
+    /// Records a response that was handed to HTTP/2, with its size before compression.
     pub(super) fn pushed(&self, kind: ResourceType, bytes: usize, took: Duration) {
         let place = ResourceType::ALL.iter().position(|other| *other == kind);
         let Some(slot) = place.and_then(|place| self.responses.get(place)) else {

@@ -1,14 +1,16 @@
 //! The gRPC service, and the port on which it is served in plain text.
 
+use std::num::NonZero;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Once, OnceLock};
+use std::thread::available_parallelism;
 use std::time::Duration;
 
 use http::{HeaderValue, Response, header};
 use jiff::Timestamp;
 use navarch_proto::envoy::service::discovery::v3::DiscoveryRequest;
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
@@ -19,6 +21,7 @@ use tonic::transport::server::TcpConnectInfo;
 
 use crate::admission::Admission;
 use crate::client::Memory;
+use crate::compression::{ACCEPTED, Encoding, Encodings, GRPC_ACCEPT_ENCODING, GRPC_ENCODING};
 use crate::connections::Connections;
 use crate::debug::DebugPages;
 use crate::limits::Limits;
@@ -51,6 +54,8 @@ pub struct AdsParts {
     pub metrics: Metrics,
     /// Limits of one client.
     pub limits: Limits,
+    /// The encodings that responses may be compressed with.
+    pub encodings: Encodings,
     /// The wall clock at the start.
     pub started: Timestamp,
     /// Cancelled to end all streams.
@@ -94,6 +99,7 @@ impl AdsParts {
         drain: CancellationToken,
     ) -> Self {
         let limits = Limits::default();
+        let encodings = Encodings::default();
         let rejections = Rejections::default();
         let memory = Budget::new(1 << 30);
         let access = None;
@@ -107,6 +113,7 @@ impl AdsParts {
             push,
             metrics,
             limits,
+            encodings,
             started,
             drain,
             memory,
@@ -161,6 +168,10 @@ pub(super) struct Core {
     pub(super) debug: OnceLock<Arc<dyn DebugPages>>,
     /// Limits of one client.
     pub(super) limits: Limits,
+    /// The encodings that responses may be compressed with.
+    encodings: Encodings,
+    /// A permit for each processor to compress a large response.
+    pub(super) compressors: Semaphore,
     /// The memory of clients.
     memory: Arc<Memory>,
     /// Admission of new streams.
@@ -207,6 +218,7 @@ impl Ads {
             push,
             metrics,
             limits,
+            encodings,
             started,
             drain,
             memory,
@@ -225,11 +237,14 @@ impl Ads {
         } = parts;
 
         let connections = Arc::<Connections>::default();
+        let frames = Arc::<EncodingCache>::default();
         metrics.count_history_of(connections.clone());
+        metrics.measure(frames.clone());
+        let processors = available_parallelism().map_or(1, NonZero::get);
         let started_text = started.strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into();
         let core = Core {
             push,
-            frames: Arc::default(),
+            frames,
             metrics,
             connections,
             drain,
@@ -246,6 +261,8 @@ impl Ads {
             memory: Memory::new(memory, rejections),
             admission: Admission::new(limits.streams_per_second),
             limits,
+            encodings,
+            compressors: Semaphore::new(processors),
             numbers: AtomicU64::new(0),
             tasks: TaskTracker::new(),
             has_background_task: Once::new(),
@@ -347,11 +364,8 @@ impl Ads {
             Some(caller) => caller.expires,
             None => extensions.get::<CredentialExpiry>().map(|expiry| expiry.0),
         };
-        let mut head = Response::new(());
-        head.headers_mut().insert(
-            header::CONTENT_TYPE,
-            HeaderValue::from_static("application/grpc"),
-        );
+        let encoding = Encoding::for_client(&parts.headers, core.encodings);
+        let head = response_head(encoding);
 
         // The client has disconnected.
         let Some(responses) = call.send_head(head) else {
@@ -362,7 +376,8 @@ impl Ads {
             bytes: core.limits.request_bytes,
             rest: core.limits.request_rest,
         };
-        let requests = Requests::new(body, limits, client.clone());
+        let of_requests = Encoding::of_requests(&parts.headers);
+        let requests = Requests::new(body, limits, of_requests, client.clone());
         let origin = Origin {
             peer,
             caller,
@@ -372,7 +387,8 @@ impl Ads {
         };
 
         self.start_background_task();
-        let stream = wait_and_run::<M>(core, begin, requests, Outbox::new(responses), origin);
+        let outbox = Outbox::new(responses, encoding);
+        let stream = wait_and_run::<M>(core, begin, requests, outbox, origin);
         call.spawn(self.core.tasks.track_future(stream));
         Ok(())
     }
@@ -394,6 +410,22 @@ impl Ads {
             }));
         });
     }
+}
+
+/// The head of the response of a stream whose messages may be compressed so.
+fn response_head(encoding: Option<Encoding>) -> Response<()> {
+    let mut head = Response::new(());
+    let headers = head.headers_mut();
+    headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/grpc"),
+    );
+
+    if let Some(encoding) = encoding {
+        headers.insert(GRPC_ENCODING, encoding.header());
+        headers.insert(GRPC_ACCEPT_ENCODING, HeaderValue::from_static(ACCEPTED));
+    }
+    head
 }
 
 /// Waits until the stream is admitted, then runs it.

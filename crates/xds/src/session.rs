@@ -9,6 +9,7 @@ pub(crate) mod initial_resource_versions;
 mod interner;
 pub(crate) mod mailbox;
 mod order;
+pub(crate) mod payload;
 pub(crate) mod push_ring;
 mod subscription;
 mod virtual_hosts;
@@ -19,12 +20,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::session::compose::RemovalPolicy;
-use crate::session::diff::{Base, Payload};
+use crate::session::diff::Base;
 use crate::session::discovery_request::Request;
 use crate::session::encoding_cache::EncodingCache;
 use crate::session::initial_resource_versions::InitialVersions;
 use crate::session::mailbox::Update;
 use crate::session::order::{ORDER_WAIT, Order};
+use crate::session::payload::Payload;
 use crate::session::push_ring::{PushRecord, PushRing, Reason};
 use crate::session::watch::{SentResponse, Watch};
 use navarch_api::names::ResourceName;
@@ -399,7 +401,7 @@ impl Session {
             at: now,
             count: short(composed.count),
             removed: short(composed.removed.len()),
-            bytes: short(composed.payload.0.len()),
+            bytes: short(composed.payload.plain().len()),
             answer: None,
         });
 

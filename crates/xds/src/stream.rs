@@ -336,7 +336,7 @@ impl Stream {
 
                     self.core.metrics.waited(waiting.elapsed());
                     let turn = self.client.acquire_large(self.largest_request).await;
-                    (may_send, wake) = match self.next(turn).await? {
+                    (may_send, wake) = match self.next(turn, outbox.encoding()).await? {
                         Some(message) => {
                             outbox.send(message);
                             (!self.is_at_rest(), None)

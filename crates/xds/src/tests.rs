@@ -3,6 +3,7 @@
 mod asked;
 mod bench;
 mod both;
+mod compressed;
 mod delta;
 mod life;
 mod limits;

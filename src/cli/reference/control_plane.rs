@@ -137,6 +137,7 @@ NAVARCH_QUARANTINE | `true` | An object whose configuration proxies reject is qu
 NAVARCH_ROLLOUT | empty | Stages in which changes of objects without the annotation `navarch.io/rollout` reach proxies, such as `5%,25%,100%`; empty: all at once
 NAVARCH_ROLLOUT_PAUSE | `30s` | Minimum duration of a stage, unless `navarch.io/rollout-pause` says otherwise
 NAVARCH_ROLLOUT_QUERY_NAMESPACES | empty | Namespaces whose objects may contain `navarch.io/rollout-query`, comma-separated, or `*`: a query reads all that Prometheus has
+NAVARCH_XDS_COMPRESSION | `gzip,zstd` | Encodings that responses may be compressed with, of those that a client reads, or `none`
 PILOT_CONVERT_SIDECAR_SCOPE_CONCURRENCY | `1` | Threads that compute the scopes of Sidecars | one thread computes all
 PILOT_DEBOUNCE_AFTER | `0s` | How long there must be no further change before changes are pushed. istiod waits 100ms; here changes go at once
 PILOT_DEBOUNCE_MAX | `10s` | Longest that changes wait for others, with `PILOT_DEBOUNCE_AFTER`

@@ -13,6 +13,7 @@ use prost::Message as _;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
+use tonic::codec::CompressionEncoding;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status, Streaming};
@@ -107,8 +108,10 @@ async fn pass(
         return Status::internal(error.to_string());
     }
 
-    let mut client =
-        tonic::client::Grpc::new(channel.clone()).max_decoding_message_size(usize::MAX);
+    let mut client = tonic::client::Grpc::new(channel.clone())
+        .accept_compressed(CompressionEncoding::Zstd)
+        .accept_compressed(CompressionEncoding::Gzip)
+        .max_decoding_message_size(core.config.max_response);
     if let Err(error) = client.ready().await {
         return Status::unavailable(error.to_string());
     }

@@ -18,6 +18,7 @@ use prost_types::Any;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
+use tonic::codec::CompressionEncoding;
 use tonic::metadata::MetadataMap;
 use tonic::transport::{Channel, Endpoint};
 
@@ -27,9 +28,12 @@ use crate::dns::TableConfig;
 use crate::socket;
 use crate::upstream::{Transport, UpstreamConfig};
 
+mod compression;
 mod debug;
 mod peers;
 
+/// The agent's limit for responses in these tests.
+const MAX_TEST_RESPONSE: usize = 32 << 20;
 const CLUSTER: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
 /// The requests that arrived on a control plane's stream, and the sender of its responses.
@@ -114,7 +118,8 @@ async fn world_with(mesh_metrics: Option<MeshMetrics>) -> World {
     let service = AggregatedDiscoveryServiceServer::new(ControlPlane {
         state: state_sender,
         delta: delta_sender,
-    });
+    })
+    .send_compressed(CompressionEncoding::Zstd);
 
     let mut running = tokio::task::JoinSet::new();
     running.spawn(async move {
@@ -152,6 +157,7 @@ async fn world_with(mesh_metrics: Option<MeshMetrics>) -> World {
         mesh_metrics,
         side_by_side: false,
         connections,
+        max_response: MAX_TEST_RESPONSE,
         metrics: metrics.clone(),
     };
 
@@ -492,6 +498,7 @@ async fn envoys_stream_fails_while_the_control_plane_is_unreachable() {
         mesh_metrics: None,
         side_by_side: false,
         connections: OpenConnections::default(),
+        max_response: MAX_TEST_RESPONSE,
         metrics: AgentMetrics::default(),
     };
 

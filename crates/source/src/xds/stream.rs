@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;
+use tonic::codec::CompressionEncoding;
 use tonic::transport::Channel;
 
 use super::{KindSubscription, XdsSource};
@@ -93,6 +94,8 @@ impl<'a> Stream<'a> {
         }
 
         let mut client = AggregatedDiscoveryServiceClient::new(channel)
+            .accept_compressed(CompressionEncoding::Zstd)
+            .accept_compressed(CompressionEncoding::Gzip)
             .max_decoding_message_size(self.source.max_response);
         let call = timeout(
             CALL_TIMEOUT,

@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::session::diff::{
-    Base, Diff, Payload, Removal, SubscribedBy, encode_keeping, find, missing, names_of_aliases,
+    Base, Diff, Removal, SubscribedBy, encode_keeping, find, missing, names_of_aliases,
 };
 use crate::session::discovery_request::Protocol;
 use crate::session::encoding_cache::EncodingCache;
+use crate::session::payload::Payload;
 use crate::session::watch::{PendingRemovals, Watch};
 use navarch_api::names::ResourceName;
 use navarch_push::resource::{Collection, ResourceType};

@@ -1,25 +1,20 @@
 //! The difference between the state of a client and the wanted state.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
-use bytes::Bytes;
 use navarch_proto::raw::{RawAny, RawDeltaDiscoveryResponse, RawDiscoveryResponse, RawResource};
 use prost::Message;
 
 use crate::session::aliases::aliases_of;
 use crate::session::initial_resource_versions::InitialVersions;
+use crate::session::payload::{HeldBytes, Payload};
 use navarch_api::names::ResourceName;
 use navarch_push::resource::{Collection, Resource, ResourceType};
 
 /// A set of names that several streams share.
 pub(crate) type Names = Arc<BTreeSet<ResourceName>>;
-
-/// Encoded resources, shared. They may contain keys, so `Debug` shows only the size.
-#[derive(Clone, Default)]
-pub(crate) struct Payload(pub(crate) Bytes);
 
 /// The resources of one type that a client has, as far as is known.
 #[derive(Clone, Debug, Default)]
@@ -82,12 +77,6 @@ struct EdsFields {
 
 /// `Cluster.DiscoveryType.EDS`.
 const DISCOVERY_EDS: i32 = 3;
-
-impl fmt::Debug for Payload {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} bytes", self.0.len())
-    }
-}
 
 impl Base {
     /// Whether the client has a resource with this name.
@@ -253,6 +242,16 @@ impl Diff {
             .sum()
     }
 
+    /// Bytes that the encoded forms of this diff hold.
+    pub(crate) fn held(&self) -> HeldBytes {
+        let payloads = [&self.delta, &self.state, &self.keeping];
+        payloads
+            .into_iter()
+            .filter_map(OnceLock::get)
+            .map(Payload::held)
+            .sum()
+    }
+
     /// The changed resources as the `resources` of a delta response. All streams that share this
     /// diff have the same `subscribed_by`.
     pub(crate) fn delta(&self, subscribed_by: SubscribedBy) -> Payload {
@@ -330,6 +329,7 @@ fn required_endpoints(resource: &Resource) -> Option<ResourceName> {
 
 /// The `resources` field of a delta response.
 fn encode_delta(resources: &[Arc<Resource>], subscribed_by: SubscribedBy) -> Payload {
+    let kind = kind_of(resources);
     let resources = resources
         .iter()
         .map(|resource| RawResource {
@@ -343,27 +343,22 @@ fn encode_delta(resources: &[Arc<Resource>], subscribed_by: SubscribedBy) -> Pay
         })
         .collect();
 
-    Payload(
-        RawDeltaDiscoveryResponse {
-            resources,
-            ..RawDeltaDiscoveryResponse::default()
-        }
-        .encode_to_vec()
-        .into(),
-    )
+    let response = RawDeltaDiscoveryResponse {
+        resources,
+        ..RawDeltaDiscoveryResponse::default()
+    };
+    Payload::new(kind, response.encode_to_vec().into())
 }
 
 /// The `resources` field of a state-of-the-world response.
 fn encode_state(resources: &[Arc<Resource>]) -> Payload {
+    let kind = kind_of(resources);
     let resources = resources.iter().map(|resource| any(resource)).collect();
-    Payload(
-        RawDiscoveryResponse {
-            resources,
-            ..RawDiscoveryResponse::default()
-        }
-        .encode_to_vec()
-        .into(),
-    )
+    let response = RawDiscoveryResponse {
+        resources,
+        ..RawDiscoveryResponse::default()
+    };
+    Payload::new(kind, response.encode_to_vec().into())
 }
 
 /// The `resources` field of a state-of-the-world response with all of `latest` and the `leaving`
@@ -375,6 +370,11 @@ pub(crate) fn encode_keeping(
     let mut all: Vec<Arc<Resource>> = latest.resources.iter().cloned().chain(leaving).collect();
     all.sort_by(|a, b| a.name.cmp(&b.name));
     encode_state(&all)
+}
+
+/// The type of the resources of one response; `None` if there are none.
+fn kind_of(resources: &[Arc<Resource>]) -> Option<ResourceType> {
+    resources.first().map(|resource| resource.kind)
 }
 
 /// A resource with its type URL. Shares the bytes.

@@ -7,6 +7,7 @@ use tonic::Status;
 use tracing::debug;
 
 use super::Stream;
+use crate::compression::Encoding;
 use crate::large::LargePermit;
 use crate::session::Event;
 use crate::transport::grpc_writer::Message;
@@ -29,8 +30,12 @@ impl Stream {
         }
     }
 
-    /// The next message to send, of the newest state.
-    pub(super) async fn next(&mut self, turn: LargePermit) -> Result<Option<Message>, Status> {
+    /// The next message to send, of the newest state. It may be compressed with `encoding`.
+    pub(super) async fn next(
+        &mut self,
+        turn: LargePermit,
+        encoding: Option<Encoding>,
+    ) -> Result<Option<Message>, Status> {
         if let Some(answer) = self.answers.next() {
             return Ok(Some(answer));
         }
@@ -54,7 +59,15 @@ impl Stream {
         let count = response.count;
         let removed = response.removed.len();
         let nonce = response.nonce.clone();
-        let message = Message::new(self.connection.protocol, response)?;
+        let compressed = match encoding {
+            Some(encoding) => {
+                let compressors = &self.core.compressors;
+                response.payload.compressed(encoding, compressors).await
+            }
+            None => None,
+        };
+        let message = Message::new(self.connection.protocol, response, compressed.as_ref())?;
+        self.core.metrics.sent(message.encoding(), message.len());
 
         if let Some(kind) = kind {
             if let Some(names) = self.names.get_mut(&kind) {
@@ -62,7 +75,7 @@ impl Stream {
             }
             self.core
                 .metrics
-                .pushed(kind, message.len(), begin.elapsed());
+                .pushed(kind, message.plain_length(), begin.elapsed());
             let bytes = message.len();
             debug!(kind = kind.short_name(), count, removed, bytes, %nonce, "push");
         }

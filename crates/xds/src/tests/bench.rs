@@ -23,6 +23,7 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
+use tonic::codec::CompressionEncoding;
 use tonic::transport::Channel;
 use tonic::{Status, Streaming};
 
@@ -205,8 +206,19 @@ impl Mesh {
 
     /// A delta client on another connection.
     pub(super) async fn delta_on(&self, channel: Channel) -> DeltaClient {
+        self.delta_of(AggregatedDiscoveryServiceClient::new(channel))
+            .await
+    }
+
+    /// A delta client whose requests are compressed, and that accepts compressed responses.
+    pub(super) async fn compressed_delta(&self, encoding: CompressionEncoding) -> DeltaClient {
+        let client = self.client();
+        let client = client.accept_compressed(encoding).send_compressed(encoding);
+        self.delta_of(client).await
+    }
+
+    async fn delta_of(&self, mut client: AggregatedDiscoveryServiceClient<Channel>) -> DeltaClient {
         let (sender, requests) = mpsc::channel(64);
-        let mut client = AggregatedDiscoveryServiceClient::new(channel);
         let responses = client
             .delta_aggregated_resources(ReceiverStream::new(requests))
             .await

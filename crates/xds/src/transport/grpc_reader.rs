@@ -14,9 +14,11 @@ use navarch_proto::envoy::service::discovery::v3::DiscoveryRequest;
 use prost::Message;
 use tokio::time::{Instant, timeout_at};
 use tonic::body::Body;
+use tonic::metadata::AsciiMetadataValue;
 use tonic::{Code, Status};
 
 use crate::client::{Client, Memory};
+use crate::compression::{ACCEPTED, DecompressError, Encoding, GRPC_ACCEPT_ENCODING};
 use crate::large::{LargeWork, is_large};
 use crate::session::discovery_request::Protocol;
 use crate::session::initial_resource_versions::DeltaDiscoveryRequest;
@@ -42,9 +44,11 @@ pub(crate) struct Requests<M> {
     deadline: Option<Instant>,
     client: Client,
     limits: RequestLimits,
-    /// The large request that is being decoded on a thread of its own.
-    reading: Option<LargeWork<Result<Box<M>, Status>>>,
-    /// Size of the last request in bytes.
+    /// How the client compresses its requests, if it names a known encoding.
+    encoding: Option<Encoding>,
+    /// The large or compressed request that is being decoded on a thread of its own.
+    reading: Option<LargeWork<Result<ReadRequest<M>, Status>>>,
+    /// Size of the last request in bytes, decompressed.
     length: usize,
 }
 
@@ -52,7 +56,23 @@ enum NextRequest<M> {
     Request(Box<M>),
     /// A large message of this many bytes.
     Large(usize),
+    /// A compressed message of this many bytes.
+    Compressed(usize),
     Part,
+}
+
+/// A request that was decoded.
+struct ReadRequest<M> {
+    message: Box<M>,
+    /// Its size in bytes, decompressed.
+    length: usize,
+}
+
+/// The first message in the received data.
+#[derive(Clone, Copy)]
+struct FirstMessage<'a> {
+    body: &'a [u8],
+    is_compressed: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -72,8 +92,13 @@ impl<M> fmt::Debug for Requests<M> {
 }
 
 impl<M: Message + Default + 'static> Requests<M> {
-    /// Reads the requests from a call's body.
-    pub(crate) fn new(body: Body, limits: RequestLimits, client: Client) -> Self {
+    /// Reads the requests from a call's body. `encoding` is that of compressed requests.
+    pub(crate) fn new(
+        body: Body,
+        limits: RequestLimits,
+        encoding: Option<Encoding>,
+        client: Client,
+    ) -> Self {
         let chunk = Bytes::new();
         let begun = BytesMut::new();
         Self {
@@ -84,6 +109,7 @@ impl<M: Message + Default + 'static> Requests<M> {
             deadline: None,
             client,
             limits,
+            encoding,
             reading: None,
             length: 0,
         }
@@ -92,8 +118,8 @@ impl<M: Message + Default + 'static> Requests<M> {
     /// The next request; `None` if the client has closed the stream or disconnected. Cancel safe.
     ///
     /// # Errors
-    /// If a request is too large, compressed, truncated or cannot be decoded, if its rest does not
-    /// arrive in time, or if the memory budget of clients is exhausted.
+    /// If a request is too large, truncated, compressed in an unknown way or cannot be decoded, if its
+    /// rest does not arrive in time, or if the memory budget of clients is exhausted.
     pub(crate) async fn message(&mut self) -> Result<Option<Box<M>>, Status> {
         loop {
             if let Some(reading) = &mut self.reading {
@@ -101,8 +127,9 @@ impl<M: Message + Default + 'static> Requests<M> {
                 self.reading = None;
                 self.release();
                 let read =
-                    read.map_err(|_| Status::internal("panic while reading a large request"))?;
-                return read.map(Some);
+                    read.map_err(|_| Status::internal("panic while reading a large request"))??;
+                self.length = read.length;
+                return Ok(Some(read.message));
             }
 
             match self.take()? {
@@ -110,7 +137,20 @@ impl<M: Message + Default + 'static> Requests<M> {
                 NextRequest::Large(bytes) => {
                     let turn = self.client.acquire_large(bytes).await;
                     let body = self.split_off(bytes);
-                    self.reading = Some(turn.spawn(move || decode(&body))?);
+                    self.reading = Some(turn.spawn(move || {
+                        let message = decode(&body)?;
+                        let length = body.len();
+                        Ok(ReadRequest { message, length })
+                    })?);
+                    continue;
+                }
+                NextRequest::Compressed(bytes) => {
+                    let encoding = self.encoding.ok_or_else(unknown_encoding)?;
+                    let limit = self.limits.bytes;
+                    // How long it is is known only when it is decompressed.
+                    let turn = self.client.acquire_large(limit).await;
+                    let body = self.split_off(bytes);
+                    self.reading = Some(turn.spawn(move || decompress(encoding, &body, limit))?);
                     continue;
                 }
                 NextRequest::Part => {}
@@ -170,11 +210,12 @@ impl<M: Message + Default + 'static> Requests<M> {
     fn take(&mut self) -> Result<NextRequest<M>, Status> {
         // Most requests arrive in one piece; only the others are copied.
         if self.begun.is_empty()
-            && let Some(body) = first(&self.chunk, self.limits.bytes)?
+            && let Some(first) = first(&self.chunk, self.limits.bytes)?
         {
-            if is_large(body.len()) {
-                return Ok(NextRequest::Large(body.len()));
+            if let Some(next) = first.for_a_thread() {
+                return Ok(next);
             }
+            let body = first.body;
             let message = decode(body)?;
             self.length = body.len();
             self.chunk.advance(PREFIX + self.length);
@@ -182,17 +223,18 @@ impl<M: Message + Default + 'static> Requests<M> {
         }
 
         self.keep_chunk()?;
-        let Some(body) = first(&self.begun, self.limits.bytes)? else {
+        let Some(first) = first(&self.begun, self.limits.bytes)? else {
             if !self.begun.is_empty() && self.deadline.is_none() {
                 self.deadline = Some(Instant::now() + self.limits.rest);
             }
             return Ok(NextRequest::Part);
         };
 
-        if is_large(body.len()) {
-            return Ok(NextRequest::Large(body.len()));
+        if let Some(next) = first.for_a_thread() {
+            return Ok(next);
         }
 
+        let body = first.body;
         let message = decode(body)?;
         self.length = body.len();
         self.begun.advance(PREFIX + self.length);
@@ -247,7 +289,8 @@ async fn read_all<M: Message + Default + 'static>(
         bytes: limit,
         rest: Duration::from_secs(30),
     };
-    let mut requests = Requests::<M>::new(body, limits, memory.client("grpc", None));
+    let client = memory.client("grpc", None);
+    let mut requests = Requests::<M>::new(body, limits, Some(Encoding::Gzip), client);
     let mut count = 0;
 
     loop {
@@ -259,23 +302,82 @@ async fn read_all<M: Message + Default + 'static>(
     }
 }
 
-/// The body of the first message, if it is complete.
-fn first(bytes: &[u8], limit: usize) -> Result<Option<&[u8]>, Status> {
-    let Some(([compressed, length @ ..], rest)) = bytes.split_first_chunk::<PREFIX>() else {
+impl FirstMessage<'_> {
+    /// What is next, if the message is not decoded at once.
+    fn for_a_thread<M>(self) -> Option<NextRequest<M>> {
+        let bytes = self.body.len();
+        if self.is_compressed {
+            Some(NextRequest::Compressed(bytes))
+        } else if is_large(bytes) {
+            Some(NextRequest::Large(bytes))
+        } else {
+            None
+        }
+    }
+}
+
+/// The first message, if it is complete.
+fn first(bytes: &[u8], limit: usize) -> Result<Option<FirstMessage<'_>>, Status> {
+    let Some(([flag, length @ ..], rest)) = bytes.split_first_chunk::<PREFIX>() else {
         return Ok(None);
     };
-    if *compressed != 0 {
-        return Err(Status::unimplemented(
-            "compressed requests are not supported",
-        ));
-    }
+    let is_compressed = match flag {
+        0 => false,
+        1 => true,
+        other => {
+            return Err(Status::internal(format!(
+                "the compressed-flag of a request is {other}"
+            )));
+        }
+    };
     let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
     if length > limit {
         return Err(Status::out_of_range(format!(
             "a request of {length} bytes exceeds the limit of {limit} bytes"
         )));
     }
-    Ok(rest.get(..length))
+    let body = rest.get(..length);
+    Ok(body.map(|body| FirstMessage {
+        body,
+        is_compressed,
+    }))
+}
+
+/// The status for a compressed request in an encoding that is unknown or not named.
+fn unknown_encoding() -> Status {
+    let mut status = Status::unimplemented(format!(
+        "a request is compressed, but grpc-encoding names none of {ACCEPTED}"
+    ));
+    let accepted = AsciiMetadataValue::from_static(ACCEPTED);
+    status.metadata_mut().insert(GRPC_ACCEPT_ENCODING, accepted);
+    status
+}
+
+/// Decompresses and decodes a message.
+fn decompress<M: Message + Default>(
+    encoding: Encoding,
+    body: &[u8],
+    limit: usize,
+) -> Result<ReadRequest<M>, Status> {
+    let plain = encoding
+        .decompress(body, limit)
+        .map_err(|error| decompress_status(&error))?;
+    let message = decode(&plain)?;
+    Ok(ReadRequest {
+        message,
+        length: plain.len(),
+    })
+}
+
+fn decompress_status(error: &DecompressError) -> Status {
+    match error {
+        DecompressError::TooLong(_) => {
+            Status::out_of_range(format!("a compressed request: {error}"))
+        }
+        DecompressError::Invalid(reason) => {
+            Status::internal(format!("failed to decompress a request: {reason}"))
+        }
+    }
 }
 
 /// Decodes a message. It is boxed to keep futures that hold it across an await small.
@@ -305,6 +407,7 @@ mod tests {
         Requests::new(
             Body::new(StreamBody::new(tokio_stream::iter(pieces))),
             LIMITS,
+            Some(Encoding::Zstd),
             Client::with_budget(1 << 20),
         )
     }
@@ -351,6 +454,7 @@ mod tests {
         Requests::new(
             Body::new(StreamBody::new(pieces)),
             RequestLimits { rest, ..LIMITS },
+            None,
             client.clone(),
         )
     }
@@ -392,13 +496,56 @@ mod tests {
         assert_eq!(client.held(), 0);
     }
 
+    /// The message of a request that is compressed with zstd.
+    fn compressed(request: &DeltaDiscoveryRequest) -> Vec<u8> {
+        let body = request.encode_to_vec();
+        let payload = Encoding::Zstd.compress(&body).unwrap();
+        let message = payload.message(b"", body.len()).unwrap();
+        let whole = [message.front, message.payload].concat();
+
+        let mut bytes = vec![1];
+        bytes.extend_from_slice(&u32::try_from(whole.len()).unwrap().to_be_bytes());
+        bytes.extend_from_slice(&whole);
+        bytes
+    }
+
+    #[tokio::test]
+    async fn compressed_and_other_requests_may_alternate() {
+        let sent = [request(&"x".repeat(900)), request("two"), request("three")];
+        let bytes = [compressed(&sent[0]), framed(&sent[1]), compressed(&sent[2])].concat();
+        for size in [1, 7, bytes.len()] {
+            let mut requests = in_pieces(&bytes, size);
+            for expected in &sent {
+                assert_eq!(requests.message().await.unwrap().as_deref(), Some(expected));
+                assert_eq!(requests.length(), expected.encoded_len());
+            }
+            assert!(requests.message().await.unwrap().is_none());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_compressed_request_needs_a_known_encoding() {
+        let body = Body::new(http_body_util::Full::new(Bytes::from(compressed(
+            &request(""),
+        ))));
+        let client = Client::with_budget(1 << 20);
+        let mut requests = Requests::<DeltaDiscoveryRequest>::new(body, LIMITS, None, client);
+        let status = requests.message().await.unwrap_err();
+        assert_eq!(status.code(), Code::Unimplemented);
+        let accepted = status.metadata().get("grpc-accept-encoding").unwrap();
+        assert_eq!(accepted, "identity,gzip,zstd");
+    }
+
     #[tokio::test]
     async fn invalid_requests_are_rejected() {
         let whole = framed(&request("one"));
-        let compressed = [&[1], &whole[1..]].concat();
+        let not_compressed = [&[1], &whole[1..]].concat();
+        let other_flag = [&[2], &whole[1..]].concat();
         for (bytes, code) in [
             (framed(&request(&"x".repeat(1000))), Code::OutOfRange),
-            (compressed, Code::Unimplemented),
+            (compressed(&request(&"x".repeat(1000))), Code::OutOfRange),
+            (not_compressed, Code::Internal),
+            (other_flag, Code::Internal),
             (whole[..whole.len() - 1].to_vec(), Code::DataLoss),
             (vec![0, 0, 0, 0, 1, 0xff], Code::Internal),
         ] {

@@ -2,8 +2,9 @@
 //!
 //! tonic's codecs copy every message into a buffer of the stream. Here a large message is two
 //! chunks: a head that belongs to the stream, and a payload that all streams share; a thousand slow
-//! clients hold one copy of it.
+//! clients hold one copy of it. A compressed message shares its payload in the same way.
 
+use std::fmt;
 use std::future::poll_fn;
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -13,8 +14,8 @@ use navarch_proto::raw::{RawDeltaDiscoveryResponse, RawDiscoveryResponse};
 use prost::Message as _;
 use tonic::Status;
 
+use crate::compression::{CompressedMessage, CompressedPayload, Encoding};
 use crate::session::Response;
-use crate::session::diff::Payload;
 use crate::session::discovery_request::Protocol;
 use crate::transport::grpc_reader::PREFIX;
 
@@ -22,70 +23,97 @@ use crate::transport::grpc_reader::PREFIX;
 const SMALL: usize = 4 << 10;
 
 /// One gRPC message.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Message {
     /// Prefix, nonce, version…, and the resources if they are small.
     head: Bytes,
     /// The resources that are not in the head.
-    payload: Payload,
+    payload: Bytes,
+    /// The end of a compressed message.
+    tail: Bytes,
+    /// The encoding, if it is compressed.
+    encoding: Option<Encoding>,
+    /// Size of the message before compression, in bytes.
+    plain_length: usize,
 }
 
 /// A stream's responses.
 #[derive(Debug)]
-pub(crate) struct Outbox(SendStream<Bytes>);
+pub(crate) struct Outbox {
+    stream: SendStream<Bytes>,
+    /// The encoding that the client was told; messages may be compressed with it.
+    encoding: Option<Encoding>,
+}
+
+/// The payload may contain keys, so this shows only sizes.
+impl fmt::Debug for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Message")
+            .field("bytes", &self.len())
+            .field("encoding", &self.encoding)
+            .field("plain_length", &self.plain_length)
+            .finish_non_exhaustive()
+    }
+}
 
 impl Message {
-    /// Encodes a response. Only the head is copied; a large payload is shared.
+    /// Encodes a response. Only the head is copied; a large payload is shared. `compressed` is the
+    /// compressed form of the payload, if it is sent so.
     ///
     /// # Errors
     /// If it exceeds gRPC's maximum length (4 GiB).
-    pub(crate) fn new(protocol: Protocol, response: Response) -> Result<Self, Status> {
-        let Response {
-            kind: _,
-            type_url,
-            version,
-            nonce,
-            removed,
+    pub(crate) fn new(
+        protocol: Protocol,
+        response: Response,
+        compressed: Option<&CompressedPayload>,
+    ) -> Result<Self, Status> {
+        let payload = response.payload.clone().into_plain();
+        let head = encode_head(protocol, response);
+        let plain_length = head.len() + payload.len();
+
+        let message = compressed.and_then(|form| {
+            let message = form.message(&head, payload.len())?;
+            Some((form.encoding(), message))
+        });
+        match message {
+            Some((encoding, message)) => Self::compressed(encoding, message, plain_length),
+            None => Self::plain(&head, payload),
+        }
+    }
+
+    /// A message that is not compressed.
+    fn plain(head: &[u8], payload: Bytes) -> Result<Self, Status> {
+        let plain_length = head.len() + payload.len();
+        let parts = Parts {
+            flag: 0,
+            front: head,
             payload,
-            count: _,
-        } = response;
-
-        let head = match protocol {
-            Protocol::Delta => RawDeltaDiscoveryResponse {
-                system_version_info: version.to_string(),
-                type_url,
-                nonce: nonce.to_string(),
-                removed_resources: removed
-                    .iter()
-                    .map(|name| name.as_str().to_owned())
-                    .collect(),
-                ..RawDeltaDiscoveryResponse::default()
-            }
-            .encode_to_vec(),
-            Protocol::StateOfTheWorld => RawDiscoveryResponse {
-                version_info: version.to_string(),
-                type_url,
-                nonce: nonce.to_string(),
-                ..RawDiscoveryResponse::default()
-            }
-            .encode_to_vec(),
+            back: Bytes::new(),
         };
-
-        let length = u32::try_from(head.len() + payload.0.len())
-            .map_err(|_| Status::resource_exhausted("the response exceeds 4 GiB"))?;
-        let (near, far) = match payload.0.len() {
-            ..=SMALL => (payload, Payload::default()),
-            _ => (Payload::default(), payload),
-        };
-        let mut framed = BytesMut::with_capacity(PREFIX + head.len() + near.0.len());
-        framed.put_u8(0);
-
-        framed.put_u32(length);
-        framed.put_slice(&head);
-        framed.put_slice(&near.0);
+        let framed = parts.frame()?;
         Ok(Self {
-            head: framed.freeze(),
-            payload: far,
+            plain_length,
+            ..framed
+        })
+    }
+
+    /// A message that is compressed.
+    fn compressed(
+        encoding: Encoding,
+        message: CompressedMessage,
+        plain_length: usize,
+    ) -> Result<Self, Status> {
+        let parts = Parts {
+            flag: 1,
+            front: &message.front,
+            payload: message.payload,
+            back: message.back,
+        };
+        let framed = parts.frame()?;
+        Ok(Self {
+            encoding: Some(encoding),
+            plain_length,
+            ..framed
         })
     }
 
@@ -94,44 +122,139 @@ impl Message {
     /// # Errors
     /// As [`Message::new`].
     pub(crate) fn whole(bytes: &[u8]) -> Result<Self, Status> {
-        let length = u32::try_from(bytes.len())
-            .map_err(|_| Status::resource_exhausted("the response exceeds 4 GiB"))?;
-        let mut framed = BytesMut::with_capacity(PREFIX + bytes.len());
-        framed.put_u8(0);
-        framed.put_u32(length);
-        framed.put_slice(bytes);
-        Ok(Self {
-            head: framed.freeze(),
-            payload: Payload::default(),
-        })
+        Self::plain(bytes, Bytes::new())
     }
 
     /// Size on the wire in bytes.
     pub(crate) fn len(&self) -> usize {
-        self.head.len() + self.payload.0.len()
+        self.head.len() + self.payload.len() + self.tail.len()
+    }
+
+    /// Size in bytes before compression, without gRPC's prefix.
+    pub(crate) fn plain_length(&self) -> usize {
+        self.plain_length
+    }
+
+    /// The encoding, if it is compressed.
+    pub(crate) fn encoding(&self) -> Option<Encoding> {
+        self.encoding
+    }
+}
+
+/// The parts of a message, to be framed.
+struct Parts<'a> {
+    /// gRPC's compressed-flag.
+    flag: u8,
+    front: &'a [u8],
+    /// The part that streams share.
+    payload: Bytes,
+    back: Bytes,
+}
+
+impl Parts<'_> {
+    /// Adds gRPC's prefix. A small payload is copied into the head.
+    fn frame(self) -> Result<Message, Status> {
+        let Self {
+            flag,
+            front,
+            payload,
+            back,
+        } = self;
+        let length = u32::try_from(front.len() + payload.len() + back.len())
+            .map_err(|_| Status::resource_exhausted("the response exceeds 4 GiB"))?;
+
+        let is_small = payload.len() <= SMALL;
+        let copied = if is_small {
+            payload.len() + back.len()
+        } else {
+            0
+        };
+        let mut head = BytesMut::with_capacity(PREFIX + front.len() + copied);
+        head.put_u8(flag);
+        head.put_u32(length);
+        head.put_slice(front);
+
+        let (payload, tail) = if is_small {
+            head.put_slice(&payload);
+            head.put_slice(&back);
+            (Bytes::new(), Bytes::new())
+        } else {
+            (payload, back)
+        };
+        Ok(Message {
+            head: head.freeze(),
+            payload,
+            tail,
+            encoding: None,
+            plain_length: 0,
+        })
+    }
+}
+
+/// Encodes all fields of a response but its resources.
+fn encode_head(protocol: Protocol, response: Response) -> Vec<u8> {
+    let Response {
+        kind: _,
+        type_url,
+        version,
+        nonce,
+        removed,
+        payload: _,
+        count: _,
+    } = response;
+
+    match protocol {
+        Protocol::Delta => RawDeltaDiscoveryResponse {
+            system_version_info: version.to_string(),
+            type_url,
+            nonce: nonce.to_string(),
+            removed_resources: removed
+                .iter()
+                .map(|name| name.as_str().to_owned())
+                .collect(),
+            ..RawDeltaDiscoveryResponse::default()
+        }
+        .encode_to_vec(),
+        Protocol::StateOfTheWorld => RawDiscoveryResponse {
+            version_info: version.to_string(),
+            type_url,
+            nonce: nonce.to_string(),
+            ..RawDiscoveryResponse::default()
+        }
+        .encode_to_vec(),
     }
 }
 
 impl Outbox {
-    /// The response side of a stream whose headers are sent.
-    pub(crate) fn new(stream: SendStream<Bytes>) -> Self {
-        Self(stream)
+    /// The response side of a stream whose headers are sent, with this encoding in them.
+    pub(crate) fn new(stream: SendStream<Bytes>, encoding: Option<Encoding>) -> Self {
+        Self { stream, encoding }
+    }
+
+    /// The encoding that messages may be compressed with.
+    pub(crate) fn encoding(&self) -> Option<Encoding> {
+        self.encoding
     }
 
     /// Waits until earlier messages are sent and flow control allows more, so that the next message
     /// is composed as late as possible. Returns false if the client has disconnected.
     pub(crate) async fn room(&mut self) -> bool {
-        room(&mut self.0).await
+        room(&mut self.stream).await
     }
 
     /// Sends a message. It is buffered if flow control does not allow it, so call [`Outbox::room`]
     /// first.
     pub(crate) fn send(&mut self, message: Message) {
-        // A client that has disconnected is detected by `room`.
-        let sent = self.0.send_data(message.head, false);
-        if sent.is_ok() && !message.payload.0.is_empty() {
-            let _ = self.0.send_data(message.payload.0, false);
+        let further = [message.payload, message.tail];
+        let mut sent = self.stream.send_data(message.head, false);
+
+        for part in further.into_iter().filter(|part| !part.is_empty()) {
+            if sent.is_ok() {
+                sent = self.stream.send_data(part, false);
+            }
         }
+        // A client that has disconnected is detected by `room`.
+        drop(sent);
     }
 
     /// Ends the stream with trailers after the sent messages.
@@ -139,7 +262,7 @@ impl Outbox {
         let mut trailers = HeaderMap::new();
         // This fails if the client has disconnected.
         if status.add_header(&mut trailers).is_ok() {
-            let _ = self.0.send_trailers(trailers);
+            let _ = self.stream.send_trailers(trailers);
         }
     }
 }

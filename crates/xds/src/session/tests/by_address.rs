@@ -54,7 +54,7 @@ fn tell(rig: &mut Rig, workloads: &[(&str, u8)], answers: u32) {
 #[track_caller]
 fn next(rig: &mut Rig) -> (Vec<String>, Vec<String>) {
     let response = rig.session.next(rig.now, &rig.frames).expect("a response");
-    let decoded = RawDeltaDiscoveryResponse::decode(response.payload.0.clone()).unwrap();
+    let decoded = RawDeltaDiscoveryResponse::decode(response.payload.plain().clone()).unwrap();
     let names = decoded
         .resources
         .into_iter()

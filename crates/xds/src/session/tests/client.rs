@@ -191,7 +191,7 @@ impl Client {
 
 impl Have {
     pub(crate) fn receive_delta(&mut self, kind: ResourceType, response: &Response, limit: usize) {
-        let decoded = RawDeltaDiscoveryResponse::decode(response.payload.0.clone()).unwrap();
+        let decoded = RawDeltaDiscoveryResponse::decode(response.payload.plain().clone()).unwrap();
         let mut seen: BTreeSet<String> = response
             .removed
             .iter()
@@ -217,7 +217,7 @@ impl Have {
     }
 
     pub(crate) fn receive_state(&mut self, kind: ResourceType, response: &Response, limit: usize) {
-        let decoded = RawDiscoveryResponse::decode(response.payload.0.clone()).unwrap();
+        let decoded = RawDiscoveryResponse::decode(response.payload.plain().clone()).unwrap();
         if kind.is_wildcard_by_default() && limit == usize::MAX {
             self.resources.clear();
         }

@@ -242,14 +242,15 @@ pub(crate) fn read(protocol: Protocol, response: &Response) -> SentResponse {
     let kind = response.kind.unwrap();
     let resources = match protocol {
         Protocol::Delta => {
-            let decoded = RawDeltaDiscoveryResponse::decode(response.payload.0.clone()).unwrap();
+            let decoded =
+                RawDeltaDiscoveryResponse::decode(response.payload.plain().clone()).unwrap();
             let one = |r: navarch_proto::raw::RawResource| {
                 format!("{}={}", r.name, text_of(kind, &r.resource.unwrap().value))
             };
             decoded.resources.into_iter().map(one).collect()
         }
         Protocol::StateOfTheWorld => {
-            let decoded = RawDiscoveryResponse::decode(response.payload.0.clone()).unwrap();
+            let decoded = RawDiscoveryResponse::decode(response.payload.plain().clone()).unwrap();
             decoded
                 .resources
                 .iter()

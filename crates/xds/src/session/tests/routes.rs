@@ -93,7 +93,8 @@ impl Client {
                 let names: Vec<String> = match self.protocol {
                     Protocol::Delta => {
                         let decoded =
-                            RawDeltaDiscoveryResponse::decode(response.payload.0.clone()).unwrap();
+                            RawDeltaDiscoveryResponse::decode(response.payload.plain().clone())
+                                .unwrap();
                         decoded
                             .resources
                             .into_iter()
@@ -102,7 +103,7 @@ impl Client {
                     }
                     Protocol::StateOfTheWorld => {
                         let decoded =
-                            RawDiscoveryResponse::decode(response.payload.0.clone()).unwrap();
+                            RawDiscoveryResponse::decode(response.payload.plain().clone()).unwrap();
                         let name = |any: &navarch_proto::raw::RawAny| {
                             text_of(EDS, &any.value)[..2].to_owned()
                         };

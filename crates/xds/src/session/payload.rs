@@ -1,0 +1,227 @@
+//! Encoded resources that many streams share, and their compressed forms.
+
+use std::fmt;
+use std::iter::Sum;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use tokio::sync::{OnceCell, Semaphore};
+use tokio::task::spawn_blocking;
+
+use crate::compression::{CompressedPayload, Encoding};
+use navarch_push::resource::ResourceType;
+
+/// Bytes below which a payload is not compressed: it fits one TCP segment with its headers.
+const MIN_BYTES: usize = 1 << 10;
+/// Bytes from which a payload is compressed for its first stream. A smaller one is compressed for
+/// the second stream that sends it: most small changes reach one proxy alone, for which
+/// compression costs more CPU time than it saves.
+const LARGE_BYTES: usize = 16 << 10;
+/// Bytes from which a payload is compressed on another thread: it takes 0.3 ms and more.
+const BLOCKING_BYTES: usize = 64 << 10;
+
+/// Encoded resources, shared. They may contain keys, so `Debug` shows only the size.
+#[derive(Clone, Default)]
+pub(crate) struct Payload {
+    plain: Bytes,
+    /// `None` if it is never compressed.
+    forms: Option<Arc<Forms>>,
+}
+
+/// The compressed forms of a payload, each made at first use. `None` in a cell: compression does not
+/// pay.
+#[derive(Debug, Default)]
+struct Forms {
+    /// Whether a stream has sent the payload.
+    is_sent: AtomicBool,
+    gzip: OnceCell<Option<CompressedPayload>>,
+    zstd: OnceCell<Option<CompressedPayload>>,
+}
+
+/// Bytes that payloads hold, by form.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct HeldBytes {
+    pub(crate) plain: usize,
+    pub(crate) gzip: usize,
+    pub(crate) zstd: usize,
+}
+
+impl fmt::Debug for Payload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.plain.len())
+    }
+}
+
+impl Payload {
+    /// Resources of one type; no type if there are none.
+    pub(crate) fn new(kind: Option<ResourceType>, plain: Bytes) -> Self {
+        let is_compressed = plain.len() >= MIN_BYTES && kind.is_some_and(|kind| !is_secret(kind));
+        let forms = is_compressed.then(Arc::default);
+        Self { plain, forms }
+    }
+
+    /// The resources, not compressed.
+    pub(crate) fn plain(&self) -> &Bytes {
+        &self.plain
+    }
+
+    /// The resources, not compressed.
+    pub(crate) fn into_plain(self) -> Bytes {
+        self.plain
+    }
+
+    /// The compressed form for a stream that sends this payload; `None` if it is to be sent as it
+    /// is. It is made once: while one stream makes it, others wait. `workers` has a permit for each
+    /// processor.
+    pub(crate) async fn compressed(
+        &self,
+        encoding: Encoding,
+        workers: &Semaphore,
+    ) -> Option<CompressedPayload> {
+        let forms = self.forms.as_ref()?;
+        let is_first = !forms.is_sent.swap(true, Ordering::Relaxed);
+        if is_first && self.plain.len() < LARGE_BYTES {
+            return None;
+        }
+
+        let form = forms.form(encoding);
+        let made = form.get_or_init(|| compress(&self.plain, encoding, workers));
+        made.await.clone()
+    }
+
+    /// Bytes that it holds.
+    pub(crate) fn held(&self) -> HeldBytes {
+        let of = |encoding| {
+            let forms = self.forms.as_ref()?;
+            let form = forms.form(encoding).get()?.as_ref()?;
+            Some(form.len())
+        };
+        HeldBytes {
+            plain: self.plain.len(),
+            gzip: of(Encoding::Gzip).unwrap_or_default(),
+            zstd: of(Encoding::Zstd).unwrap_or_default(),
+        }
+    }
+}
+
+impl Forms {
+    fn form(&self, encoding: Encoding) -> &OnceCell<Option<CompressedPayload>> {
+        match encoding {
+            Encoding::Gzip => &self.gzip,
+            Encoding::Zstd => &self.zstd,
+        }
+    }
+}
+
+impl Sum for HeldBytes {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, one| Self {
+            plain: sum.plain + one.plain,
+            gzip: sum.gzip + one.gzip,
+            zstd: sum.zstd + one.zstd,
+        })
+    }
+}
+
+/// Whether resources of a type contain secrets, as extension configs do that have credentials of a
+/// registry. They are never compressed: with what others can add beside a key, the length of the
+/// compressed text tells something about it (as in the attacks CRIME and BREACH on HTTPS).
+fn is_secret(kind: ResourceType) -> bool {
+    matches!(kind, ResourceType::Secret | ResourceType::ExtensionConfig)
+}
+
+/// Compresses a payload; `None` if that saves less than a quarter, so that compressed forms never
+/// hold more than three quarters of the plain ones each.
+async fn compress(
+    plain: &Bytes,
+    encoding: Encoding,
+    workers: &Semaphore,
+) -> Option<CompressedPayload> {
+    let compressed = if plain.len() < BLOCKING_BYTES {
+        encoding.compress(plain)
+    } else {
+        // The semaphore is never closed.
+        let _permit = workers.acquire().await.ok()?;
+        let plain = plain.clone();
+        let made = spawn_blocking(move || encoding.compress(&plain)).await;
+        made.unwrap_or_else(|failed| Err(std::io::Error::other(failed)))
+    };
+
+    match compressed {
+        Ok(compressed) => Some(compressed).filter(|made| made.len() <= plain.len() / 4 * 3),
+        Err(error) => {
+            let name = encoding.name();
+            tracing::warn!(%error, encoding = name, "failed to compress a response; it is sent as it is");
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn payload(kind: ResourceType, bytes: usize) -> Payload {
+        Payload::new(Some(kind), vec![7; bytes].into())
+    }
+
+    async fn is_compressed(payload: &Payload) -> bool {
+        let workers = Semaphore::new(1);
+        let form = payload.compressed(Encoding::Zstd, &workers).await;
+        form.is_some()
+    }
+
+    #[tokio::test]
+    async fn a_small_payload_is_compressed_for_the_second_stream() {
+        let small = payload(ResourceType::Cluster, MIN_BYTES);
+        assert!(!is_compressed(&small).await);
+        assert!(is_compressed(&small.clone()).await);
+
+        let large = payload(ResourceType::Cluster, BLOCKING_BYTES);
+        assert!(is_compressed(&large).await);
+    }
+
+    #[tokio::test]
+    async fn tiny_payloads_and_secrets_are_never_compressed() {
+        let tiny = payload(ResourceType::Cluster, MIN_BYTES - 1);
+        let secret = payload(ResourceType::Secret, BLOCKING_BYTES);
+        for _ in 0..3 {
+            assert!(!is_compressed(&tiny).await);
+            assert!(!is_compressed(&secret).await);
+        }
+    }
+
+    #[tokio::test]
+    async fn bytes_that_do_not_shrink_are_sent_as_they_are() {
+        let mut state = 1_u64;
+        let noise = std::iter::repeat_with(|| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            state.to_be_bytes()[0]
+        });
+        let noise: Vec<u8> = noise.take(BLOCKING_BYTES).collect();
+        let noise = Payload::new(Some(ResourceType::Cluster), noise.into());
+        assert!(!is_compressed(&noise).await);
+        assert_eq!(noise.held().zstd, 0);
+    }
+
+    #[tokio::test]
+    async fn streams_share_one_compressed_form() {
+        let shared = payload(ResourceType::Cluster, BLOCKING_BYTES);
+        let workers = Semaphore::new(1);
+        let other = shared.clone();
+        let (one, two) = tokio::join!(
+            shared.compressed(Encoding::Gzip, &workers),
+            other.compressed(Encoding::Gzip, &workers),
+        );
+        let length = shared.plain().len();
+        let [one, two] = [one, two].map(|form| form.unwrap().message(b"", length).unwrap());
+        assert_eq!(one.payload.as_ptr(), two.payload.as_ptr());
+
+        let held = other.held();
+        assert_eq!((held.plain, held.gzip), (length, one.payload.len()));
+        assert_eq!(held.zstd, 0);
+    }
+}
