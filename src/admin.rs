@@ -43,7 +43,7 @@ use axum::Router;
 use axum::middleware::from_fn_with_state;
 use axum::routing::get;
 
-pub use access::{DebugAccess, is_of_this_machine};
+pub use access::DebugAccess;
 pub use ca::COMMAND as CA_COMMAND;
 pub use ctrlz::control_routes;
 pub use distribution::{Share, configuration, shares};

@@ -24,8 +24,8 @@ use tokio::time::Instant;
 
 use super::debug_api::{ACCESS_ADVICE, ControlPlane, DebugApi, Servers};
 use super::output::{print_text, report};
-use crate::admin;
 use navarch_agent::local_http::{LocalRequest, LocalResponse};
+use navarch_net::same_machine::is_of_this_machine;
 
 /// Timeout of a request to a control plane; plans take longest.
 const REQUEST_TIMEOUT: Duration = Duration::from_mins(10);
@@ -330,7 +330,7 @@ async fn forward_request(State(forward): State<Forward>, request: Request) -> Re
 
     // The token is for the user of this machine, not for pages of other sites in the user's
     // browser.
-    if !admin::is_of_this_machine(&head.uri, &head.headers) {
+    if !is_of_this_machine(&head.uri, &head.headers) {
         return (StatusCode::FORBIDDEN, "use localhost or an IP address\n").into_response();
     }
 

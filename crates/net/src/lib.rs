@@ -26,5 +26,6 @@ pub mod peer;
 pub mod port;
 pub mod rate;
 pub mod rejections;
+pub mod same_machine;
 mod shares;
 pub mod stream;
