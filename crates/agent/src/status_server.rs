@@ -2,7 +2,8 @@
 //! and quit.
 //!
 //! The application is not trusted: its responses have timeouts and size limits, only redirects to
-//! itself are followed, and requests to quit or drain are accepted from loopback only.
+//! itself are followed. Pages for the pod alone, such as those to quit or drain, are served on
+//! loopback only, and not to pages of other sites in a browser.
 
 mod connections;
 pub mod exposition;
@@ -33,9 +34,11 @@ use tokio::sync::mpsc;
 use super::envoy_life::{AdminApi, EnvoyCommand};
 use super::mesh_metrics::MeshMetrics;
 use super::metrics::{AgentMetrics, ScrapeTarget};
+use crate::http_server::{denial, only_of_this_machine};
 use kept::KeptConnections;
 use navarch_net::budget::Budget;
 use navarch_net::rejections::Rejections;
+use navarch_net::same_machine::is_of_no_other_site;
 pub use probe_spec::{ProbeSpecError, Probes};
 pub use readiness::Condition;
 use readiness::Readiness;
@@ -135,10 +138,18 @@ pub async fn serve(listener: TcpListener, config: StatusConfig) {
 fn router(config: StatusConfig) -> Router {
     let readiness = Readiness::new(config.envoy.clone(), config.conditions.clone());
     let profiles = if config.serves_profiles {
-        navarch_pprof::routes(PROFILES).layer(from_fn(only_from_this_machine))
+        navarch_pprof::routes(PROFILES)
+            .route_layer(from_fn(only_of_this_machine))
+            .route_layer(from_fn(only_from_loopback))
     } else {
         Router::new()
     };
+    let local = Router::new()
+        .route("/quitquitquit", any(quit))
+        .route("/drain", any(drain))
+        .route("/debug/ndsz", any(name_table))
+        .route_layer(from_fn(only_of_this_machine))
+        .route_layer(from_fn(only_from_loopback));
 
     Router::new()
         .route("/healthz/ready", any(ready))
@@ -146,9 +157,7 @@ fn router(config: StatusConfig) -> Router {
         .route("/metrics", get(metrics))
         .route("/app-health/{*path}", any(probe))
         .route("/app-lifecycle/{*path}", any(probe))
-        .route("/quitquitquit", any(quit))
-        .route("/drain", any(drain))
-        .route("/debug/ndsz", any(name_table))
+        .merge(local)
         .layer(from_fn(gzip::pack))
         // They are compressed already.
         .merge(profiles)
@@ -164,27 +173,21 @@ fn plain(status: StatusCode, text: &str) -> Response {
     (status, text.to_owned()).into_response()
 }
 
-/// The response for callers that are not on this machine: they are denied.
-fn denial(caller: SocketAddr) -> Option<Response> {
-    let here = caller.ip().to_canonical().is_loopback();
-    (!here).then(|| {
-        plain(
-            StatusCode::FORBIDDEN,
-            "Only requests from localhost are allowed\n",
-        )
-    })
-}
-
-/// Admits requests from this machine alone.
-async fn only_from_this_machine(
-    ConnectInfo(caller): ConnectInfo<SocketAddr>,
+/// Admits clients with a loopback address alone.
+async fn only_from_loopback(
+    ConnectInfo(client): ConnectInfo<SocketAddr>,
     request: Request,
     next: Next,
 ) -> Response {
-    match denial(caller) {
-        Some(denial) => denial,
-        None => next.run(request).await,
+    if is_loopback(client) {
+        next.run(request).await
+    } else {
+        denial()
     }
+}
+
+fn is_loopback(client: SocketAddr) -> bool {
+    client.ip().to_canonical().is_loopback()
 }
 
 /// Whether the pod is ready.
@@ -207,11 +210,13 @@ async fn metrics(
     ConnectInfo(caller): ConnectInfo<SocketAddr>,
     request: Request,
 ) -> Response {
+    // Envoy may forward scrapes from other machines to loopback, with the pod's address as host.
     if shared.config.metrics_on_loopback_only
-        && let Some(denial) = denial(caller)
+        && !(is_loopback(caller) && is_of_no_other_site(request.uri(), request.headers()))
     {
-        return denial;
+        return denial();
     }
+
     let Ok(charge) = shared.scrapes.charge(caller.ip(), SCRAPE_OVERHEAD) else {
         shared.config.work.scrape_failed(ScrapeTarget::Agent);
         return plain(
@@ -247,36 +252,21 @@ async fn probe(State(shared): State<Arc<Shared>>, request: Request) -> Response 
 }
 
 /// Quits agent and Envoy at once (`/quitquitquit`).
-async fn quit(
-    state: State<Arc<Shared>>,
-    caller: ConnectInfo<SocketAddr>,
-    method: Method,
-) -> Response {
-    order(&state, caller.0, &method, EnvoyCommand::Quit).await
+async fn quit(State(shared): State<Arc<Shared>>, method: Method) -> Response {
+    order(&shared, &method, EnvoyCommand::Quit).await
 }
 
 /// Drains Envoy (`/drain`).
-async fn drain(
-    state: State<Arc<Shared>>,
-    caller: ConnectInfo<SocketAddr>,
-    method: Method,
-) -> Response {
-    order(&state, caller.0, &method, EnvoyCommand::Drain).await
+async fn drain(State(shared): State<Arc<Shared>>, method: Method) -> Response {
+    order(&shared, &method, EnvoyCommand::Drain).await
 }
 
 /// Sends an order to the task that runs Envoy.
-async fn order(
-    shared: &Shared,
-    caller: SocketAddr,
-    method: &Method,
-    order: EnvoyCommand,
-) -> Response {
-    if let Some(denial) = denial(caller) {
-        return denial;
-    }
+async fn order(shared: &Shared, method: &Method, order: EnvoyCommand) -> Response {
     if *method != Method::POST {
         return plain(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed\n");
     }
+
     tracing::info!(?order, "admin request over HTTP");
     match shared.config.orders.send(order).await {
         Ok(()) => plain(StatusCode::OK, "OK"),
@@ -288,13 +278,7 @@ async fn order(
 }
 
 /// The name table that DNS answers from.
-async fn name_table(
-    State(shared): State<Arc<Shared>>,
-    ConnectInfo(caller): ConnectInfo<SocketAddr>,
-) -> Response {
-    if let Some(denial) = denial(caller) {
-        return denial;
-    }
+async fn name_table(State(shared): State<Arc<Shared>>) -> Response {
     let json = [(header::CONTENT_TYPE, "application/json")];
     match (shared.config.name_table)() {
         Some(table) => (json, Body::from(table.to_string())).into_response(),

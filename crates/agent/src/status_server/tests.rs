@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 
 mod hostile;
 mod kept;
+mod other_sites;
 mod profiles;
 
 use super::{Probes, ScrapeConfig, StatusConfig, serve};

@@ -1,4 +1,4 @@
-//! The service's port, on loopback alone.
+//! The service's port, on loopback alone, and for no pages of other sites in a browser.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::middleware::from_fn;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{any, get};
 use prost_types::Timestamp;
@@ -19,7 +20,7 @@ use super::exchange::ExchangeError;
 use super::manager::TokenManager;
 use super::request::{ErrorCode, RequestError, TokenRequest};
 use crate::Clock;
-use crate::http_server::serve_connection;
+use crate::http_server::{only_of_this_machine, serve_connection};
 use navarch_net::port::{Port, PortLimits};
 use navarch_net::rejections::Rejections;
 use navarch_net::stream::PortStream;
@@ -49,6 +50,7 @@ pub(crate) async fn serve(
     let router = Router::new()
         .route("/token", any(token))
         .route("/stsStatus", get(status))
+        .layer(from_fn(only_of_this_machine))
         .with_state(Arc::new(Shared { manager, clock }));
     let port = Port::new("sts", PortLimits::plain(MAX_CONNECTIONS), rejections);
     let serve = |stream: PortStream, peer| {

@@ -11,7 +11,7 @@ use futures_util::future::BoxFuture;
 use http::{HeaderValue, StatusCode, header};
 use navarch_net::rejections::Rejections;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -237,6 +237,43 @@ async fn errors_have_codes_and_no_parts_of_the_request() {
     let untyped = LocalRequest::post("127.0.0.1", port, "/token", timeout);
     assert_eq!(untyped.send().await.unwrap().status, 400);
     assert_eq!(fake.calls(), 1);
+}
+
+#[tokio::test]
+async fn pages_of_other_sites_in_a_browser_get_no_token_and_no_status() {
+    let mut tasks = JoinSet::new();
+    let fake = Fake::new(8);
+    let port = serve(fake.clone(), &mut tasks).await;
+    let token_request = |host: &str| {
+        let mut request = LocalRequest::post(host, port, "/token", Duration::from_secs(20));
+        request.headers.insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("application/x-www-form-urlencoded"),
+        );
+        request.body = form_of(&[("audience", "bank")]).into();
+        request
+    };
+    let status = async |request: LocalRequest| {
+        let stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+        request.send_over(stream).await.unwrap().status
+    };
+
+    let mut foreign = token_request("localhost");
+    foreign.headers.insert(
+        header::ORIGIN,
+        HeaderValue::from_static("http://evil.example"),
+    );
+    assert_eq!(status(foreign).await, StatusCode::FORBIDDEN);
+    let rebound = token_request("evil.example");
+    assert_eq!(status(rebound).await, StatusCode::FORBIDDEN);
+    let timeout = Duration::from_secs(20);
+    let all = LocalRequest::get("evil.example", port, "/stsStatus", timeout);
+    assert_eq!(status(all).await, StatusCode::FORBIDDEN);
+    assert_eq!(fake.calls(), 0);
+
+    for host in ["localhost", "127.0.0.1", "::1"] {
+        assert_eq!(status(token_request(host)).await, StatusCode::OK, "{host}");
+    }
 }
 
 #[tokio::test]

@@ -1,12 +1,16 @@
 //! The port: gRPC and HTTP on the same connections, with limits.
+//!
+//! Pages of other sites in a browser are denied HTTP. gRPC needs HTTP/2, which no browser speaks
+//! without TLS.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use axum::Router;
+use axum::middleware::from_fn;
 use axum::routing::get;
-use http::{Request, Response, header};
+use http::{Request, Response, Version, header};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -29,6 +33,7 @@ use tonic::{Status, Streaming};
 use tower_service::Service as _;
 
 use super::{Tap, page};
+use crate::http_server::only_of_this_machine;
 
 /// Maximum number of connections.
 const MAX_CONNECTIONS: usize = 16;
@@ -62,6 +67,7 @@ pub(crate) async fn serve(listener: TcpListener, tap: Tap, rejections: Rejection
         http: Router::new()
             .route("/debug", get(page::page))
             .route("/debug/{*page}", get(page::page))
+            .layer(from_fn(only_of_this_machine))
             .with_state(tap),
     };
 
@@ -116,7 +122,8 @@ async fn respond(
 
 fn is_grpc(request: &Request<Incoming>) -> bool {
     let content_type = request.headers().get(header::CONTENT_TYPE);
-    content_type.is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
+    request.version() == Version::HTTP_2
+        && content_type.is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
 }
 
 #[tonic::async_trait]

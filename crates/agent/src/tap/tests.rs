@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use http::{HeaderValue, header};
 use navarch_net::grpc_target::Keepalive;
 use navarch_net::rejections::Rejections;
 use navarch_proto::any::pack;
@@ -17,7 +18,7 @@ use navarch_proto::envoy::service::discovery::v3::{
 };
 use navarch_testkit::wait::until;
 use parking_lot::Mutex;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_stream::Stream;
 use tokio_stream::wrappers::TcpListenerStream;
@@ -243,6 +244,38 @@ async fn other_types_and_paths_do_not_reach_the_control_plane() {
     assert_eq!(status.code(), Code::Unimplemented);
 
     assert!(world.requests().is_empty());
+}
+
+#[tokio::test]
+async fn pages_of_other_sites_in_a_browser_do_not_reach_the_control_plane() {
+    let world = world().await;
+    let _envoy = world.connections.add(channel(&world.address));
+    let timeout = Duration::from_secs(20);
+    let status = async |request: LocalRequest| {
+        let stream = TcpStream::connect(("127.0.0.1", world.port)).await.unwrap();
+        request.send_over(stream).await.unwrap().status.as_u16()
+    };
+
+    let page = |host: &str| LocalRequest::get(host, world.port, "/debug/syncz", timeout);
+    assert_eq!(status(page("evil.example")).await, 403);
+    let mut foreign = page("localhost");
+    foreign.headers.insert(
+        header::ORIGIN,
+        HeaderValue::from_static("http://evil.example"),
+    );
+    assert_eq!(status(foreign).await, 403);
+
+    // A page can send this type of content, but not by HTTP/2.
+    let stream = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
+    let mut grpc = LocalRequest::post("localhost", world.port, stream, timeout);
+    grpc.headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/grpc"),
+    );
+    assert_eq!(status(grpc).await, 404);
+    assert!(world.requests().is_empty());
+
+    assert_eq!(status(page("localhost")).await, 200);
 }
 
 #[tokio::test]
