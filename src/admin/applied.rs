@@ -156,7 +156,7 @@ pub(super) async fn applied(State(state): State<AdminState>, parameters: Paramet
         .any(&name)
         .or_else(|| context.new_versions.any(&name))
     else {
-        return (StatusCode::NOT_FOUND, format!("{name} not found\n")).into_response();
+        return reply::text(StatusCode::NOT_FOUND, &format!("{name} not found\n"));
     };
 
     let generation = object.meta().generation;

@@ -51,7 +51,7 @@ pub(super) async fn command(
                 | RotateError::Conflict
                 | RotateError::NoKeeper => StatusCode::INTERNAL_SERVER_ERROR,
             };
-            (code, chain(&error)).into_response()
+            reply::text(code, &chain(&error))
         }
     }
 }

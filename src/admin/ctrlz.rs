@@ -10,7 +10,7 @@ use axum::Router;
 use axum::extract::{Path, Request, State};
 use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn_with_state};
-use axum::response::{Html, IntoResponse, Json, Response};
+use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, put};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{getegid, geteuid, getgid, getpid, getppid, getuid};
@@ -19,7 +19,7 @@ use serde_json::{Map, Value, json};
 use super::access;
 use super::log_scopes::{LogScopes, ScopeError, ScopeLevel};
 use super::state::AdminState;
-use super::{debug, health, paths};
+use super::{debug, health, paths, reply};
 use navarch_api::regular_file;
 use navarch_security::rules::Visibility;
 
@@ -88,8 +88,9 @@ pub fn control_routes(
         ("/procj", "proc"),
         ("/versionj", "version"),
     ] {
-        let answer =
-            move |State(control): State<Control>| async move { Json(topic(&control, handler)) };
+        let answer = move |State(control): State<Control>| async move {
+            reply::json_line(&topic(&control, handler))
+        };
         routes = routes
             .route(path, get(answer))
             .route(&format!("{path}/"), get(answer));
@@ -168,7 +169,7 @@ async fn scope(State(control): State<Control>, Path(name): Path<String>) -> Resp
         .into_iter()
         .find(|scope| scope.name == name)
     {
-        Some(scope) => Json(description(scope)).into_response(),
+        Some(scope) => reply::json_line(&description(scope)),
         None => refusal(&ScopeError::Unknown(name)),
     }
 }
@@ -197,11 +198,9 @@ async fn set_scope(
 }
 
 fn refusal(error: &ScopeError) -> Response {
-    (
-        StatusCode::BAD_REQUEST,
-        Json(json!({ "error": error.to_string() })),
-    )
-        .into_response()
+    let mut response = reply::json_line(&json!({ "error": error.to_string() }));
+    *response.status_mut() = StatusCode::BAD_REQUEST;
+    response
 }
 
 /// Ends the process like SIGTERM.
@@ -328,7 +327,7 @@ async fn signals() -> Html<String> {
 
 /// The content of a topic as a page.
 fn page(title: &str, value: &Value) -> Html<String> {
-    let text = serde_json::to_string_pretty(value).unwrap_or_default();
+    let text = reply::document(value, true).unwrap_or_default();
     Html(format!(
         "{}<p><a href=\"/\">ControlZ</a></p>\n<pre>{}</pre></body></html>\n",
         head(title),
@@ -348,4 +347,15 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_show_characters_that_a_terminal_or_a_browser_would_obey_as_escapes() {
+        let Html(page) = page("Command line", &json!(["navarch", "\u{202e}\u{1b}[2J<b>"]));
+        assert!(page.contains(r"\u202e\u001b[2J&lt;b&gt;"), "{page}");
+    }
 }

@@ -9,6 +9,7 @@ use axum::response::{IntoResponse, Response};
 use super::access;
 use super::state::{AdminState, Build};
 use navarch_api::decode::Subject;
+use navarch_api::printable::escape_lines;
 use navarch_security::rules::Visibility;
 use navarch_source::{Fault, Problem};
 
@@ -38,13 +39,18 @@ fn status(state: &AdminState) -> StatusCode {
     }
 }
 
-/// The missing and the skipped parts, one per line.
+/// The missing and the skipped parts, one per line. The names of files and objects in them are
+/// escaped.
 fn reasons(state: &AdminState) -> String {
-    let unread: String = holding(state)
+    lines(&holding(state), &state.readiness.missing_parts())
+}
+
+fn lines(unread: &[Problem], missing_parts: &str) -> String {
+    let unread: String = unread
         .iter()
         .map(|problem| format!("{problem}\n"))
         .collect();
-    unread + &state.readiness.missing_parts()
+    escape_lines(&(unread + missing_parts)).into_owned()
 }
 
 /// The missing parts in one line; empty once ready.
@@ -133,5 +139,33 @@ pub(super) async fn metrics(State(state): State<AdminState>) -> Response {
             ([(header::CONTENT_TYPE, kind)], text).into_response()
         }
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use navarch_source::FilePosition;
+
+    use super::*;
+
+    #[test]
+    fn reasons_have_no_characters_that_a_terminal_obeys() {
+        let unread = Problem {
+            place: FilePosition {
+                file: "mesh/a\u{202e}.yaml".into(),
+                line: 7,
+            },
+            subject: Subject::default(),
+            fault: Fault::Unreadable("\u{1b}[2J".to_owned()),
+        };
+        let text = lines(&[unread], "injection: \u{9b}2J\n");
+        for shown in [
+            r"mesh/a\u{202e}.yaml:7",
+            r"\u{1b}[2J",
+            r"injection: \u{9b}2J",
+        ] {
+            assert!(text.contains(shown), "{text}");
+        }
+        assert_eq!(text.lines().count(), 2);
     }
 }

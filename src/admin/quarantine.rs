@@ -87,5 +87,5 @@ fn refused(refusal: &ReleaseRefusal) -> Response {
         ReleaseRefusal::Unknown(_) => StatusCode::NOT_FOUND,
         ReleaseRefusal::NotKept(_) => StatusCode::INTERNAL_SERVER_ERROR,
     };
-    (code, format!("{refusal}\n")).into_response()
+    reply::text(code, &format!("{refusal}\n"))
 }

@@ -1,4 +1,5 @@
-//! JSON in the format of the debug API.
+//! Responses in the formats of the debug API. Text of others is escaped in them: proxies and objects
+//! choose texts, and whoever requests a page with curl sees it on a terminal.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -8,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use navarch_api::printable::escape_json;
+use navarch_api::printable::{escape_json, escape_lines};
 use navarch_api::text_map::TextMap;
 
 /// The parameters of a request.
@@ -16,18 +17,31 @@ pub(super) type Parameters = axum::extract::Query<HashMap<String, String>>;
 
 /// A JSON response, indented if the request has `pretty`.
 pub(super) fn json(parameters: &Parameters, value: &Value) -> Response {
-    match document(value, parameters.contains_key("pretty")) {
+    respond(document(value, parameters.contains_key("pretty")))
+}
+
+/// A JSON response in one line, of pages without parameters.
+pub(super) fn json_line(value: &Value) -> Response {
+    respond(document(value, false))
+}
+
+/// A response of plain text, whose lines stay lines.
+pub(super) fn text(status: StatusCode, text: &str) -> Response {
+    (status, escape_lines(text).into_owned()).into_response()
+}
+
+fn respond(document: serde_json::Result<String>) -> Response {
+    match document {
         Ok(text) => ([(header::CONTENT_TYPE, "application/json")], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }
 }
 
-/// A value as JSON that is safe to show: proxies and objects choose texts in it, and whoever requests
-/// it with curl sees it on a terminal.
+/// A value as JSON that is safe to show.
 ///
 /// # Errors
 /// If the value cannot be represented in JSON.
-fn document(value: &Value, is_pretty: bool) -> serde_json::Result<String> {
+pub(super) fn document(value: &Value, is_pretty: bool) -> serde_json::Result<String> {
     let text = if is_pretty {
         serde_json::to_string_pretty(value)?
     } else {

@@ -81,7 +81,7 @@ pub(super) async fn order(
                 RolloutRefusal::Stopped(_) => StatusCode::CONFLICT,
                 RolloutRefusal::NotKept(_) => StatusCode::INTERNAL_SERVER_ERROR,
             };
-            (code, format!("{refusal}\n")).into_response()
+            reply::text(code, &format!("{refusal}\n"))
         }
         Err(_) => reply::ended(),
     }

@@ -25,6 +25,7 @@ use tokio::time::Instant;
 use super::debug_api::{ACCESS_ADVICE, ControlPlane, DebugApi, Servers};
 use super::output::{print_text, report};
 use navarch_agent::local_http::{LocalRequest, LocalResponse};
+use navarch_api::printable::{escape_json, escape_lines};
 use navarch_net::same_machine::is_of_this_machine;
 
 /// Timeout of a request to a control plane; plans take longest.
@@ -356,8 +357,8 @@ async fn forward_request(State(forward): State<Forward>, request: Request) -> Re
             .all_proxies(head.uri.query().unwrap_or_default())
             .await
         {
-            Ok(all) => ([(header::CACHE_CONTROL, "no-store")], axum::Json(all)).into_response(),
-            Err(error) => (StatusCode::BAD_GATEWAY, format!("{error:#}\n")).into_response(),
+            Ok(all) => list(&all),
+            Err(error) => failure(&error),
         };
     }
 
@@ -376,8 +377,24 @@ async fn forward_request(State(forward): State<Forward>, request: Request) -> Re
             answer.body,
         )
             .into_response(),
-        Err(error) => (StatusCode::BAD_GATEWAY, format!("{error:#}\n")).into_response(),
+        Err(error) => failure(&error),
     }
+}
+
+/// The list of all proxies, whose texts are escaped as in the lists that it was read from.
+fn list(proxies: &Value) -> Response {
+    let headers = [
+        (header::CACHE_CONTROL, "no-store"),
+        (header::CONTENT_TYPE, "application/json"),
+    ];
+    let text = proxies.to_string();
+    (headers, escape_json(&text).into_owned()).into_response()
+}
+
+/// The response if no control plane answers.
+fn failure(error: &anyhow::Error) -> Response {
+    let text = format!("{error:#}\n");
+    (StatusCode::BAD_GATEWAY, escape_lines(&text).into_owned()).into_response()
 }
 
 /// The headers with these names.
@@ -386,4 +403,27 @@ fn some(headers: &HeaderMap, names: &[HeaderName]) -> HeaderMap {
         .iter()
         .filter_map(|name| Some((name.clone(), headers.get(name)?.clone())))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn texts_of_proxies_and_errors_are_escaped() {
+        let body = async |response: Response| {
+            let body = axum::body::to_bytes(response.into_body(), MAX_BODY).await;
+            String::from_utf8(body.unwrap().to_vec()).unwrap()
+        };
+
+        let proxies = json!({ "rows": [{ "version": "1.30\u{202e}" }] });
+        let text = body(list(&proxies)).await;
+        assert!(text.contains(r"1.30\u202e"), "{text}");
+        assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), proxies);
+
+        let text = body(failure(&anyhow::anyhow!("\u{1b}[2J"))).await;
+        assert_eq!(text, "\\u{1b}[2J\n");
+    }
 }

@@ -76,6 +76,11 @@ async fn control_z_shows_the_process_and_sets_its_log() -> Result<()> {
     .await;
     let unknown = set("nobody").await?;
     ensure!(unknown.status == 400, "{unknown:?}");
+    let hostile = get("/scopej/%E2%80%AE%1B").await?;
+    ensure!(
+        hostile.status == 400 && hostile.body.contains(r"unknown scope name: \u202e\u001b"),
+        "{hostile:?}"
+    );
 
     for path in [
         "/",

@@ -21,7 +21,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::Body;
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{Method, StatusCode, header};
 use axum::middleware::{Next, from_fn};
@@ -36,6 +35,7 @@ use super::mesh_metrics::MeshMetrics;
 use super::metrics::{AgentMetrics, ScrapeTarget};
 use crate::http_server::{denial, only_of_this_machine};
 use kept::KeptConnections;
+use navarch_api::printable::{escape, escape_json};
 use navarch_net::budget::Budget;
 use navarch_net::rejections::Rejections;
 use navarch_net::same_machine::is_of_no_other_site;
@@ -245,7 +245,7 @@ async fn probe(State(shared): State<Arc<Shared>>, request: Request) -> Response 
             tracing::debug!(path, "no such probe");
             plain(
                 StatusCode::BAD_REQUEST,
-                &format!("app prober config does not exists for {path}"),
+                &format!("app prober config does not exists for {}", escape(&path)),
             )
         }
     }
@@ -281,7 +281,10 @@ async fn order(shared: &Shared, method: &Method, order: EnvoyCommand) -> Respons
 async fn name_table(State(shared): State<Arc<Shared>>) -> Response {
     let json = [(header::CONTENT_TYPE, "application/json")];
     match (shared.config.name_table)() {
-        Some(table) => (json, Body::from(table.to_string())).into_response(),
+        Some(table) => {
+            let table = table.to_string();
+            (json, escape_json(&table).into_owned()).into_response()
+        }
         None => (StatusCode::NOT_FOUND, "{}").into_response(),
     }
 }

@@ -21,6 +21,7 @@ use super::manager::TokenManager;
 use super::request::{ErrorCode, RequestError, TokenRequest};
 use crate::Clock;
 use crate::http_server::{only_of_this_machine, serve_connection};
+use navarch_api::printable::escape_json;
 use navarch_net::port::{Port, PortLimits};
 use navarch_net::rejections::Rejections;
 use navarch_net::stream::PortStream;
@@ -206,12 +207,13 @@ fn failure(status: StatusCode, code: ErrorCode, description: &str) -> Response {
     response
 }
 
-/// A response as JSON, which nobody may store.
+/// A response as JSON, which nobody may store. Clients choose the targets in it.
 fn answer(status: StatusCode, body: &Value) -> Response {
     let headers = [
         (header::CONTENT_TYPE, "application/json"),
         (header::CACHE_CONTROL, "no-store"),
         (header::PRAGMA, "no-cache"),
     ];
-    (status, headers, body.to_string()).into_response()
+    let body = body.to_string();
+    (status, headers, escape_json(&body).into_owned()).into_response()
 }

@@ -210,6 +210,19 @@ async fn a_token_is_exchanged_once_and_never_shown_in_the_status() {
 }
 
 #[tokio::test]
+async fn the_status_has_no_characters_that_a_terminal_obeys() {
+    let mut tasks = JoinSet::new();
+    let port = serve(Fake::new(8), &mut tasks).await;
+    let response = post(port, form_of(&[("audience", "bank\u{202e}")])).await;
+    assert_eq!(response.status, 200);
+
+    let status = LocalRequest::get("127.0.0.1", port, "/stsStatus", Duration::from_secs(20));
+    let status = status.send().await.unwrap();
+    let text = String::from_utf8_lossy(&status.body);
+    assert!(text.contains(r"bank\u202e"), "{text}");
+}
+
+#[tokio::test]
 async fn errors_have_codes_and_no_parts_of_the_request() {
     let mut tasks = JoinSet::new();
     let fake = Fake::new(8);

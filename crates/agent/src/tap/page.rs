@@ -7,6 +7,7 @@ use axum::http::{StatusCode, Uri, header};
 use axum::response::{IntoResponse as _, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use navarch_api::printable::{escape_json, escape_lines};
 use navarch_proto::any::type_url;
 use navarch_proto::envoy::service::discovery::v3::DiscoveryResponse;
 use navarch_proto::json::Codec;
@@ -53,7 +54,7 @@ pub(super) async fn page(
     };
 
     // Reading the descriptors takes long for a thread that also answers DNS.
-    let written = tokio::task::spawn_blocking(move || format!("{:#}\n", to_json(&response)));
+    let written = tokio::task::spawn_blocking(move || document(&response));
     match written.await {
         Ok(text) => ([(header::CONTENT_TYPE, "application/json")], text).into_response(),
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
@@ -65,7 +66,14 @@ fn failure(status: &Status) -> Response {
         .iter()
         .find(|(code, _)| *code == status.code())
         .map_or(StatusCode::BAD_GATEWAY, |(_, code)| *code);
-    (code, format!("{}\n", status.message())).into_response()
+    let text = format!("{}\n", status.message());
+    (code, escape_lines(&text).into_owned()).into_response()
+}
+
+/// The response as text that is safe to show: proxies and objects choose texts in it.
+fn document(response: &DiscoveryResponse) -> String {
+    let text = format!("{:#}\n", to_json(response));
+    escape_json(&text).into_owned()
 }
 
 /// The response as protobuf's JSON. Resources that are no messages, such as debug pages, have no
@@ -134,6 +142,24 @@ mod tests {
             json!([{ "type_url": "istio.io/debug", "value": "e30=" }])
         );
         assert_eq!(json.get("control_plane"), None);
+    }
+
+    #[tokio::test]
+    async fn texts_of_others_are_escaped() {
+        let node = Node {
+            id: "web-1.shop\u{202e}".to_owned(),
+            ..Node::default()
+        };
+        let response = DiscoveryResponse {
+            resources: vec![pack(&node)],
+            ..DiscoveryResponse::default()
+        };
+        let text = document(&response);
+        assert!(text.contains(r"web-1.shop\u202e"), "{text}");
+
+        let failure = failure(&Status::permission_denied("\u{1b}[2J"));
+        let body = axum::body::to_bytes(failure.into_body(), 1024).await;
+        assert_eq!(&body.unwrap()[..], b"\\u{1b}[2J\n");
     }
 
     #[test]

@@ -100,6 +100,20 @@ async fn https_probes_use_http2_if_the_application_supports_it() {
 }
 
 #[tokio::test]
+async fn texts_of_others_are_escaped() {
+    let table = |config: &mut StatusConfig| {
+        config.name_table = Arc::new(|| Some(serde_json::json!({ "web\u{202e}.shop": [] })));
+    };
+    let setting = setting_with(1, None, JoinSet::new(), table).await;
+    let names = setting.get("/debug/ndsz").await;
+    assert_eq!(&names.body[..], br#"{"web\u202e.shop":[]}"#);
+
+    let missing = setting.get("/app-health/\u{202e}/livez").await;
+    let text = String::from_utf8_lossy(&missing.body);
+    assert!(text.ends_with(r"/app-health/\u{202e}/livez"), "{text}");
+}
+
+#[tokio::test]
 async fn metrics_without_end_are_cut_off() {
     let mut tasks = JoinSet::new();
     let app = endless(
