@@ -21,6 +21,7 @@ pub use drain::{AdminApi, DrainPlan};
 pub use epochs::HotRestart;
 pub use process::Launch;
 
+use std::pin::pin;
 use std::process::ExitStatus;
 
 use epochs::Epochs;
@@ -58,6 +59,15 @@ enum After {
     Order(Option<EnvoyCommand>),
 }
 
+/// An order to end that comes while Envoy drains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum EndOrder {
+    /// When it has drained.
+    Terminate,
+    /// At once.
+    Quit,
+}
+
 /// Runs an Envoy until it exits or is ordered to. Orders may come at any time; redundant ones, such
 /// as a second SIGTERM, are ignored.
 ///
@@ -86,10 +96,8 @@ pub async fn keep(
             }
             After::Order(Some(EnvoyCommand::Restart(arguments))) => {
                 tracing::info!("restarting Envoy with a changed bootstrap");
-                let mut is_terminated = false;
-                let ending = end_gracefully(&mut epochs, plan, orders, drained, &mut is_terminated);
-                ending.await?;
-                if is_terminated {
+                let ordered = end_gracefully(&mut epochs, plan, orders, drained).await?;
+                if ordered.is_some() {
                     return Ok(EnvoyEnd::OnOrder);
                 }
                 epochs.restart(arguments)?;
@@ -103,45 +111,47 @@ pub async fn keep(
                 return Ok(EnvoyEnd::OnOrder);
             }
             After::Order(Some(EnvoyCommand::Terminate) | None) => {
-                end_gracefully(&mut epochs, plan, orders, drained, &mut true).await?;
+                end_gracefully(&mut epochs, plan, orders, drained).await?;
                 return Ok(EnvoyEnd::OnOrder);
             }
         }
     }
 }
 
-/// Drains, waits as configured, and kills. If Envoy was drained before, there is no wait.
+/// Drains, waits as configured, and kills. If Envoy was drained before, there is no wait. Returns the
+/// order to end that came meanwhile: an Envoy that drains for a restart is not started again then.
 async fn end_gracefully(
     epochs: &mut Epochs,
     plan: &DrainPlan,
     orders: &mut mpsc::Receiver<EnvoyCommand>,
     drained: bool,
-    is_terminated: &mut bool,
-) -> std::io::Result<()> {
+) -> std::io::Result<Option<EndOrder>> {
+    let mut ordered = None;
     if !drained {
-        tokio::select! {
-            status = epochs.exit() => {
-                tracing::info!(status = ?status?, "Envoy exited while draining");
-                return Ok(());
+        let mut drain = pin!(plan.drain_and_wait());
+        while ordered != Some(EndOrder::Quit) {
+            tokio::select! {
+                status = epochs.exit() => {
+                    tracing::info!(status = ?status?, "Envoy exited while draining");
+                    return Ok(ordered);
+                }
+                () = &mut drain => break,
+                order = next_end_order(orders) => ordered = Some(order),
             }
-            () = plan.drain_and_wait() => {}
-            () = wait_for_quit(orders, is_terminated) => {}
         }
     }
+
     epochs.kill().await;
-    Ok(())
+    Ok(ordered)
 }
 
-/// Waits for an order to end at once. An order to end sets `is_terminated`: an Envoy that drains for a
-/// restart is not started again then. It stays pending when the order channel is closed.
-async fn wait_for_quit(orders: &mut mpsc::Receiver<EnvoyCommand>, is_terminated: &mut bool) {
+/// Waits for an order to end; others are without effect on an Envoy that ends. It stays pending when
+/// the order channel is closed.
+async fn next_end_order(orders: &mut mpsc::Receiver<EnvoyCommand>) -> EndOrder {
     loop {
         match orders.recv().await {
-            Some(EnvoyCommand::Quit) => {
-                *is_terminated = true;
-                return;
-            }
-            Some(EnvoyCommand::Terminate) => *is_terminated = true,
+            Some(EnvoyCommand::Terminate) => return EndOrder::Terminate,
+            Some(EnvoyCommand::Quit) => return EndOrder::Quit,
             Some(EnvoyCommand::Drain | EnvoyCommand::Restart(_) | EnvoyCommand::NextEpoch) => {}
             None => std::future::pending().await,
         }

@@ -110,6 +110,23 @@ async fn a_restart_starts_with_the_new_arguments() {
     );
 }
 
+#[tokio::test]
+async fn an_order_to_end_during_a_restart_ends_envoy() {
+    let restart = EnvoyCommand::Restart(vec!["-c".to_owned(), "exit 9".to_owned()]);
+    let drain = Duration::from_millis(300);
+    let given = [restart.clone(), EnvoyCommand::Terminate];
+    let (ended, took) = run("exec sleep 60", drain, &given).await;
+    assert!(ended == EnvoyEnd::OnOrder && took >= drain, "{took:?}");
+
+    let minute = Duration::from_secs(60);
+    let given = [restart, EnvoyCommand::Terminate, EnvoyCommand::Quit];
+    let (ended, took) = run("exec sleep 60", minute, &given).await;
+    assert!(
+        ended == EnvoyEnd::OnOrder && took < Duration::from_secs(5),
+        "{took:?}"
+    );
+}
+
 /// Runs two scripts as the first epoch and as each later one, and orders the next epoch once.
 async fn run_epochs(first: &str, later: &str, base_id: Option<&str>) -> EnvoyEnd {
     let folder = tempfile::tempdir().unwrap();
