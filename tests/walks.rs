@@ -20,8 +20,12 @@ mod documented_policies;
 mod ingress;
 #[path = "walks/mesh.rs"]
 mod mesh;
-#[path = "walks/past.rs"]
-mod past;
+#[path = "walks/past_paths.rs"]
+mod past_paths;
+#[path = "walks/past_policies.rs"]
+mod past_policies;
+#[path = "walks/past_routes.rs"]
+mod past_routes;
 #[path = "walks/place.rs"]
 mod place;
 #[path = "walks/rare.rs"]
