@@ -103,6 +103,38 @@ struct World {
     _running: tokio::task::JoinSet<()>,
 }
 
+/// A state-of-the-world stream of a client, and the control plane's end of it.
+struct OpenStream {
+    asks: mpsc::Sender<DiscoveryRequest>,
+    answers: Streaming<DiscoveryResponse>,
+    visit: Visit<DiscoveryRequest, DiscoveryResponse>,
+    /// The first request, as the control plane received it.
+    first: DiscoveryRequest,
+}
+
+impl World {
+    /// Opens a stream whose first request is of this type.
+    async fn open(&mut self, type_url: &str) -> OpenStream {
+        let (asks, receiver) = mpsc::channel(8);
+        asks.send(ask(type_url)).await.unwrap();
+        let answers = self
+            .envoy
+            .stream_aggregated_resources(ReceiverStream::new(receiver))
+            .await
+            .unwrap()
+            .into_inner();
+
+        let mut visit = self.state.recv().await.unwrap();
+        let first = visit.requests.message().await.unwrap().unwrap();
+        OpenStream {
+            asks,
+            answers,
+            visit,
+            first,
+        }
+    }
+}
+
 async fn world() -> World {
     world_with(None).await
 }
@@ -211,24 +243,16 @@ fn table(host: &str) -> Any {
 )]
 async fn the_agent_handles_its_own_types_and_forwards_the_rest() {
     let mut world = world().await;
-    let (asks, receiver) = mpsc::channel(8);
-    let mut answers = world
-        .envoy
-        .stream_aggregated_resources(ReceiverStream::new(receiver))
-        .await
-        .unwrap()
-        .into_inner();
-
-    let mut visit = world.state.recv().await.unwrap();
+    let OpenStream {
+        asks,
+        mut answers,
+        mut visit,
+        first,
+    } = world.open(CLUSTER).await;
+    assert_eq!(first, ask(CLUSTER));
     assert_eq!(visit.headers.get("authorization").unwrap(), "Bearer first");
     assert_eq!(visit.headers.get("clusterid").unwrap(), "here");
     assert_eq!(visit.headers.get("x-more").unwrap(), "1");
-
-    asks.send(ask(CLUSTER)).await.unwrap();
-    assert_eq!(
-        visit.requests.message().await.unwrap().unwrap(),
-        ask(CLUSTER)
-    );
 
     // A large response with unknown fields arrives unchanged.
     let large = DiscoveryResponse {
@@ -311,63 +335,29 @@ async fn the_agent_handles_its_own_types_and_forwards_the_rest() {
     );
 
     // Requests of istioctl are forwarded, and do not replace Envoy's stream.
-    let (debug_asks, receiver) = mpsc::channel(8);
-    debug_asks.send(ask(own::DEBUG)).await.unwrap();
-    let mut debug = world
-        .envoy
-        .stream_aggregated_resources(ReceiverStream::new(receiver))
-        .await
-        .unwrap()
-        .into_inner();
-
-    let mut debug_visit = world.state.recv().await.unwrap();
-    assert_eq!(
-        debug_visit
-            .requests
-            .message()
-            .await
-            .unwrap()
-            .unwrap()
-            .type_url,
-        own::DEBUG
-    );
+    let mut debug = world.open(own::DEBUG).await;
+    assert_eq!(debug.first.type_url, own::DEBUG);
 
     let dump = DiscoveryResponse {
         type_url: own::DEBUG.to_owned(),
         ..DiscoveryResponse::default()
     };
-    debug_visit.answers.send(Ok(dump.clone())).await.unwrap();
-    assert_eq!(debug.message().await.unwrap().unwrap(), dump);
+    debug.visit.answers.send(Ok(dump.clone())).await.unwrap();
+    assert_eq!(debug.answers.message().await.unwrap().unwrap(), dump);
 
     // If the control plane closes the stream, so does the proxy; Envoy's next stream uses the
     // current token.
     drop(visit);
     assert!(answers.message().await.unwrap().is_none());
     std::fs::write(world.folder.path().join("token"), "second").unwrap();
-    let (asks, receiver) = mpsc::channel(8);
-    let mut answers = world
-        .envoy
-        .stream_aggregated_resources(ReceiverStream::new(receiver))
-        .await
-        .unwrap()
-        .into_inner();
-
-    let visit = world.state.recv().await.unwrap();
-    assert_eq!(visit.headers.get("authorization").unwrap(), "Bearer second");
+    let mut previous = world.open(CLUSTER).await;
+    let headers = &previous.visit.headers;
+    assert_eq!(headers.get("authorization").unwrap(), "Bearer second");
 
     // A new stream of Envoy replaces the previous one.
-    asks.send(ask(CLUSTER)).await.unwrap();
-    let (again, receiver) = mpsc::channel(8);
-    again.send(ask(CLUSTER)).await.unwrap();
-    let _answers = world
-        .envoy
-        .stream_aggregated_resources(ReceiverStream::new(receiver))
-        .await
-        .unwrap();
-
-    let _visit = world.state.recv().await.unwrap();
+    let _next = world.open(CLUSTER).await;
     assert_eq!(
-        answers.message().await.unwrap_err().code(),
+        previous.answers.message().await.unwrap_err().code(),
         tonic::Code::Cancelled
     );
     world.stop.cancel();

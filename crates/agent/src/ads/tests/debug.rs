@@ -18,17 +18,7 @@ async fn a_debug_request_has_a_stream_of_its_own_while_envoy_has_one() {
     let mut world = world().await;
     let status = syncz(&world).await.unwrap_err();
     assert_eq!(status.code(), tonic::Code::Unavailable, "Envoy has none");
-
-    let (asks, receiver) = mpsc::channel(8);
-    asks.send(ask(CLUSTER)).await.unwrap();
-    let mut answers = world
-        .envoy
-        .stream_aggregated_resources(ReceiverStream::new(receiver))
-        .await
-        .unwrap()
-        .into_inner();
-    let mut envoy = world.state.recv().await.unwrap();
-    envoy.requests.message().await.unwrap().unwrap();
+    let mut envoy = world.open(CLUSTER).await;
 
     let debug = world.debug.clone();
     let node = navarch_proto::envoy::config::core::v3::Node::default();
@@ -52,12 +42,17 @@ async fn a_debug_request_has_a_stream_of_its_own_while_envoy_has_one() {
         type_url: CLUSTER.to_owned(),
         ..DiscoveryResponse::default()
     };
-    envoy.answers.send(Ok(clusters.clone())).await.unwrap();
-    let received = answers.message().await.unwrap();
+    envoy
+        .visit
+        .answers
+        .send(Ok(clusters.clone()))
+        .await
+        .unwrap();
+    let received = envoy.answers.message().await.unwrap();
     assert_eq!(received, Some(clusters), "Envoy's stream goes on");
 
-    drop(envoy);
-    assert!(answers.message().await.unwrap().is_none());
+    drop(envoy.visit);
+    assert!(envoy.answers.message().await.unwrap().is_none());
     let status = syncz(&world).await.unwrap_err();
     assert_eq!(status.code(), tonic::Code::Unavailable, "its stream ended");
     world.stop.cancel();
@@ -66,33 +61,20 @@ async fn a_debug_request_has_a_stream_of_its_own_while_envoy_has_one() {
 #[tokio::test]
 async fn a_stream_of_debug_requests_does_not_replace_envoys() {
     let mut world = world().await;
-    let (asks, receiver) = mpsc::channel(8);
-    asks.send(ask(CLUSTER)).await.unwrap();
-    let mut answers = world
-        .envoy
-        .stream_aggregated_resources(ReceiverStream::new(receiver))
-        .await
-        .unwrap()
-        .into_inner();
-    let mut envoy = world.state.recv().await.unwrap();
-    envoy.requests.message().await.unwrap().unwrap();
-
-    let (debug_asks, receiver) = mpsc::channel(8);
-    debug_asks.send(ask(SYNCZ)).await.unwrap();
-    let _debug = world
-        .envoy
-        .stream_aggregated_resources(ReceiverStream::new(receiver))
-        .await
-        .unwrap();
-    let mut visit = world.state.recv().await.unwrap();
-    let request = visit.requests.message().await.unwrap().unwrap();
-    assert_eq!(request.type_url, SYNCZ);
+    let mut envoy = world.open(CLUSTER).await;
+    let debug = world.open(SYNCZ).await;
+    assert_eq!(debug.first.type_url, SYNCZ);
 
     let clusters = DiscoveryResponse {
         type_url: CLUSTER.to_owned(),
         ..DiscoveryResponse::default()
     };
-    envoy.answers.send(Ok(clusters.clone())).await.unwrap();
-    assert_eq!(answers.message().await.unwrap(), Some(clusters));
+    envoy
+        .visit
+        .answers
+        .send(Ok(clusters.clone()))
+        .await
+        .unwrap();
+    assert_eq!(envoy.answers.message().await.unwrap(), Some(clusters));
     world.stop.cancel();
 }
