@@ -58,12 +58,23 @@ pub use workloads::is_redirected;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AmbientTranslator<T>(pub T);
 
-impl<T: Translator> Translator for AmbientTranslator<T> {
-    fn names(&self, kind: ResourceType, view: &View<'_>) -> Vec<ResourceName> {
+/// The types that are translated here; all others are of other clients.
+#[derive(Clone, Copy)]
+enum OwnType {
+    Address,
+    Workload,
+    Authorization,
+    /// The statuses of some objects.
+    ObjectStatus,
+}
+
+impl OwnType {
+    fn of(kind: ResourceType) -> Option<Self> {
         match kind {
-            ResourceType::Authorization => policies::names(view),
-            // All other names are maintained incrementally.
-            ResourceType::Address | ResourceType::Workload => split_horizon::names(view),
+            ResourceType::Address => Some(Self::Address),
+            ResourceType::Workload => Some(Self::Workload),
+            ResourceType::Authorization => Some(Self::Authorization),
+            ResourceType::ObjectStatus => Some(Self::ObjectStatus),
             ResourceType::Cluster
             | ResourceType::Endpoint
             | ResourceType::Listener
@@ -75,8 +86,19 @@ impl<T: Translator> Translator for AmbientTranslator<T> {
             | ResourceType::ProxyConfig
             | ResourceType::Bootstrap
             | ResourceType::Locality
-            | ResourceType::Object(_) => self.0.names(kind, view),
-            ResourceType::ObjectStatus => [self.0.names(kind, view), status::names(view)].concat(),
+            | ResourceType::Object(_) => None,
+        }
+    }
+}
+
+impl<T: Translator> Translator for AmbientTranslator<T> {
+    fn names(&self, kind: ResourceType, view: &View<'_>) -> Vec<ResourceName> {
+        match OwnType::of(kind) {
+            Some(OwnType::Authorization) => policies::names(view),
+            // All other names are maintained incrementally.
+            Some(OwnType::Address | OwnType::Workload) => split_horizon::names(view),
+            Some(OwnType::ObjectStatus) => [self.0.names(kind, view), status::names(view)].concat(),
+            None => self.0.names(kind, view),
         }
     }
 
@@ -122,33 +144,20 @@ impl<T: Translator> Translator for AmbientTranslator<T> {
     }
 
     fn resource(&self, kind: ResourceType, name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
-        match kind {
-            ResourceType::Authorization => policies::resource(name.as_str(), view),
-            ResourceType::Address => {
+        match OwnType::of(kind) {
+            Some(OwnType::Authorization) => policies::resource(name.as_str(), view),
+            Some(OwnType::Address) => {
                 address(name, view).map(|address| address.encode_to_vec().into())
             }
-            ResourceType::Workload => match address(name, view)?.r#type? {
+            Some(OwnType::Workload) => match address(name, view)?.r#type? {
                 Type::Workload(workload) => Some(workload.encode_to_vec().into()),
                 Type::Service(_) => None,
             },
-            ResourceType::ObjectStatus => match status::subject(name.as_str()) {
+            Some(OwnType::ObjectStatus) => match status::subject(name.as_str()) {
                 Some(object) => status::resource(&object, view),
                 None => self.0.resource(kind, name, view),
             },
-
-            // Resources of other clients.
-            ResourceType::Cluster
-            | ResourceType::Endpoint
-            | ResourceType::Listener
-            | ResourceType::Route
-            | ResourceType::VirtualHost
-            | ResourceType::Secret
-            | ResourceType::ExtensionConfig
-            | ResourceType::NameTable
-            | ResourceType::ProxyConfig
-            | ResourceType::Bootstrap
-            | ResourceType::Locality
-            | ResourceType::Object(_) => self.0.resource(kind, name, view),
+            None => self.0.resource(kind, name, view),
         }
     }
 }
