@@ -26,7 +26,7 @@ pub fn run(data: &[u8]) {
     let injector = Arc::new(Injector::new(&inputs).expect("the default configuration is valid"));
     let current = CurrentInjector::new(InjectorState::Ready {
         injector,
-        refused: None,
+        rejected: None,
     });
     let webhooks = Webhooks::new(
         Arc::new(|| true),

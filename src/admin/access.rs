@@ -52,7 +52,7 @@ pub(super) async fn guard(
             head.extensions.insert(visibility);
             next.run(Request::from_parts(head, body)).await
         }
-        Err(refused) => refused.into_response(),
+        Err(denied) => denied.into_response(),
     }
 }
 

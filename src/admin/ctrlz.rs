@@ -127,7 +127,7 @@ async fn guard(State(state): State<AdminState>, request: Request, next: Next) ->
         Ok(Visibility::Namespaces(_) | Visibility::Nothing) => {
             StatusCode::FORBIDDEN.into_response()
         }
-        Err(refused) => refused.into_response(),
+        Err(denied) => denied.into_response(),
     }
 }
 
@@ -170,7 +170,7 @@ async fn scope(State(control): State<Control>, Path(name): Path<String>) -> Resp
         .find(|scope| scope.name == name)
     {
         Some(scope) => reply::json_line(&description(scope)),
-        None => refusal(&ScopeError::Unknown(name)),
+        None => scope_error(&ScopeError::Unknown(name)),
     }
 }
 
@@ -193,11 +193,11 @@ async fn set_scope(
             tracing::info!(scope = name, level, "log level set");
             StatusCode::ACCEPTED.into_response()
         }
-        Err(error) => refusal(&error),
+        Err(error) => scope_error(&error),
     }
 }
 
-fn refusal(error: &ScopeError) -> Response {
+fn scope_error(error: &ScopeError) -> Response {
     let mut response = reply::json_line(&json!({ "error": error.to_string() }));
     *response.status_mut() = StatusCode::BAD_REQUEST;
     response

@@ -55,7 +55,7 @@ pub enum ScopeError {
     Unknown(String),
     /// The filter was rejected.
     #[error("failed to apply the log level: {0}")]
-    Refused(String),
+    Rejected(String),
 }
 
 impl fmt::Debug for LogScopes {
@@ -120,7 +120,7 @@ impl LogScopes {
         let mut changed = levels.clone();
         changed.retain(|(known, _)| *known != name);
         changed.push((name, level));
-        (self.0.apply)(&self.0.filter(&changed)).map_err(ScopeError::Refused)?;
+        (self.0.apply)(&self.0.filter(&changed)).map_err(ScopeError::Rejected)?;
         *levels = changed;
         Ok(())
     }
@@ -261,7 +261,7 @@ mod tests {
         let stubborn = LogScopes::new(SCOPES, "info".to_owned(), |_| Err("no".to_owned()));
         assert_eq!(
             stubborn.set("ads", "debug"),
-            Err(ScopeError::Refused("no".to_owned()))
+            Err(ScopeError::Rejected("no".to_owned()))
         );
         assert_eq!(
             stubborn.list().first().map(|scope| scope.level),

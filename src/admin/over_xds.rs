@@ -81,7 +81,7 @@ impl DebugOverXds {
             Visibility::Nothing if access::is_operator(&self.state, &caller) => {
                 Visibility::Everything
             }
-            Visibility::Nothing => return Err(refused(proxy)),
+            Visibility::Nothing => return Err(denied(proxy)),
             visibility @ (Visibility::Everything | Visibility::Namespaces(_)) => visibility,
         };
 
@@ -249,8 +249,8 @@ fn known(proxy: &Proxy) -> Result<Caller, Status> {
     })
 }
 
-/// The rejection of a page.
-fn refused(proxy: &Proxy) -> Status {
+/// The status of a client that may not see a page.
+fn denied(proxy: &Proxy) -> Status {
     let identity = proxy
         .identity
         .as_ref()

@@ -353,7 +353,7 @@ impl ReadyPod {
             .pods
             .portforward(&self.name, &[self.port])
             .await
-            .map_err(|error| self.refused(&error))?;
+            .map_err(|error| self.forward_error(&error))?;
         let lost = || format!("failed to forward port {} of {self}", self.port);
         let mut error = forward.take_error(self.port).with_context(lost)?.boxed();
         let stream = forward.take_stream(self.port).with_context(lost)?;
@@ -382,7 +382,7 @@ impl ReadyPod {
     }
 
     /// The error of a failed port-forward.
-    fn refused(&self, error: &kube::Error) -> anyhow::Error {
+    fn forward_error(&self, error: &kube::Error) -> anyhow::Error {
         let Self {
             namespace, name, ..
         } = self;

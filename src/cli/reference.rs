@@ -39,7 +39,7 @@ rules that cannot be read always do. The control plane's log names what it was g
 const AGENT: &str = "\
 ## pilot-agent
 
-The same commands are those of `navarch agent`. `proxy`, `request` and `wait` pass over flags that they do not know; the others refuse
+The same commands are those of `navarch agent`. `proxy`, `request` and `wait` pass over flags that they do not know; the others reject
 them.
 
 ";

@@ -89,7 +89,7 @@ impl InjectorSource<'_> {
 fn report(readiness: &Readiness, state: &InjectorState) {
     let reason = state.problem().unwrap_or_default();
     match state {
-        InjectorState::Off(_) | InjectorState::Ready { refused: None, .. } => {
+        InjectorState::Off(_) | InjectorState::Ready { rejected: None, .. } => {
             readiness.release(INJECTION_PART);
         }
         InjectorState::Pending(_) => readiness.hold(INJECTION_PART, reason),
@@ -98,7 +98,7 @@ fn report(readiness: &Readiness, state: &InjectorState) {
             format!("not configured, pods are rejected: {reason}"),
         ),
         InjectorState::Ready {
-            refused: Some(_), ..
+            rejected: Some(_), ..
         } => readiness.add_optional(
             INJECTION_PART,
             format!("the last valid configuration is in use: {reason}"),

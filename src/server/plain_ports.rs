@@ -110,7 +110,7 @@ fn serve_xds(
             Some(authenticator) => Authentication {
                 authenticator,
                 policy: AuthPolicy::of_streams(rules),
-                refused: None,
+                metrics: None,
                 log: Arc::default(),
             }
             .add_streams(&ads, ads.server("grpc")),

@@ -93,7 +93,7 @@ pub(super) struct Authentication {
     /// What happens to callers with and without an identity.
     pub(super) policy: AuthPolicy,
     /// The counter of rejected callers; `None` if the service counts them itself.
-    pub(super) refused: Option<Metrics>,
+    pub(super) metrics: Option<Metrics>,
     /// Rate limit of logged rejections.
     pub(super) log: Arc<LogLimit>,
 }
@@ -133,7 +133,7 @@ impl SecurePort {
     /// Serves until shutdown.
     pub(super) async fn serve(self) {
         let (ready, incoming) = mpsc::channel(READY_CONNECTIONS_CAPACITY);
-        let refused = Some(self.certificates.metrics());
+        let metrics = Some(self.certificates.metrics());
         let certificates = IstioCertificateServiceServer::new(self.certificates)
             .max_decoding_message_size(MAX_REQUEST);
         let log = Arc::new(LogLimit::default());
@@ -142,7 +142,7 @@ impl SecurePort {
         let of_streams = Authentication {
             authenticator,
             policy,
-            refused: None,
+            metrics: None,
             log: log.clone(),
         };
 
@@ -151,7 +151,7 @@ impl SecurePort {
         let authentication = Authentication {
             authenticator,
             policy,
-            refused,
+            metrics,
             log,
         };
 
@@ -280,7 +280,7 @@ impl Authentication {
             }
             Ok(caller) => _ = extensions.insert::<Caller>(caller),
             Err(unknown) => {
-                if let Some(metrics) = &self.refused {
+                if let Some(metrics) = &self.metrics {
                     metrics.count_request();
                     metrics.count_unauthenticated();
                 }

@@ -53,16 +53,16 @@ impl std::str::FromStr for SourceAddress {
     type Err = SourceAddressError;
 
     fn from_str(text: &str) -> Result<Self, SourceAddressError> {
-        let refused = || SourceAddressError(text.to_owned());
+        let invalid = || SourceAddressError(text.to_owned());
 
         match text.split_once("://") {
             Some(("fs", path)) if !path.is_empty() => Ok(Self::Files(PathBuf::from(path))),
             Some(("k8s", _)) => Ok(Self::Kubernetes),
             Some(("xds", address)) => {
                 let address = address.trim_end_matches('/');
-                let (host, port) = address.rsplit_once(':').ok_or_else(refused)?;
+                let (host, port) = address.rsplit_once(':').ok_or_else(invalid)?;
                 if host.is_empty() || port.parse::<u16>().is_err() || address.contains('/') {
-                    return Err(refused());
+                    return Err(invalid());
                 }
                 Ok(Self::Xds(Box::new(XdsServer {
                     address: address.to_owned(),
@@ -70,7 +70,7 @@ impl std::str::FromStr for SourceAddress {
                     services_alone: false,
                 })))
             }
-            Some(_) | None => Err(refused()),
+            Some(_) | None => Err(invalid()),
         }
     }
 }

@@ -82,7 +82,7 @@ fn ads(
         rejections: boot.rejections.clone(),
         access,
         workloads: Some(workloads),
-        refusals: config.quarantines.then_some(rejections),
+        nacks: config.quarantines.then_some(rejections),
         observer: engine.recording.observer(),
         served: Served::under(&config.settings),
         objects_for_all: config.objects_for_all,

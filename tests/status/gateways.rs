@@ -147,7 +147,7 @@ impl Controllers {
             Injector::new(&InjectorInputs::new(Arc::new(MeshConfig::istio_defaults()))).unwrap();
         let injector = CurrentInjector::new(InjectorState::Ready {
             injector: Arc::new(injector),
-            refused: None,
+            rejected: None,
         });
 
         let (sender, scope) = watch::channel(NamespaceScope::default());
@@ -321,7 +321,7 @@ async fn changes_are_applied(deployed: &Deployed, injector: &CurrentInjector) {
     };
     injector.store(InjectorState::Ready {
         injector: Arc::new(Injector::new(&inputs).unwrap()),
-        refused: None,
+        rejected: None,
     });
 
     let image = async || {

@@ -72,7 +72,7 @@ pub enum Event {
     /// the other events is not defined.
     Taken(ProxyId, ResourceType),
     /// A client rejected a response of a type with this message (NACK). Its stream calls.
-    Refused(ProxyId, ResourceType, Arc<str>),
+    Rejected(ProxyId, ResourceType, Arc<str>),
 }
 
 /// Must not block: the push thread and streams call it.

@@ -224,7 +224,7 @@ impl Journal {
                 line(out, &Line::Synced(At { at }))
             }
             Event::Taken(proxy, kind) => self.note_taken(now, &[(proxy, kind)], out),
-            Event::Refused(proxy, kind, message) => {
+            Event::Rejected(proxy, kind, message) => {
                 let refused = Refused {
                     at,
                     proxy: proxy.number(),

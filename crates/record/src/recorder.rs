@@ -163,7 +163,7 @@ fn weight(event: &Event) -> usize {
         | Event::Unsubscribed(..)
         | Event::Synced
         | Event::Taken(..)
-        | Event::Refused(..) => 0,
+        | Event::Rejected(..) => 0,
     }
 }
 

@@ -24,7 +24,7 @@ pub enum InjectorState {
         /// The injector with the active rules.
         injector: Arc<Injector>,
         /// Why a later configuration was rejected, if there is one.
-        refused: Option<Arc<str>>,
+        rejected: Option<Arc<str>>,
     },
 }
 
@@ -40,9 +40,9 @@ impl InjectorState {
             Self::Off(_) => "off",
             Self::Pending(_) => "pending",
             Self::Failed(_) => "failed",
-            Self::Ready { refused: None, .. } => "ready",
+            Self::Ready { rejected: None, .. } => "ready",
             Self::Ready {
-                refused: Some(_), ..
+                rejected: Some(_), ..
             } => "stale",
         }
     }
@@ -53,7 +53,7 @@ impl InjectorState {
         match self {
             Self::Off(_) => None,
             Self::Pending(reason) | Self::Failed(reason) => Some(reason),
-            Self::Ready { refused, .. } => refused.as_deref(),
+            Self::Ready { rejected, .. } => rejected.as_deref(),
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// The maximum time that a stream waits for admission before it is refused, as in istiod.
+/// The maximum time that a stream waits for admission before it is rejected, as in istiod.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The longest time per stream: a hundred years. Rates that are smaller admit one stream, as in

@@ -285,7 +285,7 @@ impl Connection {
                 .as_ref()
                 .map(|response| self.mark(response)),
             rejected: watch.history.rejected.clone(),
-            refused: watch.history.refused.clone(),
+            refused: watch.history.rejected_collection.clone(),
             resources: watch.sent().cloned(),
             taken: watch
                 .taken()

@@ -85,7 +85,7 @@ fn joins_networks(proxy: &Proxy) -> bool {
         .is_some_and(|managed| **managed == *"istio.io-eastwest-controller")
 }
 
-/// Refuses proxies of other kinds, which would take the configuration of sidecars and gateways for
+/// Rejects proxies of other kinds, which would take the configuration of sidecars and gateways for
 /// an empty mesh.
 fn is_served(proxy: &Proxy, served: Served) -> Result<(), Status> {
     let kind = match proxy.kind {
@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn an_invalid_node_id_is_rejected() {
-        let refused = proxy(
+        let rejected = proxy(
             Node {
                 id: "me".to_owned(),
                 ..Node::default()
@@ -289,7 +289,7 @@ mod tests {
             Served::Envoys,
         )
         .unwrap_err();
-        assert_eq!(refused.code(), tonic::Code::InvalidArgument);
+        assert_eq!(rejected.code(), tonic::Code::InvalidArgument);
     }
 
     #[test]

@@ -69,7 +69,7 @@ pub struct AdsParts {
     /// Listener for proxies of workloads that are not pods; `None` if there is none.
     pub workloads: Option<Arc<dyn Workloads>>,
     /// Listener for responses that clients rejected; `None` if there is none.
-    pub refusals: Option<mpsc::Sender<Refusal>>,
+    pub nacks: Option<mpsc::Sender<Refusal>>,
     /// Listener for each ACK and NACK; `None` without a recording.
     pub observer: Option<Arc<dyn PushObserver>>,
     /// Selects the proxies that are served.
@@ -104,7 +104,7 @@ impl AdsParts {
         let memory = Budget::new(1 << 30);
         let access = None;
         let workloads = None;
-        let refusals = None;
+        let nacks = None;
         let observer = None;
         let served = Served::default();
 
@@ -120,7 +120,7 @@ impl AdsParts {
             rejections,
             access,
             workloads,
-            refusals,
+            nacks,
             observer,
             served,
             objects_for_all,
@@ -157,7 +157,7 @@ pub(super) struct Core {
     /// Listener for workloads that are not pods; `None` if there is none.
     pub(super) workloads: Option<Arc<dyn Workloads>>,
     /// Listener for responses that clients rejected; `None` if there is none.
-    pub(super) refusals: Option<mpsc::Sender<Refusal>>,
+    pub(super) nacks: Option<mpsc::Sender<Refusal>>,
     /// Listener for each ACK and NACK; `None` without a recording.
     pub(super) observer: Option<Arc<dyn PushObserver>>,
     /// Selects the proxies that are served.
@@ -229,7 +229,7 @@ impl Ads {
         let AdsParts {
             access,
             workloads,
-            refusals,
+            nacks,
             observer,
             served,
             objects_for_all,
@@ -253,7 +253,7 @@ impl Ads {
             begun: Instant::now(),
             access,
             workloads,
-            refusals,
+            nacks,
             observer,
             served,
             objects_for_all,
@@ -279,7 +279,7 @@ impl Ads {
         self.core.connections.clone()
     }
 
-    /// Sets the pages of the debug API. Requests are refused before. Only the first call has an
+    /// Sets the pages of the debug API. Requests are rejected before. Only the first call has an
     /// effect.
     pub fn set_debug_pages(&self, pages: Arc<dyn DebugPages>) {
         // All callers pass the same pages.
@@ -319,7 +319,7 @@ impl Ads {
     /// [`TcpConnectInfo`] and, if the client is authenticated, the [`Caller`].
     ///
     /// # Errors
-    /// With the status for the client if the method does not exist or the stream is refused.
+    /// With the status for the client if the method does not exist or the stream is rejected.
     pub fn start(&self, request: http::Request<Body>, call: &CallContext) -> Result<(), Status> {
         match request.uri().path() {
             STATE_PATH => self.begin::<DiscoveryRequest>(request, call),

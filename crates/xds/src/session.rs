@@ -62,7 +62,7 @@ pub(crate) enum Effect {
     /// A request had an outdated nonce.
     Stale(ResourceType),
     /// The client exceeds a limit: end the stream.
-    Refuse(&'static str),
+    LimitExceeded(&'static str),
 }
 
 /// One response to send.
@@ -186,7 +186,7 @@ impl Session {
             }
             Event::Request(Request::Unserved { url }) => {
                 if self.unserved.len() >= MAX_UNSERVED {
-                    effects.push(Effect::Refuse(
+                    effects.push(Effect::LimitExceeded(
                         "too many unsupported resource types on one stream",
                     ));
                 } else if self.unserved.insert(url.clone()) {
@@ -210,7 +210,10 @@ impl Session {
             .sum();
         if names > self.bounds.names {
             // Before anything is sent to the push thread.
-            effects.insert(0, Effect::Refuse("too many resource names on one stream"));
+            effects.insert(
+                0,
+                Effect::LimitExceeded("too many resource names on one stream"),
+            );
         }
     }
 

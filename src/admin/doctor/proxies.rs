@@ -11,7 +11,7 @@ use navarch_xds::connections::{ConnectionInfo, TypeInfo};
 const SLOW_RESPONSE_SECONDS: f64 = 10.0;
 
 pub(super) fn add_findings(connections: &[ConnectionInfo], now: Timestamp, health: &mut Health) {
-    refused(connections, health);
+    rejections(connections, health);
     unanswered(connections, now, health);
     let versions = connections.iter().map(|info| {
         let version = info
@@ -43,7 +43,7 @@ fn why_push(proxy: &str) -> String {
 }
 
 /// Rejected responses.
-fn refused(connections: &[ConnectionInfo], health: &mut Health) {
+fn rejections(connections: &[ConnectionInfo], health: &mut Health) {
     let mut messages: BTreeMap<(&str, String), Vec<&ConnectionInfo>> = BTreeMap::new();
 
     for info in connections {

@@ -23,7 +23,7 @@ struct ProxyResponses {
     /// Proxies that acknowledged all responses for it.
     taken: usize,
     /// Proxies that rejected one of them.
-    refused: usize,
+    rejected: usize,
     /// Proxies that have not answered all of them.
     waiting: usize,
     /// Proxies that were not sent it, and have not answered an older response, which may delay it.
@@ -89,7 +89,7 @@ fn row(record: &PushRecord, sent: &[Vec<PushInfo>], now: Timestamp) -> Value {
         "tookMs": record.took.as_secs_f64() * 1000.0,
         "published": record.stats.published,
         "taken": answers.taken,
-        "refused": answers.refused,
+        "refused": answers.rejected,
         "waiting": answers.waiting,
         "behind": answers.behind,
         "firstSentMs": since(answers.first),
@@ -107,19 +107,19 @@ fn answers(revision: u64, began: Timestamp, sent: &[Vec<PushInfo>]) -> ProxyResp
                 .is_some_and(|[first, last]| (first..=last).contains(&revision))
         };
         let mut some = false;
-        let mut refused = false;
+        let mut rejected = false;
         let mut waits = false;
 
         for one in stream.iter().filter(is_of) {
             some = true;
-            refused |= one.answer.is_some_and(|(_, is_taken)| !is_taken);
+            rejected |= one.answer.is_some_and(|(_, is_taken)| !is_taken);
             waits |= one.answer.is_none();
             all.first = Some(all.first.map_or(one.at, |first| first.min(one.at)));
             let answered = one.answer.map(|(after, _)| later(one.at, after));
             all.last = all.last.max(answered);
         }
 
-        match (some, refused, waits) {
+        match (some, rejected, waits) {
             (false, ..) => {
                 all.behind += usize::from(
                     stream
@@ -127,7 +127,7 @@ fn answers(revision: u64, began: Timestamp, sent: &[Vec<PushInfo>]) -> ProxyResp
                         .any(|one| one.answer.is_none() && one.at <= began),
                 );
             }
-            (true, true, _) => all.refused += 1,
+            (true, true, _) => all.rejected += 1,
             (true, false, true) => all.waiting += 1,
             (true, false, false) => all.taken += 1,
         }
@@ -187,7 +187,7 @@ mod tests {
         let moment = |second| Some(Timestamp::from_second(second).unwrap());
         let expected = ProxyResponses {
             taken: 1,
-            refused: 1,
+            rejected: 1,
             waiting: 1,
             behind: 1,
             first: moment(10),

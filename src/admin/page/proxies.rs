@@ -15,7 +15,7 @@ use navarch_xds::connections::{ConnectionInfo, TypeInfo};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum SyncState {
     /// It rejected a response.
-    Refused,
+    Rejected,
     /// It was not sent everything, or has not answered.
     Lagging,
     /// It has acknowledged everything.
@@ -25,7 +25,7 @@ enum SyncState {
 impl SyncState {
     fn of(watch: &TypeInfo) -> Self {
         match (&watch.rejected, watch.in_sync) {
-            (Some(_), _) => Self::Refused,
+            (Some(_), _) => Self::Rejected,
             (None, false) => Self::Lagging,
             (None, true) => Self::Synced,
         }
@@ -42,7 +42,7 @@ impl SyncState {
 
     fn as_str(self) -> &'static str {
         match self {
-            Self::Refused => "refused",
+            Self::Rejected => "refused",
             Self::Lagging => "lagging",
             Self::Synced => "synced",
         }
@@ -83,7 +83,7 @@ pub(in crate::admin) async fn proxies(
 
     let counts = json!({
         "all": all, "chosen": chosen.len(), "synced": count(SyncState::Synced), "lagging": count(SyncState::Lagging),
-        "refused": count(SyncState::Refused),
+        "refused": count(SyncState::Rejected),
     });
     let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
     for (_, info) in &chosen {

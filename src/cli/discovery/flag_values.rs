@@ -88,7 +88,7 @@ pub(super) fn aliases(pairs: &[(String, String)]) -> BTreeMap<ClusterId, Cluster
         .collect()
 }
 
-/// A path, which may be empty: clap's own parser refuses that.
+/// A path, which may be empty: clap's own parser rejects that.
 pub(super) fn path(text: &str) -> Result<PathBuf, Infallible> {
     Ok(PathBuf::from(text))
 }

@@ -483,11 +483,11 @@ fn event() -> impl Strategy<Value = Change> {
         Change::Rollout(of(name), Arc::new(end))
     });
 
-    let refused = object
+    let quarantined = object
         .clone()
         .prop_map(move |name| Change::Quarantine(of(name), "no".into()));
     let gone = object.prop_map(move |name| Change::Removed(of(name)));
-    prop_oneof![5 => put, 5 => step, 2 => end, 1 => refused, 1 => gone]
+    prop_oneof![5 => put, 5 => step, 2 => end, 1 => quarantined, 1 => gone]
 }
 
 /// The resources of a new control plane with the versions in force.

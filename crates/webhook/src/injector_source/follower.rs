@@ -52,7 +52,7 @@ pub struct Follower<S> {
     /// The inputs that were last tried.
     last: Option<InjectorInputs>,
     /// Why they were rejected, if they were.
-    refused: Option<Arc<str>>,
+    rejected: Option<Arc<str>>,
 }
 
 impl<S> fmt::Debug for Follower<S> {
@@ -82,7 +82,7 @@ where
             current: CurrentInjector::new(state),
             injector: None,
             last: None,
-            refused: None,
+            rejected: None,
         }
     }
 
@@ -113,14 +113,14 @@ where
             TextsState::Missing(reason) => Some(reason),
             TextsState::Texts(texts) => {
                 self.take(texts);
-                self.refused.clone()
+                self.rejected.clone()
             }
         };
 
         match (&self.injector, problem) {
-            (Some(injector), refused) => self.publish(InjectorState::Ready {
+            (Some(injector), rejected) => self.publish(InjectorState::Ready {
                 injector: injector.clone(),
-                refused,
+                rejected,
             }),
             (None, Some(reason)) => self.publish(InjectorState::Failed(reason)),
             (None, None) => {}
@@ -142,13 +142,13 @@ where
             Some(injector) => injector.update(&inputs),
             None => Injector::new(&inputs).map(|injector| self.injector = Some(Arc::new(injector))),
         };
-        self.refused = outcome
+        self.rejected = outcome
             .err()
             .map(|error: ConfigError| Arc::from(error.to_string()));
 
         self.last = Some(inputs);
 
-        if self.refused.is_none() {
+        if self.rejected.is_none() {
             tracing::info!("injection is configured");
             self.current.notify();
         }
@@ -166,7 +166,7 @@ where
         let reason = state.problem().unwrap_or_default();
 
         match &state {
-            InjectorState::Off(_) | InjectorState::Ready { refused: None, .. } => {}
+            InjectorState::Off(_) | InjectorState::Ready { rejected: None, .. } => {}
             InjectorState::Pending(_) => {
                 tracing::warn!(reason, "injection is not configured yet; rejecting pods");
             }
@@ -177,7 +177,7 @@ where
                 );
             }
             InjectorState::Ready {
-                refused: Some(_), ..
+                rejected: Some(_), ..
             } => {
                 tracing::error!(
                     reason,

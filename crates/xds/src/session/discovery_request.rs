@@ -305,7 +305,7 @@ impl Wire for DeltaDiscoveryRequest {
 }
 
 /// A request for a type that is not served. Envoy's types get an empty response, as from istiod,
-/// and kinds of objects do if the stream allows them. Other types are refused: clients could take
+/// and kinds of objects do if the stream allows them. Other types are rejected: clients could take
 /// an empty response for an empty mesh, or for no policies.
 fn unserved(
     url: String,
@@ -454,7 +454,7 @@ mod tests {
     #[test]
     fn oversized_requests_and_unserved_types_are_rejected() {
         let unserved = |name: &str| format!("type.googleapis.com/{name}");
-        let refused = || Err(Code::Unimplemented);
+        let unserved_type = || Err(Code::Unimplemented);
         let parse = |request: DeltaDiscoveryRequest| {
             request.parse().map(|_| ()).map_err(|status| status.code())
         };
@@ -497,7 +497,7 @@ mod tests {
                     type_url: unserved("istio.workload.Bus"),
                     ..Default::default()
                 },
-                refused(),
+                unserved_type(),
             ),
             (
                 DeltaDiscoveryRequest {
@@ -526,7 +526,7 @@ mod tests {
                     type_url: "networking.istio.io/v1alpha3/ServiceEntry".to_owned(),
                     ..DeltaDiscoveryRequest::default()
                 },
-                refused(),
+                unserved_type(),
             ),
             (
                 DeltaDiscoveryRequest {

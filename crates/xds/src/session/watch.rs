@@ -60,7 +60,7 @@ pub(crate) struct History {
     /// Why the last answered response was rejected, if it was.
     pub(crate) rejected: Option<Rejection>,
     /// The collection of the rejected response.
-    pub(crate) refused: Option<Arc<Collection>>,
+    pub(crate) rejected_collection: Option<Arc<Collection>>,
 }
 
 /// Nonce and version of a response.
@@ -226,7 +226,7 @@ impl Watch {
         };
         self.history.acked = Some(answered.response);
         self.history.rejected = None;
-        self.history.refused = None;
+        self.history.rejected_collection = None;
         true
     }
 
@@ -242,7 +242,7 @@ impl Watch {
         self.held.leaving.extend(sent.leaving);
 
         if let Base::Sent(collection) = &sent.base {
-            self.history.refused = Some(collection.clone());
+            self.history.rejected_collection = Some(collection.clone());
             // It is unknown whether the client accepted these: each is sent again, as a resource or
             // a removal.
             let Diff {

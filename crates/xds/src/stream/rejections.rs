@@ -32,16 +32,16 @@ impl Stream {
 
         if let Some(observer) = &self.core.observer {
             let message = rejection.message.clone();
-            observer.observe(observer::Event::Refused(
+            observer.observe(observer::Event::Rejected(
                 self.connection.proxy_id,
                 kind,
                 message,
             ));
         }
 
-        if let Some(refusals) = &self.core.refusals {
+        if let Some(nacks) = &self.core.nacks {
             // If the channel is full, it has enough rejections, and this proxy will reject again.
-            _ = refusals.try_send(Refusal {
+            _ = nacks.try_send(Refusal {
                 proxy: self.connection.proxy_id,
                 kind,
             });

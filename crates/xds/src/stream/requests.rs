@@ -92,7 +92,7 @@ impl Stream {
                 }
                 Effect::Rejected(kind, rejection) => self.on_rejection(kind, &rejection),
                 Effect::Stale(kind) => self.core.metrics.expired(kind),
-                Effect::Refuse(why) => {
+                Effect::LimitExceeded(why) => {
                     self.client.count_rejection("resource_names");
                     return Err(Status::resource_exhausted(why));
                 }

@@ -21,7 +21,7 @@ const ANY_OBJECT: ResourceType = ResourceType::Object(Kind::VirtualService);
 
 impl Stream {
     /// Checks whether a request is allowed. An empty response could be taken for an empty mesh, so
-    /// others are refused.
+    /// others are rejected.
     ///
     /// # Errors
     /// The status with which the stream ends.
@@ -55,7 +55,7 @@ impl Stream {
                 }
             }
             Some(kind @ ResourceType::Object(_)) if !self.may_subscribe(kind) => {
-                Err(self.objects_refused())
+                Err(self.objects_denied())
             }
             Some(_) | None => Ok(()),
         }
@@ -139,7 +139,7 @@ impl Stream {
     }
 
     /// The status of a client that may not subscribe to Istio's objects.
-    fn objects_refused(&self) -> Status {
+    fn objects_denied(&self) -> Status {
         self.client.count_rejection("configuration");
         match &self.connection.proxy.identity {
             None => Status::unauthenticated(

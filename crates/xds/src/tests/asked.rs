@@ -51,7 +51,7 @@ fn question(name: &str, nonce: &str) -> DeltaDiscoveryRequest {
 }
 
 #[test]
-fn each_question_has_one_answer_and_a_refusal_ends_the_stream() {
+fn each_question_has_one_answer_and_a_rejection_ends_the_stream() {
     run(async {
         let mesh = Mesh::new(&[(LDS, "a", body("1"))]).await;
         mesh.ads.set_debug_pages(Arc::new(Echo));

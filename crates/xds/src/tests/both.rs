@@ -153,12 +153,12 @@ fn too_many_concurrent_streams_are_rejected() {
         let mut first = mesh.delta().await;
         first.subscribe(LDS, &[]).await;
         first.take().await.is(LDS, &[], &[]);
-        let refused = mesh
+        let rejected = mesh
             .client()
             .delta_aggregated_resources(tokio_stream::empty())
             .await
             .unwrap_err();
-        assert_eq!(refused.code(), Code::ResourceExhausted);
+        assert_eq!(rejected.code(), Code::ResourceExhausted);
     });
 }
 

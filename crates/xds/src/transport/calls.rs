@@ -23,7 +23,7 @@ use crate::transport::grpc_writer::room;
 /// The response of a service.
 pub(super) type ResponseFuture =
     Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
-/// The start of a long-lived stream; a status that refuses it is its response.
+/// The start of a long-lived stream; a status that rejects it is its response.
 pub(super) type StartFuture = Pin<Box<dyn Future<Output = Result<(), Status>> + Send>>;
 /// Services by name.
 pub(super) type Services = Arc<[(&'static str, Service)]>;
@@ -150,7 +150,7 @@ async fn respond(response: ResponseFuture, mut sender: SendResponse<Bytes>) {
     send(response, sender).await;
 }
 
-/// Waits for the start of a stream, and sends the status of one that is refused.
+/// Waits for the start of a stream, and sends the status of one that is rejected.
 async fn start_stream(start: StartFuture, call: CallContext) {
     let started = tokio::select! {
         biased;

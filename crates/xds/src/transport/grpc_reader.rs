@@ -484,12 +484,12 @@ mod tests {
         let mut first = and_then_nothing(half, LIMITS.rest, &client);
         let rest = tokio::time::timeout(Duration::from_millis(20), first.message()).await;
         assert!(rest.is_err() && client.held() >= half.len());
-        let refused = and_then_nothing(half, LIMITS.rest, &client)
+        let rejected = and_then_nothing(half, LIMITS.rest, &client)
             .message()
             .await
             .unwrap_err();
         assert_eq!(
-            (refused.code(), client.counted("memory")),
+            (rejected.code(), client.counted("memory")),
             (Code::ResourceExhausted, 1)
         );
         drop(first);

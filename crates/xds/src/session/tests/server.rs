@@ -73,7 +73,7 @@ impl Server {
             Some(Effect::Unsubscribe(kind)) => {
                 self.shown.remove(&kind);
             }
-            Some(Effect::Rejected(..) | Effect::Stale(_) | Effect::Refuse(_)) | None => {}
+            Some(Effect::Rejected(..) | Effect::Stale(_) | Effect::LimitExceeded(_)) | None => {}
         }
     }
 

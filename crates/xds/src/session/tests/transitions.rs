@@ -328,19 +328,19 @@ fn requests_above_the_limits_are_rejected() {
     assert!((0..MAX_UNSERVED).all(|number| rig.request(unserved(number)).is_empty()));
     assert!(matches!(
         &*rig.request(unserved(MAX_UNSERVED)),
-        [Effect::Refuse(_)]
+        [Effect::LimitExceeded(_)]
     ));
 
     let many: Vec<String> = (0..=MAX_WATCHED).map(|number| number.to_string()).collect();
-    let mut refused = false;
+    let mut is_exceeded = false;
 
     for some in many.chunks(50_000) {
         let names: Vec<&str> = some.iter().map(String::as_str).collect();
-        refused |= rig
+        is_exceeded |= rig
             .request(delta(EDS, &names, "", None))
             .iter()
-            .any(|effect| matches!(effect, Effect::Refuse(_)));
+            .any(|effect| matches!(effect, Effect::LimitExceeded(_)));
     }
 
-    assert!(refused);
+    assert!(is_exceeded);
 }
