@@ -12,6 +12,7 @@ use super::reply::{self, Parameters};
 use super::state::AdminState;
 use navarch_api::object::Kind;
 use navarch_push::context::PushContext;
+use navarch_push::engine::EngineSizes;
 use navarch_push::resource::{Resource, ResourceType};
 
 /// The names of the encoded resources by type URL; with `sizes` their bytes. `clear` recomputes
@@ -138,28 +139,28 @@ pub(super) async fn krtz(State(state): State<AdminState>, parameters: Parameters
         .keys()
         .map(|key| (format!("{}/{}", key.namespace, key.name), json!({})));
     tables.push(("Workloads".to_owned(), workloads.collect()));
-    let results = [
-        ("results", sizes.results),
-        ("inputs", sizes.facts),
-        ("questions", sizes.attributes),
-    ];
-    let results = results.into_iter().chain([
-        ("answers", sizes.attribute_values),
-        ("proxies", sizes.proxies),
-    ]);
-
-    tables.push((
-        "Results".to_owned(),
-        results
-            .map(|(name, count)| (name.to_owned(), json!(count)))
-            .collect(),
-    ));
+    tables.push(("Results".to_owned(), engine_tables(sizes)));
 
     let one = |(uid, (name, outputs)): (usize, (String, Map<String, Value>))| json!({ "uid": uid, "name": name, "state": { "outputs": outputs, "synced": state.push.is_synced() } });
     reply::json(
         &parameters,
         &Value::Array(tables.into_iter().enumerate().map(one).collect()),
     )
+}
+
+/// The sizes of the engine's tables.
+fn engine_tables(sizes: EngineSizes) -> Map<String, Value> {
+    let tables = [
+        ("results", sizes.results),
+        ("facts", sizes.facts),
+        ("attributes", sizes.attributes),
+        ("attributeValues", sizes.attribute_values),
+        ("proxies", sizes.proxies),
+    ];
+    tables
+        .into_iter()
+        .map(|(name, count)| (name.to_owned(), json!(count)))
+        .collect()
 }
 
 /// The objects of a kind by name, each with its version.
@@ -181,6 +182,21 @@ fn objects(context: &PushContext, kind: Kind) -> Map<String, Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_engines_tables_have_the_names_of_the_glossary() {
+        let sizes = EngineSizes {
+            results: 5,
+            facts: 4,
+            attributes: 3,
+            attribute_values: 2,
+            proxies: 1,
+        };
+        assert_eq!(
+            Value::Object(engine_tables(sizes)),
+            json!({ "results": 5, "facts": 4, "attributes": 3, "attributeValues": 2, "proxies": 1 })
+        );
+    }
 
     #[test]
     fn byte_counts_are_printed_with_decimal_units() {
