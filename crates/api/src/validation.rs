@@ -53,7 +53,7 @@ mod workload_proxy_config;
 use std::fmt;
 
 pub use self::envoy_filter::{MAX_PATCHES, MAX_PROXY_VERSION};
-pub use self::mesh_config::{validate_mesh_config, validate_proxy_config};
+pub use self::mesh_config::{is_curve, validate_mesh_config, validate_proxy_config};
 pub use self::mesh_networks::validate_mesh_networks;
 pub use self::server_tls::{is_alpn_protocol, is_cipher_suite};
 pub use self::service_entry_size::ServedLists;

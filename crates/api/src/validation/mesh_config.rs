@@ -15,9 +15,9 @@ use crate::mesh::{DefaultTrafficPolicy, MeshConfig, ProxyConfig, ServiceSettings
 /// The maximum connect timeout. The minimum is that of all durations, 1 ms.
 const MAX_CONNECT_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
-/// The curves that istiod knows (`pkg/config/security`): it warns of all others, also of MLKEM1024,
-/// which Envoy's TLS library supports and proxies therefore get (`navarch_envoy`'s `CURVES`).
-const ECDH_CURVES: [&str; 7] = [
+/// The curves of Envoy's TLS library: those that istiod knows (`pkg/config/security`), and
+/// MLKEM1024, of which istiod warns although it sends it to proxies.
+const ECDH_CURVES: [&str; 8] = [
     "P-224",
     "P-256",
     "P-384",
@@ -25,6 +25,7 @@ const ECDH_CURVES: [&str; 7] = [
     "X25519",
     "X25519Kyber768Draft00",
     "X25519MLKEM768",
+    "MLKEM1024",
 ];
 
 /// The warning for a field that is parsed but has no effect.
@@ -201,15 +202,24 @@ fn mesh_tls(verdict: &mut Verdict, at: &Path<'_>, tls: Option<&TlsConfig>) {
     }
 }
 
-/// Warns of curves that istiod does not know, and of repeated ones.
+/// Whether Envoy's TLS library has the curve. Proxies get no others of mesh config.
+#[must_use]
+pub fn is_curve(text: &str) -> bool {
+    ECDH_CURVES.contains(&text)
+}
+
+/// Warns of curves that proxies do not get, and of repeated ones.
 fn curves(verdict: &mut Verdict, at: &Path<'_>, tls: Option<&TlsConfig>) {
     let at = &at.field("ecdhCurves");
     let curves = tls.map_or(&[][..], |tls| &tls.ecdh_curves);
     for (index, curve) in curves.iter().enumerate() {
-        if !curve.is_empty() && !ECDH_CURVES.contains(&curve.as_str()) {
+        if !curve.is_empty() && !is_curve(curve) {
             verdict.warn(
                 &at.item(index),
-                format!("{curve:?} is not one of {}", ECDH_CURVES.join(", ")),
+                format!(
+                    "{curve:?} is ignored: it is not one of {}",
+                    ECDH_CURVES.join(", ")
+                ),
             );
         } else if curves.iter().take(index).any(|other| other == curve) {
             verdict.warn(&at.item(index), format!("{curve:?} is listed twice"));

@@ -223,6 +223,12 @@ fn harmless_mesh_config_problems_are_warnings() {
 }
 
 #[test]
+fn curves_that_proxies_get_are_no_problem() {
+    let text = "tlsDefaults: {ecdhCurves: [X25519MLKEM768, MLKEM1024, P-256]}";
+    assert_eq!(fields(text), (Vec::new(), Vec::new()));
+}
+
+#[test]
 fn networks_are_judged() {
     let judge = |network: &str| {
         let networks = MeshNetworks::parse(&format!("networks: {{a: {network}}}"))

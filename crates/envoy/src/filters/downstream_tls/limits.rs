@@ -7,21 +7,8 @@ use navarch_proto::envoy::extensions::transport_sockets::tls::v3::{
 
 use navarch_api::istio::{ServerTlsSettings, TlsProtocol};
 use navarch_api::mesh::{MeshConfig, TlsProtocol as MeshTlsProtocol};
-use navarch_api::validation::is_cipher_suite;
+use navarch_api::validation::{is_cipher_suite, is_curve};
 use navarch_push::view::View;
-
-/// The curves that Envoy's TLS library supports: those that istiod knows, and MLKEM1024, which
-/// validation warns of as istiod does.
-const CURVES: [&str; 8] = [
-    "P-224",
-    "P-256",
-    "P-384",
-    "P-521",
-    "X25519",
-    "X25519Kyber768Draft00",
-    "X25519MLKEM768",
-    "MLKEM1024",
-];
 
 /// TLS limits: those of the mesh, overridden by those of the settings.
 pub(super) fn apply_limits(
@@ -77,7 +64,7 @@ pub(crate) fn mesh_ciphers(suites: &[String]) -> Vec<String> {
 pub(crate) fn mesh_curves(curves: &[String]) -> Vec<String> {
     curves
         .iter()
-        .filter(|curve| CURVES.contains(&curve.as_str()))
+        .filter(|curve| is_curve(curve))
         .cloned()
         .collect()
 }
@@ -100,11 +87,7 @@ pub(super) fn note_unknown(view: &View<'_>) {
                 "mesh config: {field}.cipherSuites: {suite:?} is ignored, since Envoy does not support it"
             ));
         }
-        for curve in config
-            .ecdh_curves
-            .iter()
-            .filter(|curve| !CURVES.contains(&curve.as_str()))
-        {
+        for curve in config.ecdh_curves.iter().filter(|curve| !is_curve(curve)) {
             view.remark(format!(
                 "mesh config: {field}.ecdhCurves: {curve:?} is ignored, since Envoy does not support it"
             ));
@@ -138,6 +121,12 @@ fn version(version: TlsProtocol) -> Version {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn proxies_get_the_curves_that_validation_does_not_warn_of() {
+        let curves = ["MLKEM1024", "P-257", "X25519"].map(str::to_owned);
+        assert_eq!(mesh_curves(&curves), ["MLKEM1024", "X25519"]);
+    }
 
     #[test]
     fn ciphers_that_envoy_does_not_know_are_left_out() {
