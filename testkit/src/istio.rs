@@ -107,6 +107,34 @@ pub fn istiod() -> Option<PathBuf> {
     folder.join("pilot-discovery").exists().then_some(folder)
 }
 
+/// A chart of Istio, such as `ztunnel`, that `scripts/istio-chart` has fetched.
+#[must_use]
+pub fn chart(name: &str) -> Option<PathBuf> {
+    let istiod = envoy::program().parent()?.with_file_name("istio-chart");
+    let chart = istiod.canonicalize().ok()?.parent()?.parent()?.join(name);
+    chart.join("Chart.yaml").is_file().then_some(chart)
+}
+
+/// The programs of Istio's CNI.
+#[derive(Clone, Debug)]
+pub struct Cni {
+    /// The agent of a node, which installs the plugin.
+    pub agent: PathBuf,
+    /// The plugin, which the container runtime calls.
+    pub plugin: PathBuf,
+}
+
+/// The CNI that `scripts/istio-suite-programs` has built.
+#[must_use]
+pub fn cni() -> Option<Cni> {
+    let suites = envoy::program().parent()?.with_file_name("istio-suites");
+    let cni = Cni {
+        agent: suites.join("bin/install-cni"),
+        plugin: suites.join("bin/istio-cni"),
+    };
+    (cni.agent.exists() && cni.plugin.exists()).then_some(cni)
+}
+
 /// A running istiod, which reads its configuration from an API server. Dropping it kills it.
 #[derive(Debug)]
 pub struct Istiod {

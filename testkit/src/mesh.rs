@@ -51,26 +51,31 @@ pub fn images(root: &Path, navarch: &Path, out: &Path) -> Result<Vec<PathBuf>> {
     }
 
     if !newer(app, &workload) {
-        let folder = tempfile::tempdir()?;
-        let files = folder.path().join("root");
-        run(Command::new(root.join("scripts/image-root"))
-            .arg("program")
-            .arg(&files)
-            .arg(&workload))?;
-        let mut pack = Command::new(root.join("scripts/oci-image"));
-        pack.arg(app)
-            .args([
-                "--name",
-                pods::IMAGE,
-                "--entrypoint=/usr/local/bin/workload",
-                "--root",
-            ])
-            .arg(&files);
-
-        run(&mut pack)?;
+        program_image(root, &workload, pods::IMAGE, app)?;
     }
 
     Ok(archives.to_vec())
+}
+
+/// Packs a built program, with its libraries, as an image whose entry point it is.
+///
+/// # Errors
+/// If it cannot be packed.
+pub fn program_image(root: &Path, program: &Path, image: &str, archive: &Path) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let files = folder.path().join("root");
+    run(Command::new(root.join("scripts/image-root"))
+        .arg("program")
+        .arg(&files)
+        .arg(program))?;
+
+    let name = program.file_name().context("a program must be a file")?;
+    let entry_point = format!("--entrypoint=/usr/local/bin/{}", name.display());
+    let mut pack = Command::new(root.join("scripts/oci-image"));
+    pack.arg(archive)
+        .args(["--name", image, &entry_point, "--root"])
+        .arg(&files);
+    run(&mut pack)
 }
 
 /// Whether a file exists and is not older than another.
@@ -154,6 +159,14 @@ impl Mesh {
     /// # Errors
     /// If Helm fails.
     pub fn install(&self, release: &str, set: &[&str]) -> Result<()> {
+        self.install_from(&self.chart, release, set)
+    }
+
+    /// Like [`Mesh::install`], from another version of the chart.
+    ///
+    /// # Errors
+    /// If Helm fails.
+    pub fn install_from(&self, chart: &Path, release: &str, set: &[&str]) -> Result<()> {
         let small = [
             "global.hub=localhost",
             &format!("global.tag={TAG}"),
@@ -163,7 +176,7 @@ impl Mesh {
             "global.proxy.resources.requests.cpu=10m",
             "global.proxy.resources.requests.memory=40Mi",
         ];
-        self.install_chart(release, &self.chart, &[&small[..], set].concat())
+        self.install_chart(release, chart, &[&small[..], set].concat())
     }
 
     /// Installs or upgrades a release of a chart in the namespace of the control plane, and waits
@@ -233,6 +246,23 @@ impl Mesh {
         self.node
             .kubectl(&[&["--namespace", NAMESPACE], &patch[..]].concat())?;
         self.rolled_out(NAMESPACE)
+    }
+
+    /// Rolls a release back to its previous revision, and waits until that is rolled out.
+    ///
+    /// # Errors
+    /// If Helm fails.
+    pub fn roll_back(&self, release: &str) -> Result<()> {
+        let arguments = [
+            "rollback",
+            release,
+            "--namespace",
+            NAMESPACE,
+            "--wait",
+            "--timeout=120s",
+        ];
+        let outcome = self.helm.run(Some(&self.node.kubeconfig()), &arguments);
+        outcome.map(drop).with_context(|| self.describe(NAMESPACE))
     }
 
     /// Uninstalls a release.

@@ -1,5 +1,5 @@
-//! A Kubernetes cluster of one node with running pods: `scripts/cluster`, whose README describes
-//! its parts.
+//! A Kubernetes cluster of one node or more with running pods: `scripts/cluster`, whose README
+//! describes its parts.
 
 use std::io::Write as _;
 use std::net::Ipv4Addr;
@@ -288,6 +288,24 @@ impl Node {
     /// If the part does not exist.
     pub fn restart(&self, part: &str) -> Result<()> {
         self.script("part", &["start", part])
+    }
+
+    /// Starts another node of the cluster, a worker, and waits until it is Ready; or continues one
+    /// that was lost.
+    ///
+    /// # Errors
+    /// If it does not become ready.
+    pub fn start_worker(&self, name: &str) -> Result<()> {
+        self.script("worker", &["up", name])
+    }
+
+    /// Ends a worker as a power failure would: its peers get no packet more, and its Node object
+    /// stays.
+    ///
+    /// # Errors
+    /// If there is no such worker.
+    pub fn lose_worker(&self, name: &str) -> Result<()> {
+        self.script("worker", &["lose", name])
     }
 
     /// The requests of the control plane's accounts that the API server has denied, a line each.

@@ -5,19 +5,14 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use navarch_testkit::helm::Helm;
-use navarch_testkit::{envoy, skip};
+use navarch_testkit::{istio, skip};
 use serde_json::{Value, json};
 
 use super::{Rendered, chart, objects};
 
-/// A chart of Istio beside that of istiod; `None` if it has not been fetched.
+/// A chart of Istio; `None` if it has not been fetched.
 fn chart_of_istio(name: &str) -> Option<PathBuf> {
-    let istiod = envoy::program().parent()?.with_file_name("istio-chart");
-    let chart = istiod
-        .canonicalize()
-        .ok()
-        .and_then(|istiod| Some(istiod.parent()?.parent()?.join(name)));
-    let found = chart.filter(|chart| chart.join("Chart.yaml").is_file());
+    let found = istio::chart(name);
     if found.is_none() {
         skip::skip("Istio's charts are missing: run `make tools` (scripts/istio-chart)");
     }
