@@ -31,6 +31,8 @@ mod locks;
 mod swap;
 #[path = "cluster/traffic.rs"]
 mod traffic;
+#[path = "cluster/upgrade.rs"]
+mod upgrade;
 #[path = "cluster/watched.rs"]
 mod watched;
 
@@ -121,8 +123,8 @@ async fn lose_no_request_during_changes(mesh: &mut Mesh, stages: &mut Stages) ->
     changes::another_leads(mesh, &leader).await;
     changes::the_api_server_is_down(mesh, &mut watched).await?;
     stages.over("API server away");
-    changes::an_upgrade(mesh, &mut watched).await?;
-    stages.over("helm upgrade");
+    upgrade::an_upgrade_and_its_rollback(mesh, &mut watched).await?;
+    stages.over("helm upgrade and rollback");
     changes::a_canary_by_revision_and_tag(mesh, &mut watched).await?;
 
     stages.over("canary");

@@ -159,7 +159,7 @@ pub(crate) async fn the_api_server_is_down(mesh: &Mesh, watched: &mut Watched) -
 }
 
 /// The sidecar image of the first pod that matches a selector.
-fn sidecar(mesh: &Mesh, selector: &str) -> Result<Value> {
+pub(crate) fn sidecar(mesh: &Mesh, selector: &str) -> Result<Value> {
     let list = mesh
         .node
         .get(pods::NAMESPACE, &["pods", "--selector", selector])?;
@@ -171,33 +171,6 @@ fn sidecar(mesh: &Mesh, selector: &str) -> Result<Value> {
         .find(|container| container["name"] == "istio-proxy")
         .cloned()
         .context("a sidecar")
-}
-
-/// `helm upgrade` to images with another tag; then pods are restarted with the new proxy.
-pub(crate) async fn an_upgrade(mesh: &Mesh, watched: &mut Watched) -> Result<()> {
-    for image in ["localhost/navarch", "localhost/navarch-proxy"] {
-        mesh.node
-            .tag(&format!("{image}:{}", mesh::TAG), &format!("{image}:next"))?;
-    }
-
-    mesh.install("navarch", &["replicaCount=2", "global.tag=next"])?;
-    settled(mesh, mesh::NAMESPACE).await?;
-    let deployment = mesh.node.get(mesh::NAMESPACE, &["deployment", "istiod"])?;
-    let image = &deployment["spec"]["template"]["spec"]["containers"][0]["image"];
-    ensure!(image == "localhost/navarch:next", "{image}");
-    watched.count_lost("helm upgrade", AFTER).await?;
-    restart(mesh, pods::NAMESPACE, &["catalog-v1"]).await?;
-    let proxy = sidecar(mesh, "app=catalog")?;
-
-    ensure!(
-        proxy["image"] == "localhost/navarch-proxy:next",
-        "{}",
-        proxy["image"]
-    );
-    split(mesh, 100)?;
-    all_see(mesh, "v2").await?;
-
-    watched.count_lost("new sidecars", AFTER).await
 }
 
 /// The control plane address of the catalog's sidecar; empty if it is the default.
