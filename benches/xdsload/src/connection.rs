@@ -2,7 +2,6 @@
 //! wake-ups between tasks would cost the server CPU as well, as both share the machine.
 
 use std::mem::MaybeUninit;
-use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -11,8 +10,8 @@ use anyhow::{Context as _, Result, ensure};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use crate::grpc::Outbox;
-use crate::http2::{ServerBytes, Session, frame};
+use crate::grpc::{Message, Outbox};
+use crate::http2::{Call, ServerBytes, Session, frame};
 
 /// Size of the read buffer. It is on the stack, which stays in the CPU's cache, unlike a buffer per
 /// proxy.
@@ -46,13 +45,14 @@ impl Connection {
     ///
     /// # Errors
     /// If the connection is refused.
-    pub(crate) async fn open(server: SocketAddr, method: &str, first: &Outbox) -> Result<Self> {
+    pub(crate) async fn open(call: &Call<'_>, first: &Outbox) -> Result<Self> {
+        let server = call.server;
         let socket = TcpStream::connect(server)
             .await
             .with_context(|| format!("cannot connect to {server}"))?;
         socket.set_nodelay(true)?;
         let mut out = Vec::with_capacity(1024);
-        let mut session = Session::open(server, method, &mut out);
+        let mut session = Session::open(call, &mut out);
         session.send(first.bytes(), &mut out);
         Ok(Self {
             socket,
@@ -71,7 +71,7 @@ impl Connection {
     pub(crate) fn poll(
         &mut self,
         context: &mut Context<'_>,
-        take: &mut impl FnMut(&[u8], &mut Outbox) -> Result<ControlFlow<()>>,
+        take: &mut impl FnMut(&Message<'_>, &mut Outbox) -> Result<ControlFlow<()>>,
     ) -> Poll<Result<Stop>> {
         let rest = std::mem::take(&mut self.rest);
         let mut stop = if rest.is_empty() {
@@ -101,7 +101,7 @@ impl Connection {
     fn parse(
         &mut self,
         mut bytes: &[u8],
-        take: &mut impl FnMut(&[u8], &mut Outbox) -> Result<ControlFlow<()>>,
+        take: &mut impl FnMut(&Message<'_>, &mut Outbox) -> Result<ControlFlow<()>>,
     ) -> Result<Option<Stop>> {
         let mut outbox = Outbox::default();
         let stop = loop {

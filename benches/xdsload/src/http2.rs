@@ -9,12 +9,11 @@ pub(crate) mod frame;
 #[cfg(test)]
 mod tests;
 
-use std::borrow::Cow;
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::grpc::{Inbox, take};
+use crate::grpc::{Encoding, Inbox, Message, take};
 use frame::{
     ACK, DEFAULT_WINDOW, END_STREAM, HEAD, Head, INITIAL_WINDOW_SIZE, MAX_FRAME, PADDED, STREAM,
     Type, WINDOW,
@@ -27,11 +26,21 @@ const MAX_WINDOW: i64 = 0x7fff_ffff;
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ServerBytes<'a> {
     /// A complete message.
-    Message(Cow<'a, [u8]>),
+    Message(Message<'a>),
     /// All bytes are consumed; there is no further message.
     Nothing,
     /// The stream has ended.
     Ended,
+}
+
+/// A call of a method.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Call<'a> {
+    pub(crate) server: SocketAddr,
+    /// The path of the method.
+    pub(crate) method: &'a str,
+    /// How the server may compress its messages.
+    pub(crate) encoding: Option<Encoding>,
 }
 
 /// The client's side of a connection.
@@ -96,11 +105,11 @@ impl Reading {
 
 impl Session {
     /// Opens the connection and calls a method on its stream; appends the bytes to send to `out`.
-    pub(crate) fn open(server: SocketAddr, method: &str, out: &mut Vec<u8>) -> Self {
-        frame::put_opening(out, server, method);
+    pub(crate) fn open(call: &Call<'_>, out: &mut Vec<u8>) -> Self {
+        frame::put_opening(out, call);
         Self {
             reading: Reading::START,
-            inbox: Inbox::default(),
+            inbox: Inbox::new(call.encoding),
             consumed: 0,
             outflow: Outflow::default(),
         }

@@ -15,7 +15,8 @@ use tokio::task::unconstrained;
 
 use crate::connection::{Connection, Stop};
 use crate::follow::Follower;
-use crate::grpc::Outbox;
+use crate::grpc::{Encoding, Message, Outbox};
+use crate::http2::Call;
 use crate::names::Names;
 use crate::talk::{Protocol, ProxyStreams};
 use crate::tally::Tally;
@@ -36,6 +37,8 @@ pub(crate) enum Phase {
 pub(crate) struct Shared {
     pub(crate) server: SocketAddr,
     pub(crate) protocol: Protocol,
+    /// How the server may compress its responses.
+    pub(crate) encoding: Option<Encoding>,
     /// Interned names.
     pub(crate) names: Names,
     /// What they have received.
@@ -101,7 +104,12 @@ impl Proxy {
         );
 
         let method = ProxyStreams::method(self.shared.protocol);
-        let mut connection = Connection::open(self.shared.server, method, &outbox).await?;
+        let call = Call {
+            server: self.shared.server,
+            method,
+            encoding: self.shared.encoding,
+        };
+        let mut connection = Connection::open(&call, &outbox).await?;
         drop(outbox);
         let now = phase.clone();
 
@@ -116,8 +124,8 @@ impl Proxy {
                     return Poll::Ready(Ok(None));
                 }
 
-                let step = connection.poll(context, &mut |body, outbox| {
-                    self.handle(body, memory, outbox)
+                let step = connection.poll(context, &mut |message, outbox| {
+                    self.handle(message, memory, outbox)
                 });
                 if step.is_pending()
                     && !registered_waker
@@ -147,10 +155,10 @@ impl Proxy {
     /// Handles a response.
     ///
     /// # Errors
-    /// If `body` is not a discovery response.
+    /// If it is not a discovery response.
     fn handle(
         &self,
-        body: &[u8],
+        message: &Message<'_>,
         memory: &mut Memory,
         outbox: &mut Outbox,
     ) -> Result<ControlFlow<()>> {
@@ -162,11 +170,12 @@ impl Proxy {
 
         let Shared { names, tally, .. } = &*self.shared;
 
+        let body = &*message.body;
         let response = talk.read(body)?;
         if let Some(kind) = response.kind {
             tally.arrived(self.number, kind, body);
             let removed = talk.answer(kind, &response, follower, names, outbox);
-            tally.response(kind, body.len(), response.resources.len(), removed);
+            tally.response(kind, message.wire_length, response.resources.len(), removed);
         } else {
             tally.strange();
         }

@@ -95,7 +95,7 @@ async fn record(from: SocketAddr) -> Result<Tape> {
         let mut bytes = outbox.bytes();
         while let Some(message) = inbox.next(&mut bytes)? {
             requests
-                .send(DeltaDiscoveryRequest::decode(&*message)?)
+                .send(DeltaDiscoveryRequest::decode(&*message.body)?)
                 .await?;
         }
         Ok(())

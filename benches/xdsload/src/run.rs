@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::change::{self, What};
 use crate::churn;
+use crate::grpc::Encoding;
 use crate::names::Names;
 use crate::proxy::{Phase, Proxy, Shared};
 use crate::report::{Changed, Connected, Report, Spread};
@@ -53,6 +54,9 @@ pub(crate) struct Plan {
     /// The variant of the aggregated discovery service that the proxies use
     #[arg(long, value_enum, default_value_t = Protocol::Delta)]
     pub(crate) protocol: Protocol,
+    /// An encoding that the proxies accept for compressed responses
+    #[arg(long, value_enum)]
+    pub(crate) encoding: Option<Encoding>,
     /// The proxies use on-demand virtual hosts (VHDS); delta protocol only.
     #[arg(long)]
     pub(crate) fine_grained: bool,
@@ -113,6 +117,7 @@ impl Run {
         let shared = Arc::new(Shared {
             server: plan.server,
             protocol: plan.protocol,
+            encoding: plan.encoding,
             names: Names::default(),
             tally: Tally::new(plan.proxies),
             phase: receiver,

@@ -1,6 +1,6 @@
 //! Encoding of HTTP/2 frames (RFC 9113), and of the few HPACK fields (RFC 7541) that open a call.
 
-use std::net::SocketAddr;
+use super::Call;
 
 /// The maximum frame size: neither side raises the default.
 pub(crate) const MAX_FRAME: usize = 16_384;
@@ -116,7 +116,7 @@ pub(crate) fn put_leave(out: &mut Vec<u8>, stream: u32, bytes: u32) {
 
 /// Appends the preface, settings, and the headers of a call of a gRPC method on the connection's
 /// only stream.
-pub(crate) fn put_opening(out: &mut Vec<u8>, server: SocketAddr, method: &str) {
+pub(crate) fn put_opening(out: &mut Vec<u8>, call: &Call<'_>) {
     out.extend_from_slice(PREFACE);
     let mut settings = Vec::with_capacity(18);
 
@@ -130,18 +130,23 @@ pub(crate) fn put_opening(out: &mut Vec<u8>, server: SocketAddr, method: &str) {
     put_leave(out, 0, WINDOW - DEFAULT_WINDOW);
 
     // The first two bytes are entries of HPACK's static table: `:method: POST` and `:scheme: http`.
-    // The other fields use names from that table, except the last; all are literals that the server
-    // does not index.
+    // The other fields use names from that table, except the last ones; all are literals that the
+    // server does not index.
     let mut fields = vec![0x83, 0x86, 0x04];
-    put_text(&mut fields, method);
+    put_text(&mut fields, call.method);
     fields.push(0x01);
-    put_text(&mut fields, &server.to_string());
+    put_text(&mut fields, &call.server.to_string());
     fields.extend_from_slice(&[0x0f, 0x10]);
     put_text(&mut fields, "application/grpc");
 
     fields.push(0x00);
     put_text(&mut fields, "te");
     put_text(&mut fields, "trailers");
+    if let Some(encoding) = call.encoding {
+        fields.push(0x00);
+        put_text(&mut fields, "grpc-accept-encoding");
+        put_text(&mut fields, encoding.name());
+    }
     put(out, Type::Headers, END_HEADERS, STREAM, &fields);
 }
 

@@ -1,11 +1,18 @@
 //! Parsing and flow control of a session.
 
+use std::borrow::Cow;
+
 use super::*;
 use crate::grpc::Outbox;
 
 /// A session after it has sent its opening bytes.
 fn session() -> Session {
-    Session::open("127.0.0.1:1".parse().unwrap(), "/a/B", &mut Vec::new())
+    let call = Call {
+        server: "127.0.0.1:1".parse().unwrap(),
+        method: "/a/B",
+        encoding: None,
+    };
+    Session::open(&call, &mut Vec::new())
 }
 
 /// A message with its gRPC prefix.
@@ -62,7 +69,7 @@ fn feed(session: &mut Session, mut bytes: &[u8]) -> Result<(Vec<Vec<u8>>, bool, 
     let mut out = Vec::new();
     loop {
         match session.next(&mut bytes, &mut out)? {
-            ServerBytes::Message(message) => messages.push(message.into_owned()),
+            ServerBytes::Message(message) => messages.push(message.body.into_owned()),
             ServerBytes::Nothing => return Ok((messages, false, out)),
             ServerBytes::Ended => return Ok((messages, true, out)),
         }
@@ -120,7 +127,9 @@ fn a_message_that_lies_in_one_read_is_not_copied() {
     let mut input = bytes.as_slice();
     for expected in [b"a", b"b"] {
         let fed = session.next(&mut input, &mut Vec::new()).unwrap();
-        assert!(matches!(fed, ServerBytes::Message(Cow::Borrowed(message)) if message == expected));
+        assert!(
+            matches!(fed, ServerBytes::Message(Message { body: Cow::Borrowed(body), .. }) if body == expected)
+        );
     }
     assert_eq!(
         session.next(&mut input, &mut Vec::new()).unwrap(),

@@ -10,6 +10,7 @@ use navarch_proto::envoy::service::discovery::v3::{
 use prost::Message;
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
+use tonic::codec::CompressionEncoding;
 
 use super::*;
 use crate::answering::{Answer, Answering};
@@ -125,6 +126,7 @@ fn shared(
         Arc::new(Shared {
             server,
             protocol,
+            encoding: Some(Encoding::Zstd),
             names,
             tally,
             phase,
@@ -146,7 +148,8 @@ async fn proxies_follow_disconnect_and_reconnect_with_their_state() {
     // HTTP/2's default windows, which the names of all clusters exceed.
     let taking = server.clone();
     let service =
-        AggregatedDiscoveryServiceServer::new(Answering(move |request: &_| taking.take(request)));
+        AggregatedDiscoveryServiceServer::new(Answering(move |request: &_| taking.take(request)))
+            .send_compressed(CompressionEncoding::Zstd);
     let serving = tonic::transport::Server::builder()
         .initial_stream_window_size(65_535)
         .initial_connection_window_size(65_535)
