@@ -208,6 +208,7 @@ async fn judge(deployed: &Deployed, before: AnyObject) {
             message: "rejected by 2 of 2".to_owned(),
             others: None,
             rejecting: None,
+            jury: None,
             before: Some(before),
         }),
     };

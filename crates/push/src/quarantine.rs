@@ -1,8 +1,11 @@
 //! Quarantine: if proxies reject resources of an object, its previous version is served until it is
-//! edited. [`judgement`] decides whether they do, by the [`votes`] of identities.
+//! edited. [`judgement`] decides whether they do, by the [`votes`] of identities, and [`jury`]
+//! whether those who decided are still there.
 
 mod excerpt;
+pub mod instance;
 pub mod judgement;
+pub mod jury;
 mod reach;
 mod voter;
 pub mod votes;
@@ -12,7 +15,7 @@ use std::sync::Arc;
 
 pub use excerpt::{Excerpt, excerpt};
 pub use reach::keeps_reach;
-pub use voter::voter;
+pub use voter::{Registered, registered, voter};
 
 use imbl::OrdMap;
 

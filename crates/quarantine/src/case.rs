@@ -9,7 +9,9 @@ use navarch_api::object::{NamespacedName, ObjectRef};
 use navarch_push::context::{PushContext, facts_of};
 use navarch_push::engine::ProxyId;
 use navarch_push::progress::{Compared, changed_at};
+use navarch_push::quarantine::instance::{Instance, Mark};
 use navarch_push::quarantine::judgement::Judgement;
+use navarch_push::quarantine::jury::Connected;
 use navarch_push::quarantine::voter;
 use navarch_push::quarantine::votes::{Answer, VoteCounter, Voter, Votes};
 use navarch_push::resource::{Collection, ResourceType};
@@ -70,6 +72,16 @@ impl Case {
         streams.any(|proxy| connections.of_id(*proxy).is_some())
     }
 
+    /// Number of workloads of an account that reject the object.
+    pub(super) fn rejected_by(&self, account: &NamespacedName) -> usize {
+        let of_account = self
+            .rejecters
+            .values()
+            .filter(|one| one.account == *account);
+        let workloads: BTreeSet<&NamespacedName> = of_account.map(|one| &one.workload).collect();
+        workloads.len()
+    }
+
     /// Number of workloads of an account whose own trial found the object. Several streams of one
     /// workload are one.
     pub(super) fn confirmed_by(&self, account: &NamespacedName) -> usize {
@@ -90,44 +102,44 @@ impl Case {
     }
 }
 
-/// The case that makes room for another one, among those that `is_of_share` selects: only those
-/// whose object stays in force do. Those without rejecting streams come first, then the oldest.
-pub(super) fn replaceable(
-    cases: &BTreeMap<ObjectRef, Case>,
-    is_of_share: impl Fn(&Case) -> bool,
-    has_rejecters: impl Fn(&Case) -> bool,
-) -> Option<ObjectRef> {
-    cases
-        .iter()
-        .filter(|(_, case)| case.judgement.is_kept() && is_of_share(case))
-        .min_by_key(|(_, case)| (has_rejecters(case), case.number))
-        .map(|(name, _)| name.clone())
-}
-
-/// The namespace to whose share most cases count.
-pub(super) fn largest_share(cases: &BTreeMap<ObjectRef, Case>) -> Option<Namespace> {
-    let mut shares: BTreeMap<&Namespace, usize> = BTreeMap::new();
-    for case in cases.values() {
-        *shares.entry(&case.rejecting).or_default() += 1;
-    }
-    shares
-        .into_iter()
-        .max_by_key(|(_, count)| *count)
-        .map(|(namespace, _)| namespace.clone())
-}
-
-/// The connected workloads with a voice that have acknowledged a response, by namespace.
-pub(super) fn connected(
+/// The voices of streams. Workloads without a UID are told apart by their oldest stream.
+pub(super) fn voices(
     context: &PushContext,
     streams: &[ConnectionInfo],
-) -> BTreeMap<Namespace, BTreeSet<NamespacedName>> {
-    let mut all: BTreeMap<Namespace, BTreeSet<NamespacedName>> = BTreeMap::new();
-    let ready = streams
+) -> BTreeMap<ProxyId, Voter> {
+    let mut voices: BTreeMap<ProxyId, Voter> = streams
         .iter()
-        .filter(|info| info.types.iter().any(|watch| watch.taken.is_some()));
-    for voter in ready.filter_map(|info| voter_of(context, info)) {
-        let namespace = voter.account.namespace.clone();
-        all.entry(namespace).or_default().insert(voter.workload);
+        .filter_map(|info| Some((info.proxy_id, voter_of(context, info)?)))
+        .collect();
+
+    // In the order of their ids, which is that of their start.
+    let mut oldest: BTreeMap<Voter, ProxyId> = BTreeMap::new();
+    for (id, voter) in &mut voices {
+        if voter.mark == Mark::Unknown {
+            let first = *oldest.entry(voter.clone()).or_insert(*id);
+            voter.mark = Mark::Stream(first);
+        }
+    }
+    voices
+}
+
+/// The connected clients that have acknowledged a response, by namespace: that of their voice, or
+/// the one that they claim.
+pub(super) fn connected(streams: &Streams) -> BTreeMap<Namespace, Connected> {
+    let mut all: BTreeMap<Namespace, Connected> = BTreeMap::new();
+    let is_ready = |info: &&ConnectionInfo| info.types.iter().any(|watch| watch.taken.is_some());
+
+    for info in streams.streams.iter().filter(is_ready) {
+        match streams.voices.get(&info.proxy_id) {
+            Some(voter) => {
+                let connected = all.entry(voter.account.namespace.clone()).or_default();
+                connected.workloads.insert(Instance::of(voter));
+            }
+            None => {
+                let connected = all.entry(info.proxy.namespace.clone()).or_default();
+                connected.strangers += 1;
+            }
+        }
     }
     all
 }
@@ -149,6 +161,8 @@ pub(super) fn voter_of(context: &PushContext, info: &ConnectionInfo) -> Option<V
 #[derive(Debug)]
 pub(super) struct Streams {
     pub(super) streams: Vec<ConnectionInfo>,
+    /// The voices of those that have one.
+    pub(super) voices: BTreeMap<ProxyId, Voter>,
     /// Streams on which trials are in progress.
     pub(super) tried: BTreeSet<Subscription>,
     /// Rejected responses that were looked into.
@@ -162,7 +176,6 @@ pub(super) async fn votes(
     rejecters: BTreeMap<ProxyId, Rejecter>,
     streams: Streams,
 ) -> Result<Votes, Ended> {
-    let context = push.context();
     push.inspect(move |inspect| {
         let facts = facts_of(&object);
         let reached = inspect.engine.affected_proxies(&facts);
@@ -179,8 +192,8 @@ pub(super) async fn votes(
             let Some(kinds) = reached.get(&info.proxy_id) else {
                 continue;
             };
-            match voter_of(&context, info) {
-                Some(voter) => counter.add(voter, answers.of(info, kinds)),
+            match streams.voices.get(&info.proxy_id) {
+                Some(voter) => counter.add(voter.clone(), answers.of(info, kinds)),
                 None => counter.add_stranger(),
             }
         }
@@ -268,59 +281,5 @@ impl Answers<'_> {
         } else {
             Answer::Pending
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use navarch_api::decode::{Format, Outcome, decode_documents};
-
-    use super::*;
-
-    /// A case of the share of a namespace.
-    fn case(name: &str, share: &str, number: u64) -> (ObjectRef, Case) {
-        let yaml = format!(
-            "apiVersion: networking.istio.io/v1\nkind: DestinationRule\n\
-             metadata: {{name: {name}, namespace: shop}}\nspec: {{host: a}}\n"
-        );
-        let Outcome::Read { object, .. } = decode_documents(&yaml, Format::Yaml).remove(0).outcome
-        else {
-            panic!("it is valid")
-        };
-        let case = Case {
-            rejecting: Namespace::new(share),
-            number,
-            ..Case::new(object.clone(), Judgement::kept())
-        };
-        (object.object_ref(), case)
-    }
-
-    #[test]
-    fn a_namespaces_rejections_make_room_among_themselves() {
-        let mut cases: BTreeMap<ObjectRef, Case> = [
-            case("a", "evil", 1),
-            case("b", "evil", 2),
-            case("c", "evil", 3),
-            case("d", "shop", 0),
-        ]
-        .into();
-        let evil = Namespace::new("evil");
-        let is_evil = |case: &Case| case.rejecting == evil;
-        let is_first = |case: &Case| case.number == 1;
-        let name = |found: Option<ObjectRef>| found.map(|found| found.name.name.to_string());
-
-        assert_eq!(largest_share(&cases), Some(evil.clone()));
-        let all_open = name(replaceable(&cases, is_evil, |_| true));
-        assert_eq!(all_open.as_deref(), Some("a"), "the oldest of its share");
-        let some_gone = name(replaceable(&cases, is_evil, is_first));
-        assert_eq!(some_gone.as_deref(), Some("b"), "its streams are closed");
-
-        // A judgement that is made or awaited is never forgotten.
-        for case in cases.values_mut() {
-            case.judgement = Judgement::open(Duration::ZERO);
-        }
-        assert_eq!(replaceable(&cases, is_evil, is_first), None);
     }
 }

@@ -1,33 +1,31 @@
 //! Applies judgements: those of this replica, of others, and of operators.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use navarch_api::any_object::AnyObject;
 use navarch_api::names::Namespace;
-use navarch_api::object::{NamespacedName, ObjectRef};
+use navarch_api::object::ObjectRef;
 use navarch_push::context::PushContext;
 use navarch_push::mesh_state::Change;
-use navarch_push::quarantine::judgement::{
-    Ballot, Grounds, Judgement, Jury, Subject, Verdict, others_agree,
-};
-use navarch_push::quarantine::votes::Votes;
+use navarch_push::quarantine::judgement::{Ballot, Grounds, Judgement, Subject, Verdict};
+use navarch_push::quarantine::jury::{Connected, Turnout};
 use navarch_push::quarantine::{RestoredQuarantine, excerpt, keeps_reach};
 use navarch_push::worker::Ended;
 use navarch_status::{KeptQuarantine, QuarantineOutcome, StoreError};
 
 use super::case::{Case, connected, votes, written};
 use super::shared::{SharedVotes, is_of};
+use super::watch::StoredDecision;
 use super::{QuarantineRelease, QuarantineWork, ReleaseRefusal, Streams};
 
 /// How long a change may take until it is in force.
 const APPLY_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long after the start of the process connecting workloads are not taken for new ones.
-const RECONNECT_TIME: Duration = Duration::from_secs(60);
 /// Why a quarantine ended.
 const RELEASED: &str = "released by an operator";
-const REACHES_OTHERS: &str = "the object reaches proxies that did not take part in the judgement";
+pub(super) const REACHES_OTHERS: &str =
+    "the object reaches proxies that did not take part in the judgement";
 
 impl QuarantineWork {
     /// Judges all rejected objects by the answers that are known now.
@@ -44,13 +42,13 @@ impl QuarantineWork {
             return Ok(());
         }
 
-        let workloads = connected(&context, &self.connections.list());
-        let none = BTreeSet::new();
+        let clients = connected(&self.streams());
+        let nobody = Connected::default();
         for name in watched {
-            let connected = workloads.get(&name.name.namespace).unwrap_or(&none);
+            let connected = clients.get(&name.name.namespace).unwrap_or(&nobody);
             let case = self.cases.get(&name);
-            if case.is_some_and(|case| case.judgement.jury().is_some()) {
-                self.watch_newcomers(&name, connected).await?;
+            if case.is_some_and(|case| case.judgement.is_quarantined()) {
+                self.watch(&name, connected).await?;
             } else {
                 self.judge(&name, connected).await?;
             }
@@ -58,38 +56,8 @@ impl QuarantineWork {
         Ok(())
     }
 
-    /// Looks whether an object that its own namespace has quarantined is to be judged again.
-    async fn watch_newcomers(
-        &mut self,
-        name: &ObjectRef,
-        connected: &BTreeSet<NamespacedName>,
-    ) -> Result<(), Ended> {
-        let context = self.push.context();
-        let now = self.started.elapsed();
-        let Some(case) = self.cases.get_mut(name) else {
-            return Ok(());
-        };
-
-        let ballot = Ballot {
-            votes: &Votes::default(),
-            is_complete: false,
-            keeps_reach: false,
-            connected,
-        };
-        let before = case.judgement.clone();
-        let verdict = case.judgement.step(&subject(&context, name), &ballot, now);
-        match verdict {
-            Verdict::JudgeAgain => self.judge_again(name, before).await,
-            Verdict::Nothing | Verdict::Keep | Verdict::Quarantine(_) | Verdict::Release => Ok(()),
-        }
-    }
-
-    /// Judges one object; `connected` are the connected workloads of its namespace.
-    async fn judge(
-        &mut self,
-        name: &ObjectRef,
-        connected: &BTreeSet<NamespacedName>,
-    ) -> Result<(), Ended> {
+    /// Judges one object; `connected` are the connected clients of its namespace.
+    async fn judge(&mut self, name: &ObjectRef, connected: &Connected) -> Result<(), Ended> {
         let streams = self.streams();
         let Some(case) = self.cases.get_mut(name) else {
             return Ok(());
@@ -110,17 +78,13 @@ impl QuarantineWork {
         };
 
         let subject = subject(&context, name);
-        let others_may_decide =
-            case.judgement.is_open() && others_agree(&subject, &known.votes, known.is_complete);
-        let keeps_reach = others_may_decide
-            && previous(&self.push, name)
-                .await?
-                .is_some_and(|before| keeps_reach(&before, &object));
+        let served = previous(&self.push, name).await?;
         let ballot = Ballot {
             votes: &known.votes,
             is_complete: known.is_complete,
-            keeps_reach,
+            keeps_reach: served.is_some_and(|before| keeps_reach(&before, &object)),
             connected,
+            elsewhere: &Turnout::default(),
         };
         let before = case.judgement.clone();
         let verdict = case
@@ -170,11 +134,14 @@ impl QuarantineWork {
         };
         let object = case.object.clone();
         let message = format!("{grounds}; one of them: {}", excerpt(&case.error));
-        let others = case
-            .judgement
-            .others()
+        let rejudged = case.judgement.rejudged();
+        let decided = case.judgement.jury();
+        let others = decided
+            .and_then(|jury| jury.others.as_ref())
             .map(|all| all.iter().cloned().collect());
-        let rejecting = case.judgement.jury().map(|jury| jury.rejecting);
+        let of_namespace = decided.filter(|jury| jury.others.is_none());
+        let rejecting = of_namespace.map(|jury| jury.rejected);
+        let jury = decided.map(|jury| jury.to_json(rejudged));
 
         let shared = self.shared.as_mut();
         let change = match shared.filter(|shared| shared.is_writable(name)) {
@@ -185,6 +152,7 @@ impl QuarantineWork {
                     message: message.clone(),
                     others,
                     rejecting,
+                    jury,
                     before: previous.clone(),
                 };
                 match shared.decide(&object, outcome).await {
@@ -213,7 +181,7 @@ impl QuarantineWork {
     }
 
     /// Ends a quarantine without an edit, and stores that.
-    async fn end(&mut self, name: &ObjectRef, reason: &str) -> Result<(), Ended> {
+    pub(super) async fn end(&mut self, name: &ObjectRef, reason: &str) -> Result<(), Ended> {
         let Some(case) = self.cases.get(name) else {
             return Ok(());
         };
@@ -233,7 +201,11 @@ impl QuarantineWork {
 
     /// The rejected version is in force again, and another rejection is judged anew. If other
     /// replicas must know and do not, the judgement is as `before`.
-    async fn judge_again(&mut self, name: &ObjectRef, before: Judgement) -> Result<(), Ended> {
+    pub(super) async fn judge_again(
+        &mut self,
+        name: &ObjectRef,
+        before: Judgement,
+    ) -> Result<(), Ended> {
         let Some(case) = self.cases.get_mut(name) else {
             return Ok(());
         };
@@ -254,7 +226,7 @@ impl QuarantineWork {
     async fn apply_judge_again(&mut self, name: &ObjectRef) -> Result<(), Ended> {
         tracing::warn!(
             kind = name.kind.as_str(), ns = %name.name.namespace, name = &*name.name.name,
-            "no longer quarantined: workloads of its namespace have connected that were not asked; \
+            "no longer quarantined: those who rejected the object are no longer most of those that it reaches; \
              another rejection is judged by the answers of all"
         );
 
@@ -367,12 +339,19 @@ impl QuarantineWork {
                 message,
                 others,
                 rejecting,
+                jury,
                 before,
             }) => {
-                self.follow_quarantine(context, &object, others, rejecting);
+                let decision = StoredDecision {
+                    others,
+                    rejecting,
+                    jury,
+                    before,
+                };
+                self.follow_quarantine(context, &object, &decision);
 
                 if !is_quarantined {
-                    let change = restore_change(&object, before, &message);
+                    let change = restore_change(&object, decision.before, &message);
                     self.apply(&name, change, true).await?;
                 }
                 Ok(())
@@ -408,45 +387,6 @@ impl QuarantineWork {
         }
     }
 
-    /// Takes over the judgement of another replica, unless it is known: `others` are the accounts
-    /// that decided, or `rejecting` workloads of the object's own namespace did.
-    fn follow_quarantine(
-        &mut self,
-        context: &PushContext,
-        object: &AnyObject,
-        others: Option<Vec<NamespacedName>>,
-        rejecting: Option<usize>,
-    ) {
-        let name = object.object_ref();
-        let known = self
-            .cases
-            .get(&name)
-            .filter(|case| case.is_current(context))
-            .map(|case| &case.judgement);
-        if known.is_some_and(Judgement::is_quarantined) {
-            return;
-        }
-
-        // It has counted how often it was judged again.
-        let mut judgement = known.cloned().unwrap_or_else(Judgement::kept);
-        match others {
-            Some(accounts) => judgement.follow_others(accounts.into_iter().collect()),
-            None => {
-                let streams = self.connections.list();
-                let mut workloads = connected(context, &streams);
-                let now = self.started.elapsed();
-                judgement.follow_own(Jury {
-                    rejecting: rejecting.unwrap_or(1),
-                    known: workloads.remove(&name.name.namespace).unwrap_or_default(),
-                    since: now,
-                    known_until: now.max(RECONNECT_TIME),
-                });
-            }
-        }
-        self.cases
-            .insert(name, Case::new(object.clone(), judgement));
-    }
-
     /// Whether other replicas know what this one decides about an object.
     fn is_shared(&self, name: &ObjectRef) -> bool {
         let shared = self.shared.as_ref();
@@ -473,7 +413,7 @@ impl QuarantineWork {
 }
 
 /// What is judged.
-fn subject(context: &PushContext, name: &ObjectRef) -> Subject {
+pub(super) fn subject(context: &PushContext, name: &ObjectRef) -> Subject {
     Subject {
         object: name.clone(),
         root: Namespace::new(&context.mesh.config.root_namespace),

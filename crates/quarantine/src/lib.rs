@@ -7,19 +7,31 @@
 //! ```
 //!
 //! A rejection counts only with an identity ([`navarch_push::quarantine::voter`]); what it takes
-//! for a quarantine is in [`navarch_push::quarantine::judgement`]. This crate collects the answers
-//! and applies the judgement. Replicas share both in ConfigMaps
-//! ([`navarch_status::QuarantineStore`]), so that all judge alike.
+//! for a quarantine is in [`navarch_push::quarantine::judgement`], and how long it lasts in
+//! [`navarch_push::quarantine::jury`]. This crate collects the answers and applies the judgement:
+//!
+//! | module | what it decides |
+//! | --- | --- |
+//! | `candidates` | which objects a rejection may be due to |
+//! | `trials`, `trial` | which of them it is, tried on the proxy |
+//! | `room` | whether there is a place for the object |
+//! | `case` | what each proxy answered to it |
+//! | `decisions` | what follows: quarantine, release, another judgement |
+//! | `watch` | whether those who decided are still there |
+//! | `shared` | what other replicas know: ConfigMaps ([`navarch_status::QuarantineStore`]) |
 
 mod candidates;
 mod case;
 mod control;
 mod decisions;
+mod room;
 mod shared;
 mod start;
 mod trial;
+mod trials;
+mod watch;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,11 +45,10 @@ pub use shared::Replicas;
 pub use start::{Parts, start};
 
 use candidates::{accepted_at, candidates};
-use case::{Case, Rejecter, Streams, Subscription, largest_share, replaceable, voter_of};
+use case::{Case, Rejecter, Streams, Subscription, voices, voter_of};
 use navarch_api::names::Namespace;
 use navarch_api::object::ObjectRef;
 use navarch_push::context::facts_of;
-use navarch_push::engine::ProxyId;
 use navarch_push::fact::FactKey;
 use navarch_push::quarantine::excerpt;
 use navarch_push::quarantine::judgement::Judgement;
@@ -47,28 +58,13 @@ use navarch_push::worker::{Ended, PushHandle};
 use navarch_xds::Refusal;
 use navarch_xds::connections::{ConnectionInfo, Connections};
 use shared::Shared;
-use trial::Trial;
+use trials::{Deferred, Finished};
 
 /// Capacity of the queue of rejections that [`Parts`] receives; further ones are dropped by the
 /// streams.
 pub const QUEUE: usize = 256;
-/// Maximum number of rejected objects that are remembered, and of those that count to the share of
-/// one namespace, by its proxies' rejections: so none uses up the places of others.
-const MAX_CASES: usize = 1_024;
-const MAX_CASES_OF_NAMESPACE: usize = 64;
 /// Maximum number of rejections that are remembered as looked into.
 const MAX_LOOKED_INTO: usize = 8_192;
-/// Maximum number of trials at once, each for another namespace, and of rejections of a namespace
-/// that wait for one.
-const MAX_TRIALS: usize = 4;
-const MAX_DEFERRED: usize = 64;
-/// Number of workloads of an account whose trials found the same object, after which that object is
-/// taken for the cause at the account's other workloads.
-const MIN_CONFIRMED: usize = 2;
-/// Pause of a namespace after a trial, as a multiple of its duration, so that rejecting clients
-/// cost a small share of a core: after one that found the object, and after one that did not.
-const PAUSE_FACTOR: u32 = 3;
-const FAILED_PAUSE_FACTOR: u32 = 9;
 /// Minimum interval between looks at the answers, and the interval as a multiple of the duration of
 /// the last look.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -97,25 +93,12 @@ struct QuarantineWork {
     deferred: BTreeMap<Namespace, Deferred>,
     /// The state that replicas share; `None` without an API server.
     shared: Option<Shared>,
+    /// When the log last said that there is no room for a rejected object.
+    no_room_logged_at: Option<Instant>,
     /// When answers are looked at next.
     polls_at: Instant,
     /// The start: the zero of the judgements' time.
     started: Instant,
-}
-
-/// Rejections of a namespace that wait for a trial.
-#[derive(Debug)]
-struct Deferred {
-    /// Since when: the namespace that has waited longest is next.
-    since: Instant,
-    refusals: BTreeSet<Refusal>,
-}
-
-/// A trial that has ended.
-struct Finished {
-    rejection: Rejection,
-    found: Option<ObjectRef>,
-    took: Duration,
 }
 
 /// A rejected response of a client with a voice.
@@ -191,12 +174,8 @@ impl QuarantineWork {
             due = due.min(self.polls_at);
         }
 
-        if self.trials.len() < MAX_TRIALS {
-            for namespace in self.deferred.keys() {
-                if !self.tried.contains_key(namespace) {
-                    due = due.min(self.next_trial_at(namespace));
-                }
-            }
+        if let Some(trial) = self.next_trial() {
+            due = due.min(trial);
         }
 
         if let Some(shared) = &self.shared {
@@ -208,18 +187,6 @@ impl QuarantineWork {
     /// Whether a judgement waits for answers.
     fn is_judging(&self) -> bool {
         self.cases.values().any(|case| case.judgement.is_open())
-    }
-
-    /// When the next trial of a namespace may start.
-    fn next_trial_at(&self, namespace: &Namespace) -> Instant {
-        let paused_until = self.paused_until.get(namespace).copied();
-        paused_until.unwrap_or_else(Instant::now)
-    }
-
-    /// Whether the next trial of a namespace may not start yet.
-    fn is_paused(&self, namespace: &Namespace) -> bool {
-        let paused_until = self.paused_until.get(namespace);
-        paused_until.is_some_and(|until| Instant::now() < *until)
     }
 
     /// Does what is due.
@@ -249,41 +216,6 @@ impl QuarantineWork {
         Ok(())
     }
 
-    /// Looks at one deferred rejection of each namespace that may have another trial.
-    async fn look_at_deferred(&mut self) -> Result<(), Ended> {
-        let now = Instant::now();
-        self.paused_until.retain(|_, until| *until > now);
-
-        let mut ready: Vec<(Instant, Namespace)> = self
-            .deferred
-            .iter()
-            .filter(|(name, _)| {
-                !self.paused_until.contains_key(*name) && !self.tried.contains_key(*name)
-            })
-            .map(|(name, deferred)| (deferred.since, name.clone()))
-            .collect();
-        ready.sort();
-
-        for (_, namespace) in ready {
-            if self.trials.len() >= MAX_TRIALS {
-                break;
-            }
-            let Some(deferred) = self.deferred.get_mut(&namespace) else {
-                continue;
-            };
-            deferred.since = now;
-            let refusal = deferred.refusals.pop_first();
-            if deferred.refusals.is_empty() {
-                self.deferred.remove(&namespace);
-            }
-            if let Some(refusal) = refusal {
-                self.look(refusal).await?;
-            }
-        }
-
-        Ok(())
-    }
-
     /// Handles one rejection.
     async fn look(&mut self, refusal: Refusal) -> Result<(), Ended> {
         let Some(rejection) = self.rejection(refusal).await? else {
@@ -305,7 +237,9 @@ impl QuarantineWork {
             ..rejection
         };
         let candidates = candidates(&self.push, &rejection.info, &watch, accepted).await;
-        let known = self.charged_by_account(&candidates, &rejection.voter);
+        let known = self
+            .charged_by_account(&candidates, &rejection.voter)
+            .await?;
         match (candidates.as_slice(), known) {
             ([], _) => {
                 self.mark_looked_into(&rejection);
@@ -423,102 +357,6 @@ impl QuarantineWork {
         }
     }
 
-    /// The candidate that several workloads of the same account reject, each found by a trial of its
-    /// own: one of them alone could blame any candidate.
-    fn charged_by_account(&self, candidates: &[ObjectRef], voter: &Voter) -> Option<ObjectRef> {
-        // A rejection of an earlier version is no evidence against this one.
-        let context = self.push.context();
-        let is_charged = |name: &&ObjectRef| {
-            let case = self.cases.get(*name);
-            case.filter(|case| case.is_current(&context))
-                .is_some_and(|case| case.confirmed_by(&voter.account) >= MIN_CONFIRMED)
-        };
-        candidates.iter().find(is_charged).cloned()
-    }
-
-    /// Starts a trial on the rejecting proxy, or defers it.
-    fn start_trial(&mut self, refusal: Refusal, rejection: Rejection, candidates: Vec<ObjectRef>) {
-        let namespace = rejection.voter.account.namespace.clone();
-        let must_wait = self.trials.len() >= MAX_TRIALS
-            || self.tried.contains_key(&namespace)
-            || self.is_paused(&namespace);
-        if must_wait {
-            let deferred = self.deferred.entry(namespace).or_insert_with(|| Deferred {
-                since: Instant::now(),
-                refusals: BTreeSet::new(),
-            });
-            if deferred.refusals.len() < MAX_DEFERRED {
-                deferred.refusals.insert(refusal);
-            }
-            return;
-        }
-
-        let context = self.push.context();
-        let is_charged = |name: &&ObjectRef| {
-            let case = self.cases.get(*name);
-            case.is_some_and(|case| case.is_current(&context) && !case.rejecters.is_empty())
-        };
-        let suspect = candidates.iter().find(is_charged).cloned();
-        let trial = Trial {
-            push: self.push.clone(),
-            connections: self.connections.clone(),
-            info: rejection.info.clone(),
-            kind: rejection.kind,
-            candidates,
-            suspect,
-        };
-
-        self.tried
-            .insert(namespace, (rejection.info.proxy_id, rejection.kind));
-        self.trials.spawn(async move {
-            let begun = Instant::now();
-            let found = trial.run().await;
-            Finished {
-                rejection,
-                found,
-                took: begun.elapsed(),
-            }
-        });
-    }
-
-    /// Handles the end of a trial.
-    async fn finish(&mut self, finished: Finished) -> Result<(), Ended> {
-        let Finished {
-            rejection,
-            found,
-            took,
-        } = finished;
-        let namespace = rejection.voter.account.namespace.clone();
-        let factor = if found.is_some() {
-            PAUSE_FACTOR
-        } else {
-            FAILED_PAUSE_FACTOR
-        };
-        self.paused_until
-            .insert(namespace.clone(), Instant::now() + factor * took);
-        self.tried.remove(&namespace);
-
-        match found {
-            Some(name) => self.charge(name, &rejection, true).await,
-            None => {
-                self.mark_looked_into(&rejection);
-                not_attributed(&rejection, "no single object is the cause");
-                self.end_trial(rejection.info.proxy_id, rejection.shown.clone())
-                    .await
-            }
-        }
-    }
-
-    /// Sends the current resources to a proxy again after a trial.
-    async fn end_trial(&self, proxy: ProxyId, shown: Arc<Collection>) -> Result<(), Ended> {
-        let revision = self
-            .push
-            .inspect(|inspect| inspect.engine.revision())
-            .await?;
-        self.connections.offer(proxy, shown, revision);
-        Ok(())
-    }
-
     /// Attributes a rejection to an object; `is_trial`: the proxy has a trial now.
     async fn charge(
         &mut self,
@@ -584,38 +422,12 @@ impl QuarantineWork {
         Ok(())
     }
 
-    /// Makes room for another object that proxies of a namespace reject; false if there is none: an
-    /// object of its share makes room, and if all shares together are full, one of the largest.
-    fn has_room(&mut self, rejecting: &Namespace) -> bool {
-        let context = self.push.context();
-        self.cases.retain(|_, case| case.is_current(&context));
-
-        let share = self.cases.values();
-        let share = share.filter(|case| case.rejecting == *rejecting).count();
-        if share >= MAX_CASES_OF_NAMESPACE {
-            return self.replace(rejecting);
-        }
-        if self.cases.len() >= MAX_CASES {
-            let largest = largest_share(&self.cases);
-            return largest.is_some_and(|largest| self.replace(&largest));
-        }
-        true
-    }
-
-    /// Forgets an object of a namespace's share; false if none can be forgotten.
-    fn replace(&mut self, share: &Namespace) -> bool {
-        let found = replaceable(
-            &self.cases,
-            |case| case.rejecting == *share,
-            |case| case.has_rejecters(&self.connections),
-        );
-        found.is_some_and(|name| self.cases.remove(&name).is_some())
-    }
-
     /// The state of this process's streams.
     fn streams(&self) -> Streams {
+        let streams = self.connections.list();
         Streams {
-            streams: self.connections.list(),
+            voices: voices(&self.push.context(), &streams),
+            streams,
             tried: self.tried.values().copied().collect(),
             looked_into: self.looked_into.clone(),
         }

@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use navarch_api::any_object::AnyObject;
 use navarch_api::kubernetes::PodPhase;
 use navarch_api::names::Namespace;
 use navarch_api::object::{ObjectMeta, ObjectRef};
 use navarch_push::context::PushContext;
+use navarch_push::quarantine::jury::Turnout;
 use navarch_push::quarantine::votes::Votes;
 use navarch_status::{
     KeptQuarantine, QuarantineOutcome, QuarantineStore, ReplicaVotes, StoreError, UnreadableMaps,
@@ -21,6 +22,9 @@ const IDLE_POLL_INTERVAL: Duration = Duration::from_secs(3);
 /// How long the ConfigMap of another version than the current one is kept: a replica may be slow to
 /// read the object.
 const LEFT_OVER_TTL: Duration = Duration::from_secs(60);
+/// Minimum interval of reports about who has come and gone: clients that do so all the time cost few
+/// writes.
+const TURNOUT_INTERVAL: SignedDuration = SignedDuration::from_secs(15);
 /// Maximum attempts to store an operator's command, as other replicas write concurrently.
 const MAX_ATTEMPTS: usize = 4;
 /// The label of pods of the control plane, which istiod's have as well.
@@ -179,10 +183,55 @@ impl Shared {
 
         let mut kept = self.kept_of(object);
         let at = Timestamp::now();
-        kept.votes
-            .insert(self.replicas.own.clone(), ReplicaVotes { at, votes });
+        let report = ReplicaVotes {
+            at,
+            votes,
+            turnout: None,
+        };
+        kept.votes.insert(self.replicas.own.clone(), report);
         if let Err(error) = self.put(kept).await {
             tracing::debug!(%error, object = %name, "failed to store the answers of proxies to a rejected object");
+        }
+    }
+
+    /// Whether other replicas count who comes and goes while an object is quarantined.
+    pub(super) fn has_other_replicas(&self, object: &ObjectRef) -> bool {
+        !self.replicas.is_single && self.is_writable(object)
+    }
+
+    /// Who has come and gone at the other replicas since an object was quarantined.
+    pub(super) fn elsewhere(&self, context: &PushContext, object: &AnyObject) -> Turnout {
+        let replicas = self.replicas.all(context);
+        turnout_of(&self.replicas.own, replicas.as_ref(), self.of(object))
+    }
+
+    /// Stores who of this replica's clients has come and gone since an object was quarantined.
+    pub(super) async fn report_turnout(&mut self, object: &AnyObject, turnout: &Turnout) {
+        let name = object.object_ref();
+        let decided = self.of(object).filter(|kept| kept.outcome.is_some());
+        let (Some(kept), true) = (decided, self.has_other_replicas(&name)) else {
+            return;
+        };
+
+        let at = Timestamp::now();
+        let turnout = turnout.to_json();
+        let own = kept.votes.get(&self.replicas.own);
+        let stored = own.and_then(|own| own.turnout.as_ref());
+        let is_recent = own.is_some_and(|own| at.duration_since(own.at) < TURNOUT_INTERVAL);
+        if stored == Some(&turnout) || stored.is_some() && is_recent {
+            return;
+        }
+
+        let votes = own.map(|own| own.votes.clone());
+        let report = ReplicaVotes {
+            at,
+            votes: votes.unwrap_or_else(|| Votes::default().to_json(&name.name.namespace)),
+            turnout: Some(turnout),
+        };
+        let mut kept = kept.clone();
+        kept.votes.insert(self.replicas.own.clone(), report);
+        if let Err(error) = self.put(kept).await {
+            tracing::debug!(%error, object = %name, "failed to store which proxies have come and gone since a quarantine");
         }
     }
 
@@ -344,33 +393,36 @@ fn sum_of(
     sum
 }
 
+/// The sum of what the other replicas have stored about who has come and gone.
+fn turnout_of(
+    own_name: &str,
+    replicas: Option<&BTreeSet<String>>,
+    kept: Option<&KeptQuarantine>,
+) -> Turnout {
+    let mut sum = Turnout::default();
+    let others = replicas.into_iter().flatten();
+    for replica in others.filter(|replica| *replica != own_name) {
+        let stored = kept.and_then(|kept| kept.votes.get(replica));
+        let turnout = stored.and_then(|stored| stored.turnout.as_ref());
+        if let Some(turnout) = turnout.and_then(Turnout::from_json) {
+            sum.add(turnout);
+        }
+    }
+    sum
+}
+
 #[cfg(test)]
 mod tests {
     use navarch_api::object::{Kind, NamespacedName};
     use navarch_api::uid::Uid;
+    use navarch_push::quarantine::instance::{Instance, Mark};
     use navarch_push::quarantine::votes::{Answer, VoteCounter, Voter};
 
     use super::*;
 
-    #[test]
-    fn answers_of_all_replicas_count_and_are_awaited() {
-        let votes = |pod: &str, answer| {
-            let mut counter = VoteCounter::default();
-            let voter = Voter {
-                account: NamespacedName::new("shop", "web"),
-                workload: NamespacedName::new("shop", pod),
-            };
-            counter.add(voter, answer);
-            counter.votes()
-        };
-        let own = votes("web-1", Answer::Rejected);
-        let shop = Namespace::new("shop");
-        let report = |replica: &str, pod: &str| {
-            let votes = votes(pod, Answer::Accepted).to_json(&shop);
-            let at = "2026-01-01T00:00:00Z".parse().unwrap();
-            (replica.to_owned(), ReplicaVotes { at, votes })
-        };
-        let kept = |reports: Vec<(String, ReplicaVotes)>| KeptQuarantine {
+    /// What is stored about an object.
+    fn kept(reports: Vec<(String, ReplicaVotes)>) -> KeptQuarantine {
+        KeptQuarantine {
             object: ObjectRef {
                 kind: Kind::VirtualService,
                 name: NamespacedName::new("shop", "v"),
@@ -380,6 +432,68 @@ mod tests {
             votes: reports.into_iter().collect(),
             outcome: None,
             version: None,
+        }
+    }
+
+    #[test]
+    fn who_comes_and_goes_at_the_other_live_replicas_is_summed_up() {
+        let instance = |pod: &str| Instance {
+            workload: NamespacedName::new("shop", pod),
+            mark: Mark::Uid(pod.into()),
+        };
+        let report = |replica: &str, decider: &str, opponent: &str| {
+            let turnout = Turnout {
+                deciders: [instance(decider)].into(),
+                opponents: [instance(opponent)].into(),
+                strangers: 1,
+                outside: 3,
+            };
+            let report = ReplicaVotes {
+                at: "2026-01-01T00:00:00Z".parse().unwrap(),
+                votes: Votes::default().to_json(&Namespace::new("shop")),
+                turnout: Some(turnout.to_json()),
+            };
+            (replica.to_owned(), report)
+        };
+        let kept = kept(vec![
+            report("istiod-1", "own", "own"),
+            report("istiod-2", "a", "c"),
+            report("istiod-3", "b", "c"),
+            report("istiod-9", "ended", "ended"),
+        ]);
+        let replicas = ["istiod-1", "istiod-2", "istiod-3"].map(str::to_owned);
+
+        let sum = turnout_of("istiod-1", Some(&replicas.into()), Some(&kept));
+        let expected = Turnout {
+            deciders: ["a", "b"].map(instance).into(),
+            opponents: [instance("c")].into(),
+            strangers: 2,
+            outside: 6,
+        };
+        assert_eq!(sum, expected);
+    }
+
+    #[test]
+    fn answers_of_all_replicas_count_and_are_awaited() {
+        let votes = |pod: &str, answer| {
+            let mut counter = VoteCounter::default();
+            let voter = Voter {
+                account: NamespacedName::new("shop", "web"),
+                workload: NamespacedName::new("shop", pod),
+                mark: Mark::Unknown,
+            };
+            counter.add(voter, answer);
+            counter.votes()
+        };
+        let own = votes("web-1", Answer::Rejected);
+        let shop = Namespace::new("shop");
+        let report = |replica: &str, pod: &str| {
+            let report = ReplicaVotes {
+                at: "2026-01-01T00:00:00Z".parse().unwrap(),
+                votes: votes(pod, Answer::Accepted).to_json(&shop),
+                turnout: None,
+            };
+            (replica.to_owned(), report)
         };
         let replicas: BTreeSet<String> = ["istiod-1", "istiod-2"].map(str::to_owned).into();
         let sum = |kept: Option<&KeptQuarantine>, replicas| {

@@ -77,6 +77,7 @@ pub async fn start(
         paused_until: BTreeMap::new(),
         deferred: BTreeMap::new(),
         shared,
+        no_room_logged_at: None,
         polls_at: Instant::now(),
         started: Instant::now(),
     };

@@ -32,8 +32,9 @@ const OUTCOME: &str = "outcome.json";
 const BEFORE: &str = "before.json";
 /// Prefix of the keys with the answers of each replica's proxies.
 const VOTES: &str = "votes.";
-/// Maximum number of ConfigMaps that are read.
-const MAX_CONFIG_MAPS: u32 = 1_024;
+/// Number of ConfigMaps in a page of the list, and the maximum number of pages.
+const PAGE: u32 = 1_024;
+const MAX_PAGES: usize = 16;
 
 /// The judgement about a rejected version.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,6 +49,9 @@ pub enum QuarantineOutcome {
         /// If the object's own namespace decided: the number of its workloads that rejected it;
         /// `None` if a release that did not store it decided.
         rejecting: Option<usize>,
+        /// The workloads that decided, and how often they were asked; `None` if a release that did
+        /// not store them decided.
+        jury: Option<Value>,
         /// The version that is served instead; `None` if there is none.
         before: Option<AnyObject>,
     },
@@ -64,8 +68,12 @@ pub enum QuarantineOutcome {
 pub struct ReplicaVotes {
     /// When they were written.
     pub at: Timestamp,
-    /// The answers, by account.
+    /// The answers, by account and by workload.
     pub votes: Value,
+    /// Of a quarantined object: which of the deciders are left here, and who is against them.
+    /// Earlier releases store none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turnout: Option<Value>,
 }
 
 /// A stored quarantine, or the votes about one.
@@ -106,6 +114,8 @@ enum StoredOutcome {
         others: Option<Vec<String>>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         rejecting: Option<usize>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        jury: Option<Value>,
     },
     Released {
         reason: String,
@@ -132,8 +142,18 @@ impl QuarantineStore {
     /// # Errors
     /// If a request to the API server fails.
     pub async fn list(&self) -> Result<Stored<KeptQuarantine>, StoreError> {
-        let with = ListParams::default().labels(LABEL).limit(MAX_CONFIG_MAPS);
-        let maps = self.maps.list(&with).await.map_err(StoreError::Api)?;
+        let mut page = ListParams::default().labels(LABEL).limit(PAGE);
+        let mut maps = Vec::new();
+
+        for _ in 0..MAX_PAGES {
+            let found = self.maps.list(&page).await.map_err(StoreError::Api)?;
+            maps.extend(found.items);
+            match found.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => page.continue_token = Some(token),
+                None => break,
+            }
+        }
+
         Ok(Stored::of(maps, KeptQuarantine::from_config_map, |kept| {
             kept.object.clone()
         }))
@@ -269,10 +289,12 @@ impl From<&QuarantineOutcome> for StoredOutcome {
                 message,
                 others,
                 rejecting,
+                jury,
                 ..
             } => Self::Quarantined {
                 message: message.clone(),
                 rejecting: *rejecting,
+                jury: jury.clone(),
                 others: others
                     .as_ref()
                     .map(|others| others.iter().map(ToString::to_string).collect()),
@@ -292,13 +314,14 @@ fn outcome(
     stored: StoredOutcome,
     data: &BTreeMap<String, String>,
 ) -> Result<QuarantineOutcome, UnreadableMap> {
-    let (message, others, rejecting) = match stored {
+    let (message, others, rejecting, jury) = match stored {
         StoredOutcome::Released { reason } => return Ok(QuarantineOutcome::Released { reason }),
         StoredOutcome::Quarantined {
             message,
             others,
             rejecting,
-        } => (message, others, rejecting),
+            jury,
+        } => (message, others, rejecting, jury),
     };
 
     let before = match data.get(BEFORE) {
@@ -324,6 +347,7 @@ fn outcome(
         message,
         others: others.transpose()?,
         rejecting,
+        jury,
         before,
     })
 }
@@ -353,12 +377,14 @@ mod tests {
                 message: "rejected".to_owned(),
                 others,
                 rejecting: None,
+                jury: None,
                 before: Some(object.clone()),
             }),
             Some(QuarantineOutcome::Quarantined {
                 message: "rejected".to_owned(),
                 others: None,
                 rejecting: Some(3),
+                jury: Some(serde_json::json!({ "workloads": { "shop/web-1@u": true } })),
                 before: None,
             }),
         ];
@@ -367,6 +393,7 @@ mod tests {
             let votes = ReplicaVotes {
                 at: "2026-01-01T00:00:00Z".parse().unwrap(),
                 votes: serde_json::json!({ "strangers": 1 }),
+                turnout: Some(serde_json::json!({ "strangers": 0 })),
             };
             let kept = KeptQuarantine {
                 object: object.object_ref(),

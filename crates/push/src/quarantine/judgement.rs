@@ -3,34 +3,30 @@
 //!
 //! ```text
 //! a rejection ─▶ Open ── all have answered, or 10 s are over ─▶ Quarantined ── an operator, or it reaches others ─▶ Released
-//!                 │                                                 │ as many new workloads as rejected it
+//!                 │                                                 │ those who decided are no majority any more
 //!                 └──────────── too few reject ─▶ Kept ◀────────────┘ ── another rejection ─▶ Open
 //! ```
 //!
 //! A proxy can lie. So a rejection by the object's own namespace needs a majority there, and is
-//! judged again when that may no longer be one; a rejection by other namespaces counts only if
-//! every proxy that the object reaches rejects it, each has an identity, and the version that is
-//! served instead shows whom the object reaches later ([`keeps_reach`](super::keeps_reach)).
-//! Identities of other namespaces therefore never take an object away from a proxy that does not
-//! reject it itself, however many they are.
+//! judged again when those who decided, as far as they are still connected, may no longer be one
+//! ([`jury`](super::jury)); a rejection by other namespaces counts only if every proxy that the
+//! object reaches rejects it, each has an identity, and the version that is served instead shows
+//! whom the object reaches later ([`keeps_reach`](super::keeps_reach)). It is judged again when the
+//! object reaches another workload of the accounts that decided, and ends when it reaches anyone
+//! else. Identities of other namespaces therefore never take an object away from a proxy that does
+//! not reject it itself, however many they are, except from one of their own account, and from that
+//! for a limited time.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
+use super::jury::{Connected, Jury, MIN_REJECTING, Turnout};
 use super::votes::{AccountVotes, Votes};
 use navarch_api::names::Namespace;
-use navarch_api::object::{Kind, NamespacedName, ObjectRef};
+use navarch_api::object::{Kind, ObjectRef};
 
 /// How long the judgement waits for proxies that have not answered.
 pub const MAX_WAIT: Duration = Duration::from_secs(10);
-/// Number of rejecting workloads that are needed in a namespace with at least as many.
-const MIN_REJECTING: usize = 2;
-/// Minimum duration of a quarantine before it is judged again. It doubles each time, at most
-/// [`MAX_DOUBLINGS`] times: an object that stays broken goes to its proxies again only rarely.
-const MIN_QUARANTINE: Duration = Duration::from_secs(10);
-const MAX_DOUBLINGS: u32 = 6;
-
 /// The object that is judged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
@@ -43,15 +39,19 @@ pub struct Subject {
 /// What is known of the answers at one time.
 #[derive(Clone, Copy, Debug)]
 pub struct Ballot<'a> {
-    /// The answers of all proxies that the object reaches, as far as they are known.
+    /// The answers of all proxies that the object reaches, as far as they are known; of a
+    /// quarantined object, those of this replica's.
     pub votes: &'a Votes,
     /// Whether the answers at all replicas are known.
     pub is_complete: bool,
     /// Whether a previous version would be served that reaches the same proxies: otherwise nothing
     /// shows whom the object would reach later.
     pub keeps_reach: bool,
-    /// The connected workloads of the object's namespace, whether the object reaches them or not.
-    pub connected: &'a BTreeSet<NamespacedName>,
+    /// The connected clients of the object's namespace at this replica, whether the object reaches
+    /// them or not.
+    pub connected: &'a Connected,
+    /// Who of a quarantined object's clients has come and gone at the other replicas.
+    pub elsewhere: &'a Turnout,
 }
 
 /// Whose rejection decided.
@@ -93,26 +93,10 @@ enum State {
     Open(Duration),
     /// The object stays in force.
     Kept,
-    /// Its previous version is served, by decision of its own namespace.
-    ByOwn(Jury),
-    /// Its previous version is served, by decision of others: the accounts that it reached then.
-    ByOthers(BTreeSet<NamespacedName>),
+    /// Its previous version is served, by decision of these.
+    Quarantined(Jury),
     /// It is in force until it is edited, whoever rejects it.
     Released,
-}
-
-/// The workloads of the object's namespace when these decided.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Jury {
-    /// Number of workloads that rejected the object.
-    pub rejecting: usize,
-    /// The workloads that were connected, whether the object reached them or not.
-    pub known: BTreeSet<NamespacedName>,
-    /// When the quarantine began, as time since the same moment as that of the steps.
-    pub since: Duration,
-    /// Until when connecting workloads are counted as known: after a start of the control plane all
-    /// connect again.
-    pub known_until: Duration,
 }
 
 /// The judgement about one version of an object.
@@ -148,14 +132,11 @@ impl Judgement {
         Self::of(State::Released)
     }
 
-    /// Another replica has quarantined the object, by decision of its own namespace.
-    pub fn follow_own(&mut self, jury: Jury) {
-        self.state = State::ByOwn(jury);
-    }
-
-    /// Another replica has quarantined the object, by decision of these accounts.
-    pub fn follow_others(&mut self, accounts: BTreeSet<NamespacedName>) {
-        self.state = State::ByOthers(accounts);
+    /// Another replica, or this process before a restart, has quarantined the object, after it was
+    /// judged again some times.
+    pub fn follow(&mut self, jury: Jury, rejudged: u32) {
+        self.state = State::Quarantined(jury);
+        self.rejudged = self.rejudged.max(rejudged);
     }
 
     /// The object is in force again, and another rejection is judged anew.
@@ -186,24 +167,47 @@ impl Judgement {
     /// Whether the previous version is served: then it is watched who connects.
     #[must_use]
     pub fn is_quarantined(&self) -> bool {
-        matches!(self.state, State::ByOwn(_) | State::ByOthers(_))
+        self.jury().is_some()
     }
 
-    /// The workloads of the object's own namespace when these decided.
+    /// How often the object was judged again.
+    #[must_use]
+    pub fn rejudged(&self) -> u32 {
+        self.rejudged
+    }
+
+    /// Those who decided, if the previous version is served.
     #[must_use]
     pub fn jury(&self) -> Option<&Jury> {
         match &self.state {
-            State::ByOwn(jury) => Some(jury),
-            State::Open(_) | State::Kept | State::ByOthers(_) | State::Released => None,
+            State::Quarantined(jury) => Some(jury),
+            State::Open(_) | State::Kept | State::Released => None,
         }
     }
 
-    /// The accounts that decided, if they are of other namespaces than the object's.
+    /// Whether it matters now who is connected: a quarantine may end, or learns who is there.
     #[must_use]
-    pub fn others(&self) -> Option<&BTreeSet<NamespacedName>> {
-        match &self.state {
-            State::ByOthers(accounts) => Some(accounts),
-            State::Open(_) | State::Kept | State::ByOwn(_) | State::Released => None,
+    pub fn is_watching(&self, connected: &Connected, now: Duration) -> bool {
+        self.jury().is_some_and(|jury| {
+            jury.is_learning(now)
+                || jury.others.is_some()
+                || jury.may_end(now, self.rejudged) && jury.may_have_opponents(connected)
+        })
+    }
+
+    /// Who of this process's clients has come and gone since the object was quarantined; `None` if
+    /// it is not.
+    pub fn turnout(
+        &mut self,
+        subject: &Subject,
+        ballot: &Ballot<'_>,
+        now: Duration,
+    ) -> Option<Turnout> {
+        match &mut self.state {
+            State::Quarantined(jury) => {
+                Some(jury.turnout(ballot, &subject.object.name.namespace, now))
+            }
+            State::Open(_) | State::Kept | State::Released => None,
         }
     }
 
@@ -218,25 +222,21 @@ impl Judgement {
                 }
                 self.decide(subject, ballot, now)
             }
-            State::ByOwn(jury) => {
-                if !jury.is_outnumbered(ballot.connected, now, self.rejudged) {
+            State::Quarantined(jury) => {
+                // It was made without them.
+                if jury.reaches_further(ballot) {
+                    self.state = State::Released;
+                    return Verdict::Release;
+                }
+
+                let own = jury.turnout(ballot, &subject.object.name.namespace, now);
+                let may_end = jury.may_end(now, self.rejudged);
+                if !may_end || !jury.is_outnumbered(&own, ballot.elsewhere) {
                     return Verdict::Nothing;
                 }
 
-                // The newcomers were not asked.
                 self.judge_again();
                 Verdict::JudgeAgain
-            }
-            State::ByOthers(accounts) => {
-                let mut reached = ballot.votes.accounts().keys();
-                let has_strangers = ballot.votes.strangers() > 0;
-                if !has_strangers && reached.all(|account| accounts.contains(account)) {
-                    return Verdict::Nothing;
-                }
-
-                // It was made without them.
-                self.state = State::Released;
-                Verdict::Release
             }
             State::Kept | State::Released => Verdict::Nothing,
         }
@@ -244,13 +244,9 @@ impl Judgement {
 
     /// Decides at the end of the time for answers.
     fn decide(&mut self, subject: &Subject, ballot: &Ballot<'_>, now: Duration) -> Verdict {
+        let namespace = &subject.object.name.namespace;
         if let Some(own) = own_majority(subject, ballot) {
-            self.state = State::ByOwn(Jury {
-                rejecting: own.rejected,
-                known: ballot.connected.clone(),
-                since: now,
-                known_until: now,
-            });
+            self.state = State::Quarantined(Jury::of(ballot, namespace, None, now));
             return Verdict::Quarantine(Grounds::OwnNamespace {
                 rejecting: own.rejected,
                 reached: own.reached,
@@ -258,37 +254,16 @@ impl Judgement {
         }
 
         if ballot.keeps_reach && others_agree(subject, ballot.votes, ballot.is_complete) {
-            let accounts: BTreeSet<NamespacedName> =
-                ballot.votes.accounts().keys().cloned().collect();
-            let grounds = Grounds::OtherNamespaces {
-                accounts: accounts.len(),
-            };
-            self.state = State::ByOthers(accounts);
-            return Verdict::Quarantine(grounds);
+            let accounts = ballot.votes.accounts().keys().cloned().collect();
+            let jury = Jury::of(ballot, namespace, Some(accounts), now);
+            self.state = State::Quarantined(jury);
+            return Verdict::Quarantine(Grounds::OtherNamespaces {
+                accounts: ballot.votes.accounts().len(),
+            });
         }
 
         self.state = State::Kept;
         Verdict::Keep
-    }
-}
-
-impl Jury {
-    /// Whether as many workloads of the namespace have connected since as had rejected the object,
-    /// and the quarantine has lasted long enough to be judged again.
-    fn is_outnumbered(
-        &mut self,
-        connected: &BTreeSet<NamespacedName>,
-        now: Duration,
-        rejudged: u32,
-    ) -> bool {
-        if now < self.known_until {
-            self.known.extend(connected.iter().cloned());
-            return false;
-        }
-
-        let lasts = MIN_QUARANTINE * 2_u32.pow(rejudged.min(MAX_DOUBLINGS));
-        let newcomers = connected.difference(&self.known).count();
-        newcomers >= self.rejecting.max(1) && now.saturating_sub(self.since) >= lasts
     }
 }
 
@@ -320,8 +295,7 @@ fn own_majority(subject: &Subject, ballot: &Ballot<'_>) -> Option<AccountVotes> 
 /// Whether every proxy that the object reaches rejects it, and each has an identity: then other
 /// namespaces than the object's decide, if the version that is served instead reaches the same
 /// proxies.
-#[must_use]
-pub fn others_agree(subject: &Subject, votes: &Votes, is_complete: bool) -> bool {
+fn others_agree(subject: &Subject, votes: &Votes, is_complete: bool) -> bool {
     if !is_complete || is_guarded(subject) {
         return false;
     }

@@ -6,6 +6,8 @@ use navarch_api::names::Namespace;
 use navarch_api::object::NamespacedName;
 use serde_json::{Value, json};
 
+use super::instance::{Instance, Mark, instances_from_json, instances_to_json};
+
 /// Maximum number of accounts in a report for other replicas: some 50 bytes each.
 const MAX_ACCOUNTS: usize = 2_048;
 
@@ -16,6 +18,8 @@ pub struct Voter {
     pub account: NamespacedName,
     /// The pod, or the WorkloadEntry of a machine.
     pub workload: NamespacedName,
+    /// What tells it apart from an earlier workload of this name.
+    pub mark: Mark,
 }
 
 /// The answer of a proxy to an object, from the one that speaks for it least to the one that speaks
@@ -49,6 +53,9 @@ pub struct AccountVotes {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Votes {
     accounts: BTreeMap<NamespacedName, AccountVotes>,
+    /// The workloads, each with whether it rejects the object; not those at replicas that do not
+    /// list theirs.
+    workloads: BTreeMap<Instance, bool>,
     strangers: usize,
 }
 
@@ -76,10 +83,14 @@ impl VoteCounter {
     #[must_use]
     pub fn votes(&self) -> Votes {
         let mut accounts: BTreeMap<NamespacedName, AccountVotes> = BTreeMap::new();
+        let mut workloads = BTreeMap::new();
 
         for (voter, answer) in &self.answers {
+            workloads.insert(Instance::of(voter), *answer == Answer::Rejected);
+
             let votes = accounts.entry(voter.account.clone()).or_default();
             votes.reached += 1;
+
             match answer {
                 Answer::Rejected => votes.rejected += 1,
                 Answer::Pending => votes.pending += 1,
@@ -90,6 +101,7 @@ impl VoteCounter {
 
         Votes {
             accounts,
+            workloads,
             strangers: self.strangers,
         }
     }
@@ -100,6 +112,19 @@ impl Votes {
     #[must_use]
     pub fn accounts(&self) -> &BTreeMap<NamespacedName, AccountVotes> {
         &self.accounts
+    }
+
+    /// The workloads that the object reaches, each with whether it rejects the object.
+    #[must_use]
+    pub fn workloads(&self) -> &BTreeMap<Instance, bool> {
+        &self.workloads
+    }
+
+    /// Whether every counted workload is listed: reports of earlier releases list none.
+    #[must_use]
+    pub fn is_listed(&self) -> bool {
+        let counted: usize = self.accounts.values().map(|votes| votes.reached).sum();
+        counted <= self.workloads.len()
     }
 
     /// Streams without a proved identity that the object reaches.
@@ -116,6 +141,11 @@ impl Votes {
             sum.accepted = sum.accepted.saturating_add(votes.accepted);
             sum.rejected = sum.rejected.saturating_add(votes.rejected);
             sum.pending = sum.pending.saturating_add(votes.pending);
+        }
+
+        for (workload, rejects) in &other.workloads {
+            let known = self.workloads.entry(workload.clone()).or_insert(*rejects);
+            *known &= *rejects;
         }
         self.strangers = self.strangers.saturating_add(other.strangers);
     }
@@ -149,15 +179,15 @@ impl Votes {
         self.accounts.values().any(|votes| votes.rejected > 0)
     }
 
-    /// As JSON, for other replicas: counts by `namespace/account`. If there are too many accounts,
-    /// those of one namespace are written, and that others are missing.
+    /// As JSON, for other replicas: counts by `namespace/account`, and the workloads. If there are
+    /// too many, those of one namespace are written first, and that others are missing.
     #[must_use]
     pub fn to_json(&self, namespace: &Namespace) -> Value {
-        let is_partial = self.accounts.len() > MAX_ACCOUNTS;
+        let has_too_many = self.accounts.len() > MAX_ACCOUNTS;
         let accounts: BTreeMap<String, [usize; 4]> = self
             .accounts
             .iter()
-            .filter(|(account, _)| !is_partial || account.namespace == *namespace)
+            .filter(|(account, _)| !has_too_many || account.namespace == *namespace)
             .take(MAX_ACCOUNTS)
             .map(|(account, votes)| {
                 let counts = [votes.reached, votes.accepted, votes.rejected, votes.pending];
@@ -165,7 +195,17 @@ impl Votes {
             })
             .collect();
 
-        json!({ "accounts": accounts, "strangers": self.strangers, "isPartial": is_partial })
+        let is_own = |instance: &Instance| instance.workload.namespace == *namespace;
+        let own = self.workloads.iter().filter(|(one, _)| is_own(one));
+        let others = self.workloads.iter().filter(|(one, _)| !is_own(one));
+        let listed = instances_to_json(own.chain(others));
+
+        json!({
+            "accounts": accounts,
+            "workloads": listed.json,
+            "strangers": self.strangers,
+            "isPartial": has_too_many || listed.is_partial,
+        })
     }
 
     /// The votes of another replica, and whether they are all; `None` if they are not valid.
@@ -192,9 +232,15 @@ impl Votes {
             accounts.insert(NamespacedName::new(namespace, name), votes);
         }
 
+        let workloads = match value.get("workloads") {
+            Some(listed) => instances_from_json(listed)?,
+            None => BTreeMap::new(),
+        };
+
         Some(ReportedVotes {
             votes: Self {
                 accounts,
+                workloads,
                 strangers: count(value.get("strangers")?)?,
             },
             is_partial: value.get("isPartial")?.as_bool()?,
@@ -207,8 +253,7 @@ impl Votes {
 pub struct ReportedVotes {
     /// The answers of its proxies.
     pub votes: Votes,
-    /// Whether accounts of other namespaces than the object's are missing, because there are too
-    /// many.
+    /// Whether accounts or workloads are missing, because there are too many.
     pub is_partial: bool,
 }
 
@@ -220,6 +265,7 @@ mod tests {
         Voter {
             account: NamespacedName::new(namespace, account),
             workload: NamespacedName::new(namespace, pod),
+            mark: Mark::Unknown,
         }
     }
 
@@ -252,10 +298,41 @@ mod tests {
     }
 
     #[test]
+    fn a_workload_that_rejects_at_one_replica_and_accepts_at_another_does_not_reject() {
+        let votes = |answers: [(&str, Answer); 2]| {
+            let mut counter = VoteCounter::default();
+            for (pod, answer) in answers {
+                counter.add(voter("shop", "web", pod), answer);
+            }
+            counter.votes()
+        };
+        let mut sum = votes([("web-1", Answer::Rejected), ("web-2", Answer::Rejected)]);
+        sum.add(&votes([
+            ("web-2", Answer::Accepted),
+            ("web-3", Answer::Pending),
+        ]));
+
+        let rejecting = sum.workloads().iter().filter(|(_, rejects)| **rejects);
+        let names: Vec<String> = rejecting.map(|(one, _)| one.to_string()).collect();
+        assert_eq!(names, ["shop/web-1"]);
+        assert_eq!(sum.workloads().len(), 3);
+    }
+
+    #[test]
+    fn reports_without_workloads_are_read() {
+        let accounts = json!({ "shop/web": [2, 0, 2, 0] });
+        let report = json!({ "accounts": accounts, "strangers": 0, "isPartial": false });
+        let reported = Votes::from_json(&report).unwrap();
+        assert!(!reported.is_partial && !reported.votes.is_listed());
+        assert!(reported.votes.workloads().is_empty());
+    }
+
+    #[test]
     fn reports_of_many_accounts_hold_those_of_the_namespace() {
         let mut counter = VoteCounter::default();
         for number in 0..=MAX_ACCOUNTS {
-            counter.add(voter("other", &format!("a{number}"), "p"), Answer::Accepted);
+            let account = format!("a{number}");
+            counter.add(voter("other", &account, &account), Answer::Accepted);
         }
         counter.add(voter("shop", "web", "web-1"), Answer::Rejected);
 

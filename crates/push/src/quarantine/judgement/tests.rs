@@ -1,9 +1,38 @@
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use proptest::prelude::*;
+use navarch_api::object::NamespacedName;
 
+use super::super::instance::{Instance, Mark};
+use super::super::jury::StoredJury;
 use super::super::votes::{Answer, VoteCounter, Voter};
 use super::*;
+
+mod properties;
+
+/// Nobody of the object's namespace is connected.
+static NOBODY: Connected = Connected {
+    workloads: BTreeSet::new(),
+    strangers: 0,
+};
+/// There are no other replicas.
+static NOWHERE: Turnout = Turnout {
+    deciders: BTreeSet::new(),
+    opponents: BTreeSet::new(),
+    strangers: 0,
+    outside: 0,
+};
+
+/// The ballot of one replica about an edit that keeps its reach.
+fn ballot(votes: &Votes) -> Ballot<'_> {
+    Ballot {
+        votes,
+        is_complete: true,
+        keeps_reach: true,
+        connected: &NOBODY,
+        elsewhere: &NOWHERE,
+    }
+}
 
 fn subject(kind: Kind, namespace: &str) -> Subject {
     Subject {
@@ -15,7 +44,7 @@ fn subject(kind: Kind, namespace: &str) -> Subject {
     }
 }
 
-/// A workload, named `namespace/account/pod`.
+/// A workload, named `namespace/account/pod`; `pod#2` has replaced `pod` under its name.
 fn voter(name: &str) -> Voter {
     let parts: Vec<&str> = name.split('/').collect();
     let [namespace, account, pod] = parts.as_slice() else {
@@ -23,7 +52,8 @@ fn voter(name: &str) -> Voter {
     };
     Voter {
         account: NamespacedName::new(namespace, account),
-        workload: NamespacedName::new(namespace, pod),
+        workload: NamespacedName::new(namespace, pod.split('#').next().unwrap()),
+        mark: Mark::Uid(Arc::from(*pod)),
     }
 }
 
@@ -45,13 +75,8 @@ fn verdict(answers: &[(&str, Answer)], strangers: usize) -> Verdict {
 }
 
 fn verdict_about(subject: &Subject, answers: &[(&str, Answer)], strangers: usize) -> Verdict {
-    let ballot = Ballot {
-        votes: &votes(answers, strangers),
-        is_complete: true,
-        keeps_reach: true,
-        connected: &BTreeSet::new(),
-    };
-    Judgement::open(Duration::ZERO).step(subject, &ballot, MAX_WAIT)
+    let votes = votes(answers, strangers);
+    Judgement::open(Duration::ZERO).step(subject, &ballot(&votes), MAX_WAIT)
 }
 
 fn own(rejecting: usize, reached: usize) -> Verdict {
@@ -132,11 +157,10 @@ fn other_namespaces_decide_only_if_nobody_else_is_reached() {
 fn other_namespaces_do_not_take_away_what_may_reach_others_later() {
     let subject = subject(Kind::VirtualService, "shop");
     let verdict = |answers: &[(&str, Answer)]| {
+        let votes = votes(answers, 0);
         let ballot = Ballot {
-            votes: &votes(answers, 0),
-            is_complete: true,
             keeps_reach: false,
-            connected: &BTreeSet::new(),
+            ..ballot(&votes)
         };
         Judgement::open(Duration::ZERO).step(&subject, &ballot, MAX_WAIT)
     };
@@ -177,12 +201,9 @@ fn the_judgement_waits_for_answers() {
         ],
         1,
     );
-    let none = BTreeSet::new();
     let ballot = |votes, is_complete| Ballot {
-        votes,
         is_complete,
-        keeps_reach: true,
-        connected: &none,
+        ..ballot(votes)
     };
     let begin = Duration::from_secs(100);
     let mut judgement = Judgement::open(begin);
@@ -250,261 +271,285 @@ fn the_judgement_waits_for_answers() {
 #[test]
 fn a_verdict_of_other_namespaces_ends_when_the_object_reaches_another_workload() {
     let subject = subject(Kind::VirtualService, "shop");
-    let none = BTreeSet::new();
-    let ballot = |votes| Ballot {
-        votes,
-        is_complete: true,
-        keeps_reach: true,
-        connected: &none,
-    };
     let mut judgement = Judgement::open(Duration::ZERO);
-    let gateway = votes(&[("edge/gateway/a", Rejected)], 0);
-    assert_eq!(
-        judgement.step(&subject, &ballot(&gateway), MAX_WAIT),
-        others(1)
-    );
-
-    // Another pod of the deciding account does not change the verdict.
-    let grown = votes(
-        &[("edge/gateway/a", Accepted), ("edge/gateway/b", Pending)],
-        0,
-    );
-    assert_eq!(
-        judgement.step(&subject, &ballot(&grown), MAX_WAIT),
-        Verdict::Nothing
-    );
-
-    let with_stranger = votes(&[("edge/gateway/a", Accepted)], 1);
-    assert_eq!(
-        judgement
-            .clone()
-            .step(&subject, &ballot(&with_stranger), MAX_WAIT),
-        Verdict::Release,
-        "it has no identity, and may be honest"
-    );
-    let joined = votes(&[("edge/gateway/a", Accepted), ("shop/web/a", Pending)], 0);
-    assert_eq!(
-        judgement.step(&subject, &ballot(&joined), MAX_WAIT),
-        Verdict::Release
-    );
-    judgement.reject(MAX_WAIT);
-    assert!(!judgement.is_open(), "it is not judged again");
-}
-
-/// These workloads of `shop`.
-fn workloads(pods: &[&str]) -> BTreeSet<NamespacedName> {
-    pods.iter()
-        .map(|pod| NamespacedName::new("shop", pod))
-        .collect()
-}
-
-#[test]
-fn a_verdict_of_the_own_namespace_is_judged_again_when_as_many_workloads_come_as_decided() {
-    let subject = subject(Kind::VirtualService, "shop");
-    let rejecting = votes(&[("shop/web/a", Rejected), ("shop/web/b", Rejected)], 0);
-    let mut judgement = Judgement::open(Duration::ZERO);
-    let step = |judgement: &mut Judgement, pods: &[&str], seconds| {
-        let ballot = Ballot {
-            votes: &rejecting,
-            is_complete: true,
-            keeps_reach: true,
-            connected: &workloads(pods),
-        };
-        judgement.step(&subject, &ballot, Duration::from_secs(seconds))
+    let step = |judgement: &mut Judgement, answers: &[(&str, Answer)], strangers, seconds| {
+        let votes = votes(answers, strangers);
+        judgement.step(&subject, &ballot(&votes), Duration::from_secs(seconds))
     };
+    let gateway = ("edge/gateway/a", Rejected);
+    assert_eq!(step(&mut judgement, &[gateway], 0, 10), others(1));
 
-    // The job was connected, and is not a new workload.
-    assert_eq!(step(&mut judgement, &["a", "b", "job"], 0), own(2, 2));
-    let few = ["job", "c"];
-    assert_eq!(step(&mut judgement, &few, 100), Verdict::Nothing);
-    let many = ["job", "c", "d"];
-    assert_eq!(step(&mut judgement, &many, 9), Verdict::Nothing);
-    assert_eq!(step(&mut judgement, &many, 10), Verdict::JudgeAgain);
-    assert!(judgement.is_kept());
-
-    // All reject it again: it is judged again only after a longer time.
-    judgement.reject(Duration::from_secs(11));
-    assert_eq!(step(&mut judgement, &many, 11), own(2, 2));
-    let more = ["job", "c", "d", "e", "f"];
-    assert_eq!(step(&mut judgement, &more, 30), Verdict::Nothing);
-    assert_eq!(step(&mut judgement, &more, 31), Verdict::JudgeAgain);
-}
-
-#[test]
-fn workloads_that_reconnect_after_a_start_are_not_new() {
-    let subject = subject(Kind::VirtualService, "shop");
-    let mut judgement = Judgement::kept();
-    judgement.follow_own(Jury {
-        rejecting: 1,
-        known: BTreeSet::new(),
-        since: Duration::ZERO,
-        known_until: Duration::from_secs(60),
-    });
-    let step = |judgement: &mut Judgement, pods: &[&str], seconds| {
-        let ballot = Ballot {
-            votes: &Votes::default(),
-            is_complete: true,
-            keeps_reach: true,
-            connected: &workloads(pods),
-        };
-        judgement.step(&subject, &ballot, Duration::from_secs(seconds))
-    };
-
-    assert_eq!(step(&mut judgement, &["a", "b"], 59), Verdict::Nothing);
-    assert_eq!(step(&mut judgement, &["a", "b"], 60), Verdict::Nothing);
-    assert_eq!(step(&mut judgement, &["c"], 60), Verdict::JudgeAgain);
-}
-
-/// A compromised workload: the numbers of its namespace, account and pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Evil {
-    namespace: u8,
-    account: u8,
-    pod: u8,
-}
-
-/// A random event of one workload, or a delay.
-#[derive(Clone, Debug)]
-enum Step {
-    /// A compromised workload responds in any way; `None` if it disconnects.
-    Evil(Evil, Option<Answer>),
-    /// An honest workload connects without a response yet; acknowledges; or disconnects.
-    Honest(u8, Option<bool>),
-    /// Honest streams without identity.
-    Strangers(u8),
-    /// Milliseconds pass.
-    Later(u16),
-    /// Whether replicas have each other's responses.
-    Complete(bool),
-    /// The owner edits the object, so that the new version reaches the same proxies (`true`), or
-    /// creates it or changes whom it reaches (`false`).
-    Edit(bool),
-}
-
-fn evil() -> impl Strategy<Value = Evil> {
-    (0..3_u8, 0..4_u8, 0..3_u8).prop_map(|(namespace, account, pod)| Evil {
-        namespace,
-        account,
-        pod,
-    })
-}
-
-fn step() -> impl Strategy<Value = Step> {
-    let answer = prop_oneof![
-        4 => Just(Some(Rejected)),
-        1 => Just(Some(Accepted)),
-        1 => Just(Some(Unattributed)),
-        1 => Just(Some(Pending)),
-        1 => Just(None),
-    ];
-    prop_oneof![
-        6 => (evil(), answer).prop_map(|(evil, answer)| Step::Evil(evil, answer)),
-        3 => (0..6_u8, prop::option::of(any::<bool>()))
-            .prop_map(|(who, answer)| Step::Honest(who, answer)),
-        1 => (0..3_u8).prop_map(Step::Strangers),
-        3 => (0..12_000_u16).prop_map(Step::Later),
-        1 => any::<bool>().prop_map(Step::Complete),
-        2 => any::<bool>().prop_map(Step::Edit),
-    ]
-}
-
-/// The honest workloads: of the object's namespace, of others, and even of a compromised one.
-const HONEST: [&str; 6] = [
-    "shop/web/h0",
-    "shop/db/h1",
-    "bank/web/h2",
-    "bank/web/h3",
-    "evil0/good/h4",
-    "evil0/a0/h5",
-];
-
-fn kind() -> impl Strategy<Value = Kind> {
-    prop_oneof![
-        Just(Kind::VirtualService),
-        Just(Kind::DestinationRule),
-        Just(Kind::EnvoyFilter),
-    ]
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
-
-    #[test]
-    fn identities_of_other_namespaces_cannot_quarantine_an_object_for_honest_proxies(
-        kind in kind(),
-        of_root in any::<bool>(),
-        steps in prop::collection::vec(step(), 1..40),
-    ) {
-        let subject = subject(kind, if of_root { "istio-system" } else { "shop" });
-        let mut evil: BTreeMap<Evil, Answer> = BTreeMap::new();
-        let mut honest: BTreeMap<u8, Answer> = BTreeMap::new();
-        let mut strangers = 0;
-        let mut is_complete = true;
-        let mut now = Duration::ZERO;
-        let mut judgement: Option<Judgement> = None;
-        let mut is_served = true;
-        let mut keeps_reach = true;
-
-        for step in steps {
-            match step {
-                Step::Evil(workload, Some(answer)) => {
-                    evil.insert(workload, answer);
-                    // Every rejection by the compromised workload is attributed to the object.
-                    if answer == Rejected {
-                        judgement.get_or_insert_with(|| Judgement::open(now)).reject(now);
-                    }
-                }
-                Step::Evil(workload, None) => _ = evil.remove(&workload),
-                Step::Honest(who, Some(true)) => _ = honest.insert(who, Accepted),
-                Step::Honest(who, Some(false)) => _ = honest.insert(who, Pending),
-                Step::Honest(who, None) => _ = honest.remove(&who),
-                Step::Strangers(count) => strangers = count,
-                Step::Later(millis) => now += Duration::from_millis(u64::from(millis)),
-                Step::Complete(complete) => is_complete = complete,
-                Step::Edit(keeps) => {
-                    keeps_reach = keeps;
-                    judgement = None;
-                    is_served = true;
-                    honest.values_mut().for_each(|answer| *answer = Pending);
-                    evil.values_mut().for_each(|answer| *answer = Pending);
-                }
-            }
-
-            let mut counter = VoteCounter::default();
-            for (workload, answer) in &evil {
-                let Evil { namespace, account, pod } = workload;
-                let name = format!("evil{namespace}/a{account}/p{pod}");
-                counter.add(voter(&name), *answer);
-            }
-            // While the previous version is served, it shows only whom that reaches: the honest
-            // proxies too, if the edit keeps the reach.
-            if is_served || keeps_reach {
-                for (who, answer) in &honest {
-                    counter.add(voter(HONEST[usize::from(*who)]), *answer);
-                }
-                for _ in 0..strangers {
-                    counter.add_stranger();
-                }
-            }
-
-            let votes = counter.votes();
-            let connected = honest.keys().map(|who| voter(HONEST[usize::from(*who)]).workload);
-            let connected = connected.filter(|name| name.namespace == *"shop").collect();
-            let ballot = Ballot { votes: &votes, is_complete, keeps_reach, connected: &connected };
-            match judgement.as_mut().map(|judgement| judgement.step(&subject, &ballot, now)) {
-                Some(Verdict::Quarantine(_)) => is_served = false,
-                Some(Verdict::Release | Verdict::JudgeAgain) => is_served = true,
-                Some(Verdict::Nothing | Verdict::Keep) | None => {}
-            }
-
-            // A workload of an account that decided unanimously is the compromised account itself.
-            let others = judgement.as_ref().and_then(Judgement::others);
-            let compromised = others.cloned().unwrap_or_default();
-            let harmed = honest.keys().filter(|who| {
-                !compromised.contains(&voter(HONEST[usize::from(**who)]).account)
-            });
-            let harmed = harmed.count() + usize::from(strangers);
-            prop_assert!(is_served || harmed == 0, "{judgement:?} {votes:?}");
-        }
+    // Anyone but the deciding account gets the object at once, until it is edited.
+    for (further, strangers) in [(None, 1), (Some(("shop/web/a", Pending)), 0)] {
+        let reached: Vec<_> = [gateway].into_iter().chain(further).collect();
+        let mut judgement = judgement.clone();
+        let verdict = step(&mut judgement, &reached, strangers, 10);
+        assert_eq!(verdict, Verdict::Release, "{further:?} may be honest");
+        judgement.reject(MAX_WAIT);
+        assert!(!judgement.is_open(), "it is not judged again");
     }
+
+    // Another pod of that account, or one that has replaced the only one under its name, has not
+    // rejected it: all are asked anew.
+    for further in ["edge/gateway/b", "edge/gateway/a#2"] {
+        let reached = [(further, Pending)];
+        let mut judgement = judgement.clone();
+        assert_eq!(step(&mut judgement, &reached, 0, 19), Verdict::Nothing);
+        assert_eq!(step(&mut judgement, &reached, 0, 20), Verdict::JudgeAgain);
+        judgement.reject(Duration::from_secs(21));
+        assert!(judgement.is_open());
+    }
+    assert_eq!(step(&mut judgement, &[gateway], 0, 9_999), Verdict::Nothing);
+}
+
+/// A rule of `shop` that was quarantined when these had answered, and nobody else of the namespace
+/// was connected.
+fn quarantined(answers: &[(&str, Answer)]) -> Judgement {
+    let votes = votes(answers, 0);
+    let mut judgement = Judgement::open(Duration::ZERO);
+    let subject = subject(Kind::VirtualService, "shop");
+    let verdict = judgement.step(&subject, &ballot(&votes), Duration::ZERO);
+    assert!(matches!(verdict, Verdict::Quarantine(_)), "{verdict:?}");
+    judgement
+}
+
+/// The verdict on the quarantined rule once it reaches these workloads.
+fn later(judgement: &mut Judgement, reached: &[&str], strangers: usize, seconds: u64) -> Verdict {
+    let answers: Vec<_> = reached.iter().map(|name| (*name, Pending)).collect();
+    let votes = votes(&answers, strangers);
+    let subject = subject(Kind::VirtualService, "shop");
+    judgement.step(&subject, &ballot(&votes), Duration::from_secs(seconds))
+}
+
+#[test]
+fn a_verdict_of_the_own_namespace_lasts_while_those_who_made_it_are_a_majority() {
+    let both = [("shop/web/a", Rejected), ("shop/web/b", Rejected)];
+    let mut judgement = quarantined(&both);
+    let one_more = ["shop/web/a", "shop/web/b", "shop/web/c"];
+    assert_eq!(later(&mut judgement, &one_more, 9, 99), Verdict::Nothing);
+    let two_more = ["shop/web/a", "shop/web/b", "shop/web/c", "shop/web/d"];
+    assert_eq!(later(&mut judgement, &two_more, 0, 9), Verdict::Nothing);
+    assert_eq!(later(&mut judgement, &two_more, 0, 10), Verdict::JudgeAgain);
+    assert!(judgement.is_kept());
+}
+
+#[test]
+fn a_verdict_of_the_own_namespace_does_not_outlive_those_who_made_it() {
+    let both = [("shop/web/a", Rejected), ("shop/web/b", Rejected)];
+
+    // Both have left, one has left, and one was replaced under its own name.
+    for (reached, verdict) in [
+        (vec!["shop/web/c"], Verdict::JudgeAgain),
+        (vec!["shop/web/a", "shop/web/c"], Verdict::JudgeAgain),
+        (vec!["shop/web/a", "shop/web/b#2"], Verdict::JudgeAgain),
+        (vec!["shop/web/a"], Verdict::Nothing),
+        (vec![], Verdict::Nothing),
+    ] {
+        let found = later(&mut quarantined(&both), &reached, 0, 10);
+        assert_eq!(found, verdict, "{reached:?}");
+    }
+
+    // One that was outvoted, and stays when the others have left.
+    let outvoted = [both[0], both[1], ("shop/web/c", Accepted)];
+    let mut judgement = quarantined(&outvoted);
+    let all = ["shop/web/a", "shop/web/b", "shop/web/c"];
+    assert_eq!(later(&mut judgement, &all, 0, 10), Verdict::Nothing);
+    let left = ["shop/web/c"];
+    assert_eq!(later(&mut judgement, &left, 0, 10), Verdict::JudgeAgain);
+}
+
+#[test]
+fn a_verdict_of_the_own_namespace_without_deciders_keeps_the_object_from_nobody() {
+    let both = [("shop/web/a", Rejected), ("shop/web/b", Rejected)];
+    let foreign = ["bank/web/a"];
+    let with_decider = ["shop/web/a", "bank/web/a", "bank/web/b"];
+    let verdict = later(&mut quarantined(&both), &with_decider, 9, 10);
+    assert_eq!(verdict, Verdict::Nothing, "the namespace decides");
+    let verdict = later(&mut quarantined(&both), &foreign, 0, 10);
+    assert_eq!(verdict, Verdict::JudgeAgain);
+    let verdict = later(&mut quarantined(&both), &[], 1, 10);
+    assert_eq!(
+        verdict,
+        Verdict::JudgeAgain,
+        "only a stream without identity"
+    );
+}
+
+#[test]
+fn streams_without_identity_count_against_one_workload_and_not_against_two() {
+    let one = [("shop/web/a", Rejected)];
+    let verdict = later(&mut quarantined(&one), &["shop/web/a"], 1, 10);
+    assert_eq!(verdict, Verdict::JudgeAgain);
+
+    let two = [("shop/web/a", Rejected), ("shop/web/b", Rejected)];
+    let reached = ["shop/web/a", "shop/web/b"];
+    let verdict = later(&mut quarantined(&two), &reached, 99, 10);
+    assert_eq!(verdict, Verdict::Nothing, "anybody can open such streams");
+}
+
+#[test]
+fn a_workload_that_the_object_did_not_reach_is_asked_once_it_does() {
+    // It was connected, and a Sidecar hid the object from it.
+    let subject = subject(Kind::VirtualService, "shop");
+    let connected = Connected {
+        workloads: [Instance::of(&voter("shop/web/hidden"))].into(),
+        strangers: 0,
+    };
+    let step = |judgement: &mut Judgement, keeps_reach, names: &[&str], seconds| {
+        let answers: Vec<_> = names.iter().map(|name| (*name, Rejected)).collect();
+        let votes = votes(&answers, 0);
+        let ballot = Ballot {
+            keeps_reach,
+            connected: &connected,
+            ..ballot(&votes)
+        };
+        judgement.step(&subject, &ballot, Duration::from_secs(seconds))
+    };
+
+    let mut judgement = Judgement::open(Duration::ZERO);
+    assert_eq!(step(&mut judgement, true, &["shop/web/a"], 0), own(1, 1));
+    let hidden = step(&mut judgement, true, &["shop/web/a"], 99);
+    assert_eq!(hidden, Verdict::Nothing);
+    let both = ["shop/web/a", "shop/web/hidden"];
+    let open = step(&mut judgement, true, &both, 99);
+    assert_eq!(open, Verdict::JudgeAgain);
+
+    // A new object is served to nobody, and shows nothing: all that were connected are apart.
+    let mut judgement = Judgement::open(Duration::ZERO);
+    assert_eq!(step(&mut judgement, false, &["shop/web/a"], 0), own(1, 1));
+    assert_eq!(step(&mut judgement, false, &[], 99), Verdict::Nothing);
+}
+
+#[test]
+fn an_object_that_stays_broken_is_served_ever_more_rarely() {
+    let subject = subject(Kind::VirtualService, "shop");
+    let all = votes(&[("shop/web/a", Rejected), ("shop/web/b", Rejected)], 0);
+    let others = votes(&[("shop/web/c", Pending), ("shop/web/d", Pending)], 0);
+    let mut judgement = Judgement::open(Duration::ZERO);
+    let mut now = Duration::ZERO;
+    let mut lasted = Vec::new();
+
+    // Its deciders leave and come back all the time.
+    for _ in 0..9 {
+        judgement.reject(now);
+        let begun = now;
+        assert_eq!(judgement.step(&subject, &ballot(&all), now), own(2, 2));
+        while judgement.step(&subject, &ballot(&others), now) == Verdict::Nothing {
+            now += Duration::from_secs(1);
+        }
+        lasted.push((now - begun).as_secs());
+    }
+    assert_eq!(lasted, [10, 20, 40, 80, 160, 320, 640, 640, 640]);
+}
+
+#[test]
+fn newcomers_and_deciders_of_all_replicas_count() {
+    let mut judgement = quarantined(&[("shop/web/a", Rejected), ("shop/web/b", Rejected)]);
+    let instances = |names: &[&str]| -> BTreeSet<Instance> {
+        names
+            .iter()
+            .map(|name| Instance::of(&voter(name)))
+            .collect()
+    };
+    let subject = subject(Kind::VirtualService, "shop");
+    let here = votes(&[("shop/web/a", Pending), ("shop/web/c", Pending)], 0);
+    let step = |judgement: &mut Judgement, deciders: &[&str], opponents: &[&str]| {
+        let elsewhere = Turnout {
+            deciders: instances(deciders),
+            opponents: instances(opponents),
+            strangers: 0,
+            outside: 0,
+        };
+        let ballot = Ballot {
+            elsewhere: &Turnout::from_json(&elsewhere.to_json()).unwrap(),
+            ..ballot(&here)
+        };
+        judgement.step(&subject, &ballot, Duration::from_secs(10))
+    };
+
+    let decider = ["shop/web/b"];
+    assert_eq!(step(&mut judgement, &decider, &[]), Verdict::Nothing);
+    let same = ["shop/web/c"];
+    let verdict = step(&mut judgement, &decider, &same);
+    assert_eq!(
+        verdict,
+        Verdict::Nothing,
+        "it is connected to both replicas"
+    );
+    let other = ["shop/web/d"];
+    let verdict = step(&mut judgement, &decider, &other);
+    assert_eq!(verdict, Verdict::JudgeAgain);
+}
+
+/// The judgement of a replica that starts, from what is stored.
+fn restarted(stored: Option<&StoredJury>, rejected: usize, shows_reach: bool) -> Judgement {
+    let known_until = Duration::from_secs(60);
+    let jury = Jury::stored(
+        stored,
+        None,
+        rejected,
+        shows_reach,
+        Duration::ZERO,
+        known_until,
+    );
+    let mut judgement = Judgement::kept();
+    judgement.follow(jury, stored.map_or(0, |stored| stored.rejudged));
+    judgement
+}
+
+#[test]
+fn a_restart_ends_no_quarantine_by_itself() {
+    let both = [("shop/web/a", Rejected), ("shop/web/b", Rejected)];
+    let before = quarantined(&[both[0], both[1], ("shop/web/c", Accepted)]);
+    let json = before.jury().unwrap().to_json(2);
+    let stored = StoredJury::from_json(&json).unwrap();
+    let judgement = restarted(Some(&stored), 2, true);
+    assert_eq!(judgement.rejudged(), 2);
+
+    // All connect again, one after the other.
+    let some = ["shop/web/c"];
+    let all = ["shop/web/a", "shop/web/b", "shop/web/c"];
+    let mut same = judgement.clone();
+    assert_eq!(later(&mut same, &some, 0, 59), Verdict::Nothing);
+    assert_eq!(later(&mut same, &all, 0, 999), Verdict::Nothing);
+
+    // Those who come within that time are counted after it.
+    let mut left = judgement.clone();
+    assert_eq!(later(&mut left, &some, 0, 1), Verdict::Nothing);
+    assert_eq!(later(&mut left, &some, 0, 60), Verdict::JudgeAgain);
+}
+
+#[test]
+fn records_without_names_are_read() {
+    // Of an earlier release: whoever connects after the start may be one of the deciders.
+    let mut judgement = restarted(None, 2, true);
+    let all = ["shop/web/a", "shop/web/b", "shop/web/c"];
+    assert_eq!(later(&mut judgement, &all, 0, 1), Verdict::Nothing);
+    assert_eq!(later(&mut judgement, &all, 0, 99), Verdict::Nothing);
+    let more = ["shop/web/d", "shop/web/e"];
+    assert_eq!(later(&mut judgement, &more[..1], 0, 99), Verdict::Nothing);
+    assert_eq!(later(&mut judgement, &more, 0, 99), Verdict::JudgeAgain);
+}
+
+#[test]
+fn names_without_marks_are_those_of_the_first_that_come() {
+    // Without UIDs, streams are told apart, which another process does not know.
+    let stored = StoredJury {
+        workloads: [(
+            Instance {
+                workload: NamespacedName::new("shop", "a"),
+                mark: Mark::Unknown,
+            },
+            true,
+        )]
+        .into(),
+        rejudged: 0,
+        is_partial: false,
+    };
+    let mut judgement = restarted(Some(&stored), 1, true);
+    let same = ["shop/web/a"];
+    assert_eq!(later(&mut judgement, &same, 0, 1), Verdict::Nothing);
+    assert_eq!(later(&mut judgement, &same, 0, 99), Verdict::Nothing);
+    let replaced = ["shop/web/a#2"];
+    assert_eq!(later(&mut judgement, &replaced, 0, 99), Verdict::JudgeAgain);
 }

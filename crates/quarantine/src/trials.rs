@@ -1,0 +1,233 @@
+//! Which rejections get a [`Trial`], and when: trials take a share of a core, and keep resources from
+//! the proxy meanwhile.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use navarch_api::names::Namespace;
+use navarch_api::object::ObjectRef;
+use navarch_push::engine::ProxyId;
+use navarch_push::quarantine::votes::Voter;
+use navarch_push::resource::Collection;
+use navarch_push::worker::Ended;
+use navarch_xds::Refusal;
+use tokio::time::Instant;
+
+use super::case::votes;
+use super::trial::Trial;
+use super::{QuarantineWork, Rejection, not_attributed};
+
+/// Maximum number of trials at once, each for another namespace, and of rejections of a namespace
+/// that wait for one.
+const MAX_TRIALS: usize = 4;
+const MAX_DEFERRED: usize = 64;
+/// Number of workloads of an account whose trials found the same object, after which that object is
+/// taken for the cause at the account's other workloads.
+const MIN_CONFIRMED: usize = 2;
+/// Pause of a namespace after a trial, as a multiple of its duration, so that rejecting clients
+/// cost a small share of a core: after one that found the object, and after one that did not.
+const PAUSE_FACTOR: u32 = 3;
+const FAILED_PAUSE_FACTOR: u32 = 9;
+
+/// Rejections of a namespace that wait for a trial.
+#[derive(Debug)]
+pub(super) struct Deferred {
+    /// Since when: the namespace that has waited longest is next.
+    since: Instant,
+    refusals: BTreeSet<Refusal>,
+}
+
+/// A trial that has ended.
+pub(super) struct Finished {
+    rejection: Rejection,
+    found: Option<ObjectRef>,
+    took: Duration,
+}
+
+impl QuarantineWork {
+    /// When the next deferred rejection may have its trial; `None` if there is none.
+    pub(super) fn next_trial(&self) -> Option<Instant> {
+        if self.trials.len() >= MAX_TRIALS {
+            return None;
+        }
+        let waiting = self.deferred.keys();
+        let waiting = waiting.filter(|namespace| !self.tried.contains_key(*namespace));
+        waiting.map(|namespace| self.next_trial_at(namespace)).min()
+    }
+
+    /// When the next trial of a namespace may start.
+    fn next_trial_at(&self, namespace: &Namespace) -> Instant {
+        let paused_until = self.paused_until.get(namespace).copied();
+        paused_until.unwrap_or_else(Instant::now)
+    }
+
+    /// Whether the next trial of a namespace may not start yet.
+    fn is_paused(&self, namespace: &Namespace) -> bool {
+        let paused_until = self.paused_until.get(namespace);
+        paused_until.is_some_and(|until| Instant::now() < *until)
+    }
+
+    /// Looks at one deferred rejection of each namespace that may have another trial.
+    pub(super) async fn look_at_deferred(&mut self) -> Result<(), Ended> {
+        let now = Instant::now();
+        self.paused_until.retain(|_, until| *until > now);
+
+        let mut ready: Vec<(Instant, Namespace)> = self
+            .deferred
+            .iter()
+            .filter(|(name, _)| {
+                !self.paused_until.contains_key(*name) && !self.tried.contains_key(*name)
+            })
+            .map(|(name, deferred)| (deferred.since, name.clone()))
+            .collect();
+        ready.sort();
+
+        for (_, namespace) in ready {
+            if self.trials.len() >= MAX_TRIALS {
+                break;
+            }
+            let Some(deferred) = self.deferred.get_mut(&namespace) else {
+                continue;
+            };
+            deferred.since = now;
+            let refusal = deferred.refusals.pop_first();
+            if deferred.refusals.is_empty() {
+                self.deferred.remove(&namespace);
+            }
+            if let Some(refusal) = refusal {
+                self.look(refusal).await?;
+            }
+        }
+
+        Ok(())
+    }
+
+    /// The candidate that most of an account's workloads that it reaches reject, each found by a
+    /// trial of its own: a few of them could blame any candidate.
+    pub(super) async fn charged_by_account(
+        &self,
+        candidates: &[ObjectRef],
+        voter: &Voter,
+    ) -> Result<Option<ObjectRef>, Ended> {
+        // A rejection of an earlier version is no evidence against this one.
+        let context = self.push.context();
+
+        for name in candidates {
+            let case = self.cases.get(name);
+            let Some(case) = case.filter(|case| case.is_current(&context)) else {
+                continue;
+            };
+            let confirmed = case.confirmed_by(&voter.account);
+            if confirmed < MIN_CONFIRMED {
+                continue;
+            }
+
+            let object = case.object.clone();
+            let rejecters = case.rejecters.clone();
+            let votes = votes(&self.push, object, rejecters, self.streams()).await?;
+            let of_account = votes.accounts().get(&voter.account);
+            let reached = of_account.map_or(0, |votes| votes.reached);
+            if 2 * confirmed > reached {
+                return Ok(Some(name.clone()));
+            }
+        }
+
+        Ok(None)
+    }
+
+    /// Starts a trial on the rejecting proxy, or defers it.
+    pub(super) fn start_trial(
+        &mut self,
+        refusal: Refusal,
+        rejection: Rejection,
+        candidates: Vec<ObjectRef>,
+    ) {
+        let namespace = rejection.voter.account.namespace.clone();
+        let must_wait = self.trials.len() >= MAX_TRIALS
+            || self.tried.contains_key(&namespace)
+            || self.is_paused(&namespace);
+        if must_wait {
+            let deferred = self.deferred.entry(namespace).or_insert_with(|| Deferred {
+                since: Instant::now(),
+                refusals: BTreeSet::new(),
+            });
+            if deferred.refusals.len() < MAX_DEFERRED {
+                deferred.refusals.insert(refusal);
+            }
+            return;
+        }
+
+        let context = self.push.context();
+        let account = &rejection.voter.account;
+        let charged = candidates.iter().filter_map(|name| {
+            let case = self.cases.get(name)?;
+            let is_charged = case.is_current(&context) && !case.rejecters.is_empty();
+            is_charged.then(|| (case.rejected_by(account), name))
+        });
+        // Of those that as many workloads of the account reject, the first one.
+        let suspect = charged.rev().max_by_key(|(rejected, _)| *rejected);
+        let trial = Trial {
+            push: self.push.clone(),
+            connections: self.connections.clone(),
+            info: rejection.info.clone(),
+            kind: rejection.kind,
+            suspect: suspect.map(|(_, name)| name.clone()),
+            candidates,
+        };
+
+        self.tried
+            .insert(namespace, (rejection.info.proxy_id, rejection.kind));
+        self.trials.spawn(async move {
+            let begun = Instant::now();
+            let found = trial.run().await;
+            Finished {
+                rejection,
+                found,
+                took: begun.elapsed(),
+            }
+        });
+    }
+
+    /// Handles the end of a trial.
+    pub(super) async fn finish(&mut self, finished: Finished) -> Result<(), Ended> {
+        let Finished {
+            rejection,
+            found,
+            took,
+        } = finished;
+        let namespace = rejection.voter.account.namespace.clone();
+        let factor = if found.is_some() {
+            PAUSE_FACTOR
+        } else {
+            FAILED_PAUSE_FACTOR
+        };
+        self.paused_until
+            .insert(namespace.clone(), Instant::now() + factor * took);
+        self.tried.remove(&namespace);
+
+        match found {
+            Some(name) => self.charge(name, &rejection, true).await,
+            None => {
+                self.mark_looked_into(&rejection);
+                not_attributed(&rejection, "no single object is the cause");
+                self.end_trial(rejection.info.proxy_id, rejection.shown.clone())
+                    .await
+            }
+        }
+    }
+
+    /// Sends the current resources to a proxy again after a trial.
+    pub(super) async fn end_trial(
+        &self,
+        proxy: ProxyId,
+        shown: Arc<Collection>,
+    ) -> Result<(), Ended> {
+        let revision = self
+            .push
+            .inspect(|inspect| inspect.engine.revision())
+            .await?;
+        self.connections.offer(proxy, shown, revision);
+        Ok(())
+    }
+}

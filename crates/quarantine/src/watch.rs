@@ -1,0 +1,140 @@
+//! Watches who comes and goes while an object is quarantined: the decision must not outlive those
+//! who made it.
+//!
+//! Each replica sees its own clients: which deciders are left, and who of them the object would
+//! reach. Replicas store that for each other, so that all count alike.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use navarch_api::any_object::AnyObject;
+use navarch_api::object::{NamespacedName, ObjectRef};
+use navarch_push::context::PushContext;
+use navarch_push::quarantine::judgement::{Ballot, Judgement, Verdict};
+use navarch_push::quarantine::jury::{Connected, Jury, StoredJury, Turnout};
+use navarch_push::quarantine::keeps_reach;
+use navarch_push::quarantine::votes::Votes;
+use navarch_push::worker::Ended;
+use serde_json::Value;
+
+use super::QuarantineWork;
+use super::case::{Case, votes};
+use super::decisions::{REACHES_OTHERS, subject};
+
+/// How long after the start of the process nothing ends a quarantine: all connect again.
+const RECONNECT_TIME: Duration = Duration::from_secs(60);
+/// The same after another replica has decided: it is not known yet who was connected here.
+const FOLLOW_TIME: Duration = Duration::from_secs(5);
+
+/// A decision that another replica, or this process before a restart, has stored.
+#[derive(Debug)]
+pub(super) struct StoredDecision {
+    /// The accounts that decided, if they are of other namespaces than the object's.
+    pub(super) others: Option<Vec<NamespacedName>>,
+    /// The number of workloads of the object's namespace that rejected it, if these decided.
+    pub(super) rejecting: Option<usize>,
+    /// The workloads that decided.
+    pub(super) jury: Option<Value>,
+    /// The version that is served.
+    pub(super) before: Option<AnyObject>,
+}
+
+impl QuarantineWork {
+    /// Looks whether a quarantine is over; `connected` are the clients of the object's namespace.
+    pub(super) async fn watch(
+        &mut self,
+        name: &ObjectRef,
+        connected: &Connected,
+    ) -> Result<(), Ended> {
+        let context = self.push.context();
+        let now = self.started.elapsed();
+        let Some(case) = self.cases.get(name) else {
+            return Ok(());
+        };
+
+        // Without a possible change there is nothing to ask the push thread for.
+        let is_watching = case.judgement.is_watching(connected, now);
+        let shared = self.shared.as_ref();
+        let is_shared = shared.is_some_and(|shared| shared.has_other_replicas(name));
+        if !is_watching && !is_shared {
+            return Ok(());
+        }
+
+        let object = case.object.clone();
+        let own = if is_watching {
+            let streams = self.streams();
+            votes(&self.push, object.clone(), BTreeMap::new(), streams).await?
+        } else {
+            Votes::default()
+        };
+        let served = context.objects.any(name);
+        let elsewhere = match &self.shared {
+            Some(shared) => shared.elsewhere(&context, &object),
+            None => Turnout::default(),
+        };
+        let ballot = Ballot {
+            votes: &own,
+            is_complete: true,
+            keeps_reach: served.is_some_and(|served| keeps_reach(&served, &object)),
+            connected,
+            elsewhere: &elsewhere,
+        };
+
+        let subject = subject(&context, name);
+        let Some(case) = self.cases.get_mut(name) else {
+            return Ok(());
+        };
+        let turnout = case.judgement.turnout(&subject, &ballot, now);
+        let before = case.judgement.clone();
+        let verdict = case.judgement.step(&subject, &ballot, now);
+        match verdict {
+            Verdict::JudgeAgain => self.judge_again(name, before).await,
+            Verdict::Release => self.end(name, REACHES_OTHERS).await,
+            Verdict::Nothing | Verdict::Keep | Verdict::Quarantine(_) => {
+                if let (Some(shared), Some(turnout)) = (&mut self.shared, turnout) {
+                    shared.report_turnout(&object, &turnout).await;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes over a stored decision, unless the object is known to be quarantined.
+    pub(super) fn follow_quarantine(
+        &mut self,
+        context: &PushContext,
+        object: &AnyObject,
+        decision: &StoredDecision,
+    ) {
+        let name = object.object_ref();
+        let known = self
+            .cases
+            .get(&name)
+            .filter(|case| case.is_current(context))
+            .map(|case| &case.judgement);
+        if known.is_some_and(Judgement::is_quarantined) {
+            return;
+        }
+
+        // It has counted how often it was judged again.
+        let mut judgement = known.cloned().unwrap_or_else(Judgement::kept);
+        let stored = decision.jury.as_ref().and_then(StoredJury::from_json);
+        let others = decision.others.as_ref();
+        let others: Option<BTreeSet<NamespacedName>> =
+            others.map(|accounts| accounts.iter().cloned().collect());
+        let before = decision.before.as_ref();
+        let now = self.started.elapsed();
+        let jury = Jury::stored(
+            stored.as_ref(),
+            others,
+            decision.rejecting.unwrap_or(1),
+            before.is_some_and(|before| keeps_reach(before, object)),
+            now,
+            RECONNECT_TIME.max(now + FOLLOW_TIME),
+        );
+
+        judgement.follow(jury, stored.map_or(0, |stored| stored.rejudged));
+        self.cases
+            .insert(name, Case::new(object.clone(), judgement));
+    }
+}
