@@ -17,6 +17,7 @@ mod poll;
 mod prometheus;
 mod proxy_counts;
 mod queries;
+mod representatives;
 mod shared;
 mod stage;
 mod stages;

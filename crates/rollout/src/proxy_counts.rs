@@ -10,8 +10,8 @@ use navarch_push::context::{PushContext, facts_of};
 use navarch_push::engine::ProxyId;
 use navarch_push::fact::FactKey;
 use navarch_push::progress::{Compared, last_change};
-use navarch_push::proxy::Proxy;
 use navarch_push::quarantine::judgement::{Ballot, Judgement, MAX_WAIT, Subject, Verdict};
+use navarch_push::quarantine::jury::{Connected, Turnout};
 use navarch_push::quarantine::votes::{Answer, VoteCounter, Voter};
 use navarch_push::quarantine::{excerpt, voter};
 use navarch_push::resource::{Collection, ResourceType};
@@ -20,15 +20,6 @@ use navarch_push::worker::Inspect;
 use navarch_xds::connections::ConnectionInfo;
 
 use navarch_answers::rollout::NAMED;
-
-/// The metadata key with the workload of a proxy.
-const WORKLOAD_KEY: &str = "WORKLOAD_NAME";
-/// Labels that identify the workload if the metadata does not; the first that is set applies.
-const WORKLOAD_LABELS: [&str; 3] = [
-    "service.istio.io/canonical-name",
-    "app.kubernetes.io/name",
-    "app",
-];
 
 /// Proxies and types with a rejected response.
 pub(super) type Refusing = BTreeSet<(ProxyId, ResourceType)>;
@@ -229,7 +220,8 @@ impl Members {
                 // The stage has few of the proxies that the new version would reach: those of
                 // other namespaces hold it, and do not stop it.
                 keeps_reach: false,
-                connected: &BTreeSet::new(),
+                connected: &Connected::default(),
+                elsewhere: &Turnout::default(),
             };
             let verdict = Judgement::open(Duration::ZERO).step(&subject, &ballot, MAX_WAIT);
             if matches!(verdict, Verdict::Quarantine(_)) {
@@ -313,74 +305,6 @@ pub(super) fn refusing(connections: &[ConnectionInfo]) -> Refusing {
             .collect::<Vec<_>>()
     };
     connections.iter().flat_map(of_one).collect()
-}
-
-/// The proxies that may represent their workload: those with an identity, unless none of the
-/// namespace has one. The namespace and the workload of others are only claims, and many claims
-/// could leave no place for honest proxies.
-pub(super) fn representatives(connections: &[ConnectionInfo]) -> impl Iterator<Item = &Proxy> {
-    let authenticated: BTreeSet<Namespace> = connections
-        .iter()
-        .filter_map(|info| info.proxy.identity.as_ref())
-        .map(|identity| identity.account().namespace.clone())
-        .collect();
-    connections
-        .iter()
-        .map(|info| &*info.proxy)
-        .filter(move |proxy| proxy.identity.is_some() || !authenticated.contains(&proxy.namespace))
-}
-
-/// The proxies that see the new version at a stage in addition to those of its share: the first
-/// proxy, in order, of each workload without a connected proxy in the share. Connected proxies of
-/// `before` stay.
-pub(super) fn chosen<'a>(
-    rollout: &Rollout,
-    share: navarch_api::rollout::Share,
-    before: &BTreeSet<Arc<str>>,
-    proxies: impl Iterator<Item = &'a Proxy>,
-) -> BTreeSet<Arc<str>> {
-    let mut workloads = BTreeMap::new();
-    let mut chosen = BTreeSet::new();
-
-    for proxy in proxies {
-        let rank = rollout.rank(&proxy.name);
-        let is_kept = before.contains(&proxy.name);
-        if is_kept {
-            chosen.insert(proxy.name.clone());
-        }
-        let sees = is_kept || share.contains(rank);
-        let entry = workloads
-            .entry(workload(proxy))
-            .or_insert_with(|| (rank, proxy.name.clone(), sees));
-        entry.2 |= sees;
-        if (rank, &proxy.name) < (entry.0, &entry.1) {
-            (entry.0, entry.1) = (rank, proxy.name.clone());
-        }
-    }
-
-    chosen.extend(
-        workloads
-            .into_values()
-            .filter(|(_, _, sees)| !sees)
-            .map(|(_, first, _)| first),
-    );
-
-    chosen
-}
-
-/// The workload of a proxy: namespace and name.
-fn workload(proxy: &Proxy) -> (Arc<str>, Arc<str>) {
-    let label = || {
-        WORKLOAD_LABELS
-            .iter()
-            .find_map(|label| proxy.labels.get(*label).cloned())
-    };
-    let name = proxy
-        .meta(WORKLOAD_KEY)
-        .map(Arc::from)
-        .or_else(label)
-        .unwrap_or_else(|| proxy.service_cluster.clone());
-    (Arc::from(proxy.namespace.as_str()), name)
 }
 
 #[cfg(test)]

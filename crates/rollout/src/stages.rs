@@ -16,8 +16,9 @@ use navarch_xds::connections::ConnectionInfo;
 use tokio::time::Instant;
 
 use super::RolloutController;
-use super::proxy_counts::{Members, ProxyCounts, chosen, refusing, representatives};
+use super::proxy_counts::{Members, ProxyCounts, refusing};
 use super::queries::query;
+use super::representatives::{chosen, representatives};
 use super::shared::MIN_STAGE;
 use super::stage::{Next, StageView, foreign_wait_left, next};
 
@@ -151,7 +152,9 @@ impl RolloutController {
             return Ok(());
         };
 
-        let now = chosen(rollout, share, before, representatives(connections));
+        let context = self.push.context();
+        let proxies = representatives(&context, connections);
+        let now = chosen(rollout, share, before, proxies);
         if now.iter().all(|one| before.contains(one)) {
             return Ok(());
         }
@@ -204,7 +207,9 @@ impl RolloutController {
             RolloutProgress::Stage { chosen, .. } => chosen,
             RolloutProgress::Waiting | RolloutProgress::Stopped(_) => &none,
         };
-        let chosen = chosen(rollout, share, before, representatives(connections));
+        let context = self.push.context();
+        let proxies = representatives(&context, connections);
+        let chosen = chosen(rollout, share, before, proxies);
 
         let stage = at + 1;
         let stages = shares.len();
