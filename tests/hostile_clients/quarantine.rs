@@ -1,6 +1,8 @@
 //! Clients that reject the configuration of others, in order to have it quarantined for honest
 //! proxies.
 
+#[path = "deciders.rs"]
+mod deciders;
 #[path = "newcomers.rs"]
 mod newcomers;
 #[path = "rollouts.rs"]

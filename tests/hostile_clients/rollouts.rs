@@ -158,7 +158,15 @@ async fn stages() -> Result<()> {
         is_patient: true,
         ..Client::default()
     };
-    let pods: String = honest.iter().chain([&evil]).map(Client::pod).collect();
+    // A pod of the object's namespace.
+    let own = Client {
+        pod: "x5",
+        account: "x5",
+        at: network::client(5, 5),
+        ..Client::default()
+    };
+    let pods = honest.iter().chain([&evil, &own]);
+    let pods: String = pods.map(Client::pod).collect();
     write("pods.yaml", &pods)?;
     write("reviews.yaml", &subsets("v2"))?;
 
@@ -176,6 +184,12 @@ async fn stages() -> Result<()> {
             ..Client::default()
         };
         proxies.push(stranger.connect(&plane).await?);
+    }
+    // With its identity, it names pods that do not exist.
+    for number in 0..30 {
+        let pod = format!("zz-{number}");
+        let stream = Client { pod: &pod, ..own };
+        proxies.push(stream.connect(&plane).await?);
     }
     until("all have their configuration", async || {
         proxies.iter().all(|proxy| proxy.has("|v2|"))

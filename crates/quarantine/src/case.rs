@@ -123,25 +123,45 @@ pub(super) fn voices(
     voices
 }
 
-/// The connected clients that have acknowledged a response, by namespace: that of their voice, or
-/// the one that they claim.
-pub(super) fn connected(streams: &Streams) -> BTreeMap<Namespace, Connected> {
-    let mut all: BTreeMap<Namespace, Connected> = BTreeMap::new();
-    let is_ready = |info: &&ConnectionInfo| info.types.iter().any(|watch| watch.taken.is_some());
+/// The connected clients that have acknowledged a response.
+#[derive(Debug, Default)]
+pub(super) struct Clients {
+    /// Those of each namespace: that of their voice, or the one that they claim.
+    by_namespace: BTreeMap<Namespace, Connected>,
+    /// Those of a namespace without any.
+    none: Connected,
+}
 
-    for info in streams.streams.iter().filter(is_ready) {
-        match streams.voices.get(&info.proxy_id) {
-            Some(voter) => {
-                let connected = all.entry(voter.account.namespace.clone()).or_default();
-                connected.workloads.insert(Instance::of(voter));
-            }
-            None => {
-                let connected = all.entry(info.proxy.namespace.clone()).or_default();
-                connected.strangers += 1;
+impl Clients {
+    /// The clients of some streams.
+    pub(super) fn of(streams: &Streams) -> Self {
+        let mut all = Self::default();
+        let is_ready =
+            |info: &&ConnectionInfo| info.types.iter().any(|watch| watch.taken.is_some());
+
+        for info in streams.streams.iter().filter(is_ready) {
+            let voter = streams.voices.get(&info.proxy_id);
+            let namespace = voter.map_or(&info.proxy.namespace, |one| &one.account.namespace);
+            let connected = all.by_namespace.entry(namespace.clone()).or_default();
+            match voter {
+                Some(voter) => _ = connected.workloads.insert(Instance::of(voter)),
+                None => {
+                    connected.strangers += 1;
+                    all.none.voiceless += 1;
+                }
             }
         }
+
+        for connected in all.by_namespace.values_mut() {
+            connected.voiceless = all.none.voiceless;
+        }
+        all
     }
-    all
+
+    /// Those of a namespace.
+    pub(super) fn of_namespace(&self, namespace: &Namespace) -> &Connected {
+        self.by_namespace.get(namespace).unwrap_or(&self.none)
+    }
 }
 
 /// The version of an object as its users wrote it.

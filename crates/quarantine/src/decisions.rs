@@ -15,7 +15,7 @@ use navarch_push::quarantine::{RestoredQuarantine, excerpt, keeps_reach};
 use navarch_push::worker::Ended;
 use navarch_status::{KeptQuarantine, QuarantineOutcome, StoreError};
 
-use super::case::{Case, connected, votes, written};
+use super::case::{Case, Clients, votes, written};
 use super::shared::{SharedVotes, is_of};
 use super::watch::StoredDecision;
 use super::{QuarantineRelease, QuarantineWork, ReleaseRefusal, Streams};
@@ -28,32 +28,26 @@ pub(super) const REACHES_OTHERS: &str =
     "the object reaches proxies that did not take part in the judgement";
 
 impl QuarantineWork {
-    /// Judges all rejected objects by the answers that are known now.
+    /// Judges all rejected objects by the answers that are known now, and looks whether quarantines
+    /// are over.
     pub(super) async fn judge_all(&mut self) -> Result<(), Ended> {
         let context = self.push.context();
         self.cases.retain(|_, case| case.is_current(&context));
-        let watched: Vec<ObjectRef> = self
+        let open: Vec<ObjectRef> = self
             .cases
             .iter()
-            .filter(|(_, case)| case.judgement.is_open() || case.judgement.is_quarantined())
+            .filter(|(_, case)| case.judgement.is_open())
             .map(|(name, _)| name.clone())
             .collect();
-        if watched.is_empty() {
-            return Ok(());
-        }
 
-        let clients = connected(&self.streams());
-        let nobody = Connected::default();
-        for name in watched {
-            let connected = clients.get(&name.name.namespace).unwrap_or(&nobody);
-            let case = self.cases.get(&name);
-            if case.is_some_and(|case| case.judgement.is_quarantined()) {
-                self.watch(&name, connected).await?;
-            } else {
+        if !open.is_empty() {
+            let clients = Clients::of(&self.streams());
+            for name in open {
+                let connected = clients.of_namespace(&name.name.namespace);
                 self.judge(&name, connected).await?;
             }
         }
-        Ok(())
+        self.watch_all().await
     }
 
     /// Judges one object; `connected` are the connected clients of its namespace.

@@ -69,8 +69,8 @@ const MAX_LOOKED_INTO: usize = 8_192;
 /// the last look.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 const POLL_FACTOR: u32 = 9;
-/// Interval of looks at whom quarantined objects reach.
-const WATCH_INTERVAL: Duration = Duration::from_secs(1);
+/// The same while no judgement waits for answers.
+const IDLE_POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The interval without an expected event.
 const IDLE: Duration = Duration::from_secs(3_600);
 
@@ -97,6 +97,9 @@ struct QuarantineWork {
     no_room_logged_at: Option<Instant>,
     /// When answers are looked at next.
     polls_at: Instant,
+    /// When quarantined objects are looked at next, and the last one that was.
+    watches_at: Instant,
+    watched_last: Option<ObjectRef>,
     /// The start: the zero of the judgements' time.
     started: Instant,
 }
@@ -208,7 +211,7 @@ impl QuarantineWork {
             let interval = if self.is_judging() {
                 POLL_INTERVAL
             } else {
-                WATCH_INTERVAL
+                IDLE_POLL_INTERVAL
             };
             self.polls_at = Instant::now() + interval.max(POLL_FACTOR * begun.elapsed());
         }

@@ -79,6 +79,8 @@ pub async fn start(
         shared,
         no_room_logged_at: None,
         polls_at: Instant::now(),
+        watches_at: Instant::now(),
+        watched_last: None,
         started: Instant::now(),
     };
     Ok(work.run(refused, releases, stop))

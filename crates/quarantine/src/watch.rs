@@ -16,11 +16,15 @@ use navarch_push::quarantine::keeps_reach;
 use navarch_push::quarantine::votes::Votes;
 use navarch_push::worker::Ended;
 use serde_json::Value;
+use tokio::time::Instant;
 
-use super::QuarantineWork;
-use super::case::{Case, votes};
+use super::case::{Case, Clients, votes};
 use super::decisions::{REACHES_OTHERS, subject};
+use super::{POLL_FACTOR, QuarantineWork};
 
+/// Minimum interval of looks, and the time that one may take, so that judgements do not wait for it.
+const WATCH_INTERVAL: Duration = Duration::from_secs(1);
+const MAX_WATCH_TIME: Duration = Duration::from_millis(100);
 /// How long after the start of the process nothing ends a quarantine: all connect again.
 const RECONNECT_TIME: Duration = Duration::from_secs(60);
 /// The same after another replica has decided: it is not known yet who was connected here.
@@ -40,12 +44,39 @@ pub(super) struct StoredDecision {
 }
 
 impl QuarantineWork {
+    /// Looks whether quarantines are over, of as many as there is time for; the next look begins
+    /// with the others.
+    pub(super) async fn watch_all(&mut self) -> Result<(), Ended> {
+        let begun = Instant::now();
+        if begun < self.watches_at {
+            return Ok(());
+        }
+
+        let all = self.cases.iter();
+        let mut all: Vec<ObjectRef> = all
+            .filter(|(_, case)| case.judgement.is_quarantined())
+            .map(|(name, _)| name.clone())
+            .collect();
+        let last = self.watched_last.take();
+        let seen = all.partition_point(|name| last.as_ref().is_some_and(|last| name <= last));
+        all.rotate_left(seen);
+
+        let clients = Clients::of(&self.streams());
+        for name in all {
+            if begun.elapsed() >= MAX_WATCH_TIME {
+                break;
+            }
+            let connected = clients.of_namespace(&name.name.namespace);
+            self.watch(&name, connected).await?;
+            self.watched_last = Some(name);
+        }
+
+        self.watches_at = Instant::now() + WATCH_INTERVAL.max(POLL_FACTOR * begun.elapsed());
+        Ok(())
+    }
+
     /// Looks whether a quarantine is over; `connected` are the clients of the object's namespace.
-    pub(super) async fn watch(
-        &mut self,
-        name: &ObjectRef,
-        connected: &Connected,
-    ) -> Result<(), Ended> {
+    async fn watch(&mut self, name: &ObjectRef, connected: &Connected) -> Result<(), Ended> {
         let context = self.push.context();
         let now = self.started.elapsed();
         let Some(case) = self.cases.get(name) else {

@@ -75,6 +75,8 @@ pub struct Connected {
     pub workloads: BTreeSet<Instance>,
     /// Number of streams without a voice that claim the namespace.
     pub strangers: usize,
+    /// Number of all streams without a voice, whatever they claim.
+    pub voiceless: usize,
 }
 
 /// A jury as it is stored for other replicas, and for this one after a restart.
@@ -233,7 +235,7 @@ impl Jury {
     #[must_use]
     pub fn may_have_opponents(&self, connected: &Connected) -> bool {
         self.others.is_some()
-            || self.rejected < MIN_REJECTING
+            || self.rejected < MIN_REJECTING && connected.voiceless > 0
             || self.opponents(&connected.workloads).next().is_some()
             || self.deciders.is_disjoint(&connected.workloads)
     }

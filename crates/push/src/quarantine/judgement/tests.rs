@@ -14,6 +14,7 @@ mod properties;
 static NOBODY: Connected = Connected {
     workloads: BTreeSet::new(),
     strangers: 0,
+    voiceless: 0,
 };
 /// There are no other replicas.
 static NOWHERE: Turnout = Turnout {
@@ -394,6 +395,7 @@ fn a_workload_that_the_object_did_not_reach_is_asked_once_it_does() {
     let connected = Connected {
         workloads: [Instance::of(&voter("shop/web/hidden"))].into(),
         strangers: 0,
+        voiceless: 0,
     };
     let step = |judgement: &mut Judgement, keeps_reach, names: &[&str], seconds| {
         let answers: Vec<_> = names.iter().map(|name| (*name, Rejected)).collect();

@@ -167,6 +167,7 @@ proptest! {
             let connected = Connected {
                 workloads: connected.map(|voter| Instance::of(&voter)).collect(),
                 strangers: usize::from(strangers),
+                voiceless: usize::from(strangers),
             };
             let ballot = Ballot {
                 votes: &votes,
