@@ -106,8 +106,8 @@ fn share(cases: &BTreeMap<ObjectRef, Case>, namespace: &Namespace) -> usize {
 }
 
 /// The case that makes room for another one, among those that `is_of_share` selects: only those
-/// whose object stays in force do. Those that were judged again come last, since the number of times
-/// is known of them alone; those without rejecting streams come first, then the oldest.
+/// whose object stays in force do, and was not judged again, since the number of times decides how
+/// long it may be quarantined. Those without rejecting streams come first, then the oldest.
 fn replaceable(
     cases: &BTreeMap<ObjectRef, Case>,
     is_of_share: impl Fn(&Case) -> bool,
@@ -115,11 +115,9 @@ fn replaceable(
 ) -> Option<ObjectRef> {
     cases
         .iter()
-        .filter(|(_, case)| case.judgement.is_kept() && is_of_share(case))
-        .min_by_key(|(_, case)| {
-            let rejudged = case.judgement.rejudged();
-            (rejudged, has_rejecters(case), case.number)
-        })
+        .filter(|(_, case)| case.judgement.is_kept() && case.judgement.rejudged() == 0)
+        .filter(|(_, case)| is_of_share(case))
+        .min_by_key(|(_, case)| (has_rejecters(case), case.number))
         .map(|(name, _)| name.clone())
 }
 
@@ -180,13 +178,13 @@ mod tests {
         let some_gone = name(replaceable(&cases, is_evil, is_first));
         assert_eq!(some_gone.as_deref(), Some("b"), "its streams are closed");
 
-        // One that was judged again is forgotten last.
-        let (first, _) = case("a", "evil", 1);
-        if let Some(case) = cases.get_mut(&first) {
-            case.judgement.judge_again();
+        // One that was judged again keeps its number of times.
+        for (again, next) in [("a", Some("b")), ("b", Some("c")), ("c", None)] {
+            let (again, _) = case(again, "evil", 0);
+            cases.get_mut(&again).unwrap().judgement.judge_again();
+            let found = name(replaceable(&cases, is_evil, |_| true));
+            assert_eq!(found.as_deref(), next);
         }
-        let never_again = name(replaceable(&cases, is_evil, |_| true));
-        assert_eq!(never_again.as_deref(), Some("b"));
 
         // A judgement that is made or awaited is never forgotten.
         for case in cases.values_mut() {

@@ -213,10 +213,14 @@ impl Shared {
             return;
         };
 
-        let at = Timestamp::now();
-        let turnout = turnout.to_json();
         let own = kept.votes.get(&self.replicas.own);
         let stored = own.and_then(|own| own.turnout.as_ref());
+        if stored.is_none() && *turnout == Turnout::default() {
+            return;
+        }
+
+        let at = Timestamp::now();
+        let turnout = turnout.to_json();
         let is_recent = own.is_some_and(|own| at.duration_since(own.at) < TURNOUT_INTERVAL);
         if stored == Some(&turnout) || stored.is_some() && is_recent {
             return;
@@ -446,7 +450,7 @@ mod tests {
                 deciders: [instance(decider)].into(),
                 opponents: [instance(opponent)].into(),
                 strangers: 1,
-                outside: 3,
+                reaches_outside: replica == "istiod-3",
             };
             let report = ReplicaVotes {
                 at: "2026-01-01T00:00:00Z".parse().unwrap(),
@@ -468,7 +472,7 @@ mod tests {
             deciders: ["a", "b"].map(instance).into(),
             opponents: [instance("c")].into(),
             strangers: 2,
-            outside: 6,
+            reaches_outside: true,
         };
         assert_eq!(sum, expected);
     }

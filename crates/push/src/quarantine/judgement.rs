@@ -191,6 +191,7 @@ impl Judgement {
         self.jury().is_some_and(|jury| {
             jury.is_learning(now)
                 || jury.others.is_some()
+                || jury.deserted_since.is_some()
                 || jury.may_end(now, self.rejudged) && jury.may_have_opponents(connected)
         })
     }
@@ -231,7 +232,7 @@ impl Judgement {
 
                 let own = jury.turnout(ballot, &subject.object.name.namespace, now);
                 let may_end = jury.may_end(now, self.rejudged);
-                if !may_end || !jury.is_outnumbered(&own, ballot.elsewhere) {
+                if !may_end || !jury.is_outnumbered(&own, ballot.elsewhere, now) {
                     return Verdict::Nothing;
                 }
 

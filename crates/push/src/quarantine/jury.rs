@@ -7,9 +7,9 @@
 //! ```
 //!
 //! So a decision of the object's own namespace lasts while those who made it are most of its
-//! workloads that the object reaches, and does not outlive them: once none is left, any client that
-//! the object reaches is an opponent. A pod that is replaced under its own name is another instance
-//! ([`Instance`]). A decision of other namespaces, which takes all that the object reaches, is over
+//! workloads that the object reaches, and does not outlive them: once none is left for a minute, any
+//! client that the object reaches is an opponent. A pod that is replaced under its own name is
+//! another instance ([`Instance`]). A decision of other namespaces, which takes all that the object reaches, is over
 //! with the first opponent.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,6 +28,10 @@ pub(super) const MIN_REJECTING: usize = 2;
 /// [`MAX_DOUBLINGS`] times: an object that stays broken goes to its proxies again only rarely.
 const MIN_QUARANTINE: Duration = Duration::from_secs(10);
 const MAX_DOUBLINGS: u32 = 6;
+/// How long deciders may be away until clients of other namespaces are opponents. A pod that
+/// replaces the only decider should find the version that it accepts: a proxy that rejects its first
+/// response is not believed.
+const MAX_ABSENCE: Duration = Duration::from_secs(60);
 
 /// Those who decided that an object is quarantined.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +56,8 @@ pub struct Jury {
     /// Whether those that come until then are no opponents: the list of deciders is not complete,
     /// or nothing shows whom the object reaches.
     pub learns: bool,
+    /// Since when no decider is connected to this replica.
+    pub deserted_since: Option<Duration>,
 }
 
 /// Who of the deciders is left, and who is against them, at one replica or several.
@@ -63,9 +69,9 @@ pub struct Turnout {
     pub opponents: BTreeSet<Instance>,
     /// The same of clients without a voice.
     pub strangers: usize,
-    /// Number of clients of other namespaces, and without a voice, that the object reaches: they are
+    /// Whether the object reaches clients of other namespaces, or without a voice: they are
     /// opponents once no decider is left.
-    pub outside: usize,
+    pub reaches_outside: bool,
 }
 
 /// The connected clients of an object's namespace.
@@ -119,6 +125,7 @@ impl Jury {
             since: now,
             known_until: now,
             learns: !ballot.votes.is_listed(),
+            deserted_since: None,
         };
         if jury.others.is_none() && !ballot.keeps_reach {
             let connected = ballot.connected.workloads.iter();
@@ -155,6 +162,7 @@ impl Jury {
             since: now,
             known_until,
             learns: !shows_reach || stored.is_none_or(|stored| stored.is_partial),
+            deserted_since: None,
         }
     }
 
@@ -208,16 +216,23 @@ impl Jury {
             self.strangers = self.strangers.max(strangers);
         }
 
-        let all = ballot.votes.workloads().keys();
-        let of_others = all.filter(|one| one.workload.namespace != *namespace);
-        let outside = of_others.count().saturating_add(ballot.votes.strangers());
         let is_connected =
             |one: &&Instance| reached.contains(*one) || ballot.connected.workloads.contains(*one);
+        let left: BTreeSet<Instance> = self.deciders.iter().filter(is_connected).cloned().collect();
+        self.deserted_since = if left.is_empty() {
+            self.deserted_since.or(Some(now))
+        } else {
+            None
+        };
+
+        let mut all = ballot.votes.workloads().keys();
+        let is_outside = |one: &Instance| one.workload.namespace != *namespace;
         Turnout {
-            deciders: self.deciders.iter().filter(is_connected).cloned().collect(),
+            deciders: left,
             opponents: self.opponents(&reached).cloned().collect(),
-            strangers: strangers.saturating_sub(self.strangers),
-            outside,
+            // One is enough, and others store this again whenever it changes.
+            strangers: strangers.saturating_sub(self.strangers).min(1),
+            reaches_outside: ballot.votes.strangers() > 0 || all.any(is_outside),
         }
     }
 
@@ -241,7 +256,7 @@ impl Jury {
     }
 
     /// Whether there are as many opponents as deciders are left.
-    pub(super) fn is_outnumbered(&self, own: &Turnout, elsewhere: &Turnout) -> bool {
+    pub(super) fn is_outnumbered(&self, own: &Turnout, elsewhere: &Turnout, now: Duration) -> bool {
         let of_others = self.opponents(&elsewhere.opponents);
         let opponents: BTreeSet<&Instance> = own.opponents.iter().chain(of_others).collect();
 
@@ -257,8 +272,9 @@ impl Jury {
         let unlisted = self.rejected.saturating_sub(self.deciders.len());
         let left: BTreeSet<&Instance> = own.deciders.iter().chain(&elsewhere.deciders).collect();
         let left = left.len().saturating_add(unlisted);
-        let outside = own.outside.saturating_add(elsewhere.outside);
-        if self.others.is_none() && left == 0 && outside > 0 {
+        let since = self.deserted_since.filter(|_| left == 0);
+        let is_deserted = since.is_some_and(|since| now.saturating_sub(since) >= MAX_ABSENCE);
+        if is_deserted && (own.reaches_outside || elsewhere.reaches_outside) {
             return true;
         }
 
@@ -312,7 +328,7 @@ impl Turnout {
         self.deciders.extend(other.deciders);
         self.opponents.extend(other.opponents);
         self.strangers = self.strangers.saturating_add(other.strangers);
-        self.outside = self.outside.saturating_add(other.outside);
+        self.reaches_outside |= other.reaches_outside;
     }
 
     /// As JSON, for other replicas: the deciders with `true`, the opponents with `false`.
@@ -324,7 +340,7 @@ impl Turnout {
         json!({
             "workloads": listed.json,
             "strangers": self.strangers,
-            "outside": self.outside,
+            "reachesOutside": self.reaches_outside,
         })
     }
 
@@ -332,10 +348,9 @@ impl Turnout {
     #[must_use]
     pub fn from_json(value: &Value) -> Option<Self> {
         let workloads = instances_from_json(value.get("workloads")?)?;
-        let count = |key: &str| usize::try_from(value.get(key)?.as_u64()?).ok();
         let mut turnout = Self {
-            strangers: count("strangers")?,
-            outside: count("outside")?,
+            strangers: usize::try_from(value.get("strangers")?.as_u64()?).ok()?,
+            reaches_outside: value.get("reachesOutside")?.as_bool()?,
             ..Self::default()
         };
         for (instance, is_decider) in workloads {

@@ -21,7 +21,7 @@ static NOWHERE: Turnout = Turnout {
     deciders: BTreeSet::new(),
     opponents: BTreeSet::new(),
     strangers: 0,
-    outside: 0,
+    reaches_outside: false,
 };
 
 /// The ballot of one replica about an edit that keeps its reach.
@@ -362,18 +362,25 @@ fn a_verdict_of_the_own_namespace_does_not_outlive_those_who_made_it() {
 #[test]
 fn a_verdict_of_the_own_namespace_without_deciders_keeps_the_object_from_nobody() {
     let both = [("shop/web/a", Rejected), ("shop/web/b", Rejected)];
-    let foreign = ["bank/web/a"];
     let with_decider = ["shop/web/a", "bank/web/a", "bank/web/b"];
-    let verdict = later(&mut quarantined(&both), &with_decider, 9, 10);
+    let verdict = later(&mut quarantined(&both), &with_decider, 9, 999);
     assert_eq!(verdict, Verdict::Nothing, "the namespace decides");
-    let verdict = later(&mut quarantined(&both), &foreign, 0, 10);
-    assert_eq!(verdict, Verdict::JudgeAgain);
-    let verdict = later(&mut quarantined(&both), &[], 1, 10);
-    assert_eq!(
-        verdict,
-        Verdict::JudgeAgain,
-        "only a stream without identity"
-    );
+
+    // A pod may replace the only decider, and needs the version that it accepts.
+    for (reached, strangers) in [(vec!["bank/web/a"], 0), (vec![], 1)] {
+        let mut judgement = quarantined(&both);
+        let mut step = |seconds| later(&mut judgement, &reached, strangers, seconds);
+        assert_eq!(step(10), Verdict::Nothing);
+        assert_eq!(step(69), Verdict::Nothing);
+        assert_eq!(step(70), Verdict::JudgeAgain, "{reached:?} {strangers}");
+    }
+
+    // It has come back in time.
+    let mut judgement = quarantined(&both);
+    for (reached, seconds) in [("bank/web/a", 10), ("shop/web/a", 60), ("bank/web/a", 99)] {
+        let verdict = later(&mut judgement, &[reached], 0, seconds);
+        assert_eq!(verdict, Verdict::Nothing);
+    }
 }
 
 #[test]
@@ -460,7 +467,7 @@ fn newcomers_and_deciders_of_all_replicas_count() {
             deciders: instances(deciders),
             opponents: instances(opponents),
             strangers: 0,
-            outside: 0,
+            reaches_outside: false,
         };
         let ballot = Ballot {
             elsewhere: &Turnout::from_json(&elsewhere.to_json()).unwrap(),
