@@ -194,7 +194,7 @@ pub(super) async fn votes(
     push: &PushHandle,
     object: AnyObject,
     rejecters: BTreeMap<ProxyId, Rejecter>,
-    streams: Streams,
+    streams: Arc<Streams>,
 ) -> Result<Votes, Ended> {
     push.inspect(move |inspect| {
         let facts = facts_of(&object);

@@ -18,7 +18,7 @@ use navarch_status::{KeptQuarantine, QuarantineOutcome, StoreError};
 use super::case::{Case, Clients, votes, written};
 use super::shared::{SharedVotes, is_of};
 use super::watch::StoredDecision;
-use super::{QuarantineRelease, QuarantineWork, ReleaseRefusal, Streams};
+use super::{QuarantineRelease, QuarantineWork, ReleaseRefusal};
 
 /// How long a change may take until it is in force.
 const APPLY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -52,7 +52,7 @@ impl QuarantineWork {
 
     /// Judges one object; `connected` are the connected clients of its namespace.
     async fn judge(&mut self, name: &ObjectRef, connected: &Connected) -> Result<(), Ended> {
-        let streams = self.streams();
+        let streams = Arc::new(self.streams());
         let Some(case) = self.cases.get_mut(name) else {
             return Ok(());
         };
@@ -370,7 +370,7 @@ impl QuarantineWork {
                     .get(&name)
                     .filter(|case| case.is_current(context))
                     .map_or_else(BTreeMap::new, |case| case.rejecters.clone());
-                let streams: Streams = self.streams();
+                let streams = Arc::new(self.streams());
                 let own = votes(&self.push, object.clone(), rejecters, streams).await?;
 
                 if let Some(shared) = &mut self.shared {

@@ -125,7 +125,8 @@ impl QuarantineWork {
 
             let object = case.object.clone();
             let rejecters = case.rejecters.clone();
-            let votes = votes(&self.push, object, rejecters, self.streams()).await?;
+            let streams = Arc::new(self.streams());
+            let votes = votes(&self.push, object, rejecters, streams).await?;
             let of_account = votes.accounts().get(&voter.account);
             let reached = of_account.map_or(0, |votes| votes.reached);
             if 2 * confirmed > reached {

@@ -5,6 +5,7 @@
 //! reach. Replicas store that for each other, so that all count alike.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use navarch_api::any_object::AnyObject;
@@ -18,7 +19,7 @@ use navarch_push::worker::Ended;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::case::{Case, Clients, votes};
+use super::case::{Case, Clients, Streams, votes};
 use super::decisions::{REACHES_OTHERS, subject};
 use super::{POLL_FACTOR, QuarantineWork};
 
@@ -61,14 +62,15 @@ impl QuarantineWork {
         let seen = all.partition_point(|name| last.as_ref().is_some_and(|last| name <= last));
         all.rotate_left(seen);
 
-        let clients = Clients::of(&self.streams());
+        let streams = Arc::new(self.streams());
+        let clients = Clients::of(&streams);
         for name in all {
+            let connected = clients.of_namespace(&name.name.namespace);
+            self.watch(&name, connected, &streams).await?;
+            self.watched_last = Some(name);
             if begun.elapsed() >= MAX_WATCH_TIME {
                 break;
             }
-            let connected = clients.of_namespace(&name.name.namespace);
-            self.watch(&name, connected).await?;
-            self.watched_last = Some(name);
         }
 
         self.watches_at = Instant::now() + WATCH_INTERVAL.max(POLL_FACTOR * begun.elapsed());
@@ -76,7 +78,12 @@ impl QuarantineWork {
     }
 
     /// Looks whether a quarantine is over; `connected` are the clients of the object's namespace.
-    async fn watch(&mut self, name: &ObjectRef, connected: &Connected) -> Result<(), Ended> {
+    async fn watch(
+        &mut self,
+        name: &ObjectRef,
+        connected: &Connected,
+        streams: &Arc<Streams>,
+    ) -> Result<(), Ended> {
         let context = self.push.context();
         let now = self.started.elapsed();
         let Some(case) = self.cases.get(name) else {
@@ -93,8 +100,8 @@ impl QuarantineWork {
 
         let object = case.object.clone();
         let own = if is_watching {
-            let streams = self.streams();
-            votes(&self.push, object.clone(), BTreeMap::new(), streams).await?
+            let rejecters = BTreeMap::new();
+            votes(&self.push, object.clone(), rejecters, streams.clone()).await?
         } else {
             Votes::default()
         };

@@ -9,8 +9,8 @@
 //! So a decision of the object's own namespace lasts while those who made it are most of its
 //! workloads that the object reaches, and does not outlive them: once none is left for a minute, any
 //! client that the object reaches is an opponent. A pod that is replaced under its own name is
-//! another instance ([`Instance`]). A decision of other namespaces, which takes all that the object reaches, is over
-//! with the first opponent.
+//! another instance ([`Instance`]). A decision of other namespaces, which takes all that the object
+//! reaches, is over with the first opponent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
