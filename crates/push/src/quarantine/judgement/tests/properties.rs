@@ -93,7 +93,7 @@ fn kind() -> impl Strategy<Value = Kind> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
     #[test]
     fn identities_of_other_namespaces_cannot_quarantine_an_object_for_honest_proxies(
@@ -231,7 +231,7 @@ struct Pod {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
     #[test]
     fn a_quarantine_lasts_no_longer_than_its_majority_and_ever_longer_otherwise(
@@ -239,14 +239,12 @@ proptest! {
     ) {
         let subject = subject(Kind::VirtualService, "shop");
         let mut pods: BTreeMap<u8, Pod> = BTreeMap::new();
-        let mut generation = 0;
         let mut now = Duration::ZERO;
         let mut judgement = Judgement::kept();
         let mut begun: Option<Duration> = None;
         let mut shortest = Duration::from_secs(10);
 
-        for step in moves {
-            generation += 1;
+        for (generation, step) in (1..).zip(moves) {
             let new = |rejects| Pod { generation, rejects, is_hidden: false };
             match step {
                 Move::Come(who, rejects) => _ = pods.entry(who).or_insert(new(rejects)),
