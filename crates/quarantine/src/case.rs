@@ -102,7 +102,7 @@ impl Case {
     }
 }
 
-/// The voices of streams. Workloads without a UID are told apart by their oldest stream.
+/// The voices of streams. Workloads without a UID differ by their oldest stream.
 pub(super) fn voices(
     context: &PushContext,
     streams: &[ConnectionInfo],

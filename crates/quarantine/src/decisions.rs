@@ -28,7 +28,7 @@ pub(super) const REACHES_OTHERS: &str =
     "the object reaches proxies that did not take part in the judgement";
 
 impl QuarantineWork {
-    /// Judges all rejected objects by the answers that are known now, and looks whether quarantines
+    /// Judges all rejected objects by the current answers, and looks whether quarantines
     /// are over.
     pub(super) async fn judge_all(&mut self) -> Result<(), Ended> {
         let context = self.push.context();

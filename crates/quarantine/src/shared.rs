@@ -295,7 +295,7 @@ impl Shared {
         self.kept.remove(&object.object_ref());
     }
 
-    /// Deletes what is stored of earlier versions: `is_left_over` says which.
+    /// Deletes the records of earlier versions that `is_left_over` selects.
     pub(super) async fn remove_left_over(
         &mut self,
         is_left_over: impl Fn(&KeptQuarantine) -> bool,

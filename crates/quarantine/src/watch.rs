@@ -26,7 +26,7 @@ use super::{POLL_FACTOR, QuarantineWork};
 /// Minimum interval of looks, and the time that one may take, so that judgements do not wait for it.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_WATCH_TIME: Duration = Duration::from_millis(100);
-/// How long after the start of the process nothing ends a quarantine: all connect again.
+/// Time after the start of the process in which no quarantine ends: all proxies connect again.
 const RECONNECT_TIME: Duration = Duration::from_secs(60);
 /// The same after another replica has decided: it is not known yet who was connected here.
 const FOLLOW_TIME: Duration = Duration::from_secs(5);
@@ -90,7 +90,7 @@ impl QuarantineWork {
             return Ok(());
         };
 
-        // Without a possible change there is nothing to ask the push thread for.
+        // Without a possible change the push thread need not be asked.
         let is_watching = case.judgement.is_watching(connected, now);
         let shared = self.shared.as_ref();
         let is_shared = shared.is_some_and(|shared| shared.has_other_replicas(name));
@@ -137,7 +137,7 @@ impl QuarantineWork {
         }
     }
 
-    /// Takes over a stored decision, unless the object is known to be quarantined.
+    /// Takes over a stored decision, unless the object is quarantined already.
     pub(super) fn follow_quarantine(
         &mut self,
         context: &PushContext,

@@ -65,7 +65,7 @@ struct TrackedRollout {
     /// Proxies that rejected something before the stage began.
     refusing: Refusing,
     tally: ProxyCounts,
-    /// Whether the log says that the stage goes on without proxies of other namespaces.
+    /// Whether the log has the message that the stage goes on without proxies of other namespaces.
     is_going_on_logged: bool,
     /// The result of Prometheus at this stage, and its time.
     query: Option<(Answer, Instant)>,

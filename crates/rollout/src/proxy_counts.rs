@@ -127,12 +127,12 @@ impl Members {
     }
 
     /// Counts the proxies by state; `is_shared`: whether other replicas may have further ones.
-    /// `before` are those that rejected something of a type before the
-    /// stage began: they count neither as pending nor as refusing. The rejection of a proxy of the
-    /// object's own namespace stops the rollout; those of others only as they would quarantine it,
-    /// and those of clients without an identity never. How long those hold it that do not decide
-    /// depends on their namespace ([`hold_of`], [`hold_of_strangers`]). The cost depends on the
-    /// resources that depend on the object.
+    /// `before` are those that rejected something of a type before the stage began: they count
+    /// neither as pending nor as refusing. The rejection of a proxy of the object's own namespace
+    /// stops the rollout; those of others only as they would quarantine it, and those of clients
+    /// without an identity never. The time for which the others hold it depends on their namespace
+    /// ([`hold_of`], [`hold_of_strangers`]). The cost depends on the resources that depend on the
+    /// object.
     pub(super) fn tally(
         &self,
         inspect: &Inspect<'_>,

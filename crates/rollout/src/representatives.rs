@@ -29,7 +29,7 @@ pub(super) struct Representative<'a> {
     workload: Workload,
 }
 
-/// A workload, as it is known of a proxy.
+/// The workload of a proxy.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Workload {
     /// The registry has the proxy's pod or WorkloadEntry with this account. The name is that of its
@@ -38,7 +38,7 @@ enum Workload {
         account: NamespacedName,
         name: Arc<str>,
     },
-    /// Namespace and name are what the proxy says.
+    /// Namespace and name are those in the node of the proxy.
     Claimed { namespace: Arc<str>, name: Arc<str> },
 }
 
@@ -124,7 +124,7 @@ fn workload(proxy: &Proxy, registered: Option<Registered>) -> Workload {
     }
 }
 
-/// The name of a proxy's workload, as the proxy says.
+/// The name of a proxy's workload in its node.
 fn claimed_name(proxy: &Proxy) -> Arc<str> {
     let label = || {
         WORKLOAD_LABELS
@@ -148,7 +148,7 @@ mod tests {
 
     use super::*;
 
-    /// A proxy of `shop` that says that it is of the workload `web`.
+    /// A proxy of `shop` whose node names the workload `web`.
     fn proxy(pod: &str, account: &str) -> Proxy {
         let id = format!("sidecar~10.0.0.1~{pod}.shop~shop.svc.cluster.local");
         let metadata = json!({ "NAMESPACE": "shop", "WORKLOAD_NAME": "web" });
@@ -160,7 +160,7 @@ mod tests {
         }
     }
 
-    /// What the registry knows of a pod.
+    /// A pod of the registry.
     fn of_registry(pod: &str, account: &str, owner: Option<&str>) -> Registered {
         Registered {
             voter: Voter {

@@ -242,8 +242,7 @@ async fn slow_scrapers_are_rejected_and_others_are_served() {
     let ask = async |from| {
         let mut stream = connect_from(from, setting.port).await;
         // This scrape's timeout is longer than the test.
-        let request =
-            "GET /metrics HTTP/1.1\r\nhost: localhost\r\nx-prometheus-scrape-timeout-seconds: 100\r\n\r\n";
+        let request = "GET /metrics HTTP/1.1\r\nhost: localhost\r\nx-prometheus-scrape-timeout-seconds: 100\r\n\r\n";
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut status = [0; 12];
         timeout(TIMEOUT, stream.read_exact(&mut status))
