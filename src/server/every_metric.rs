@@ -26,6 +26,7 @@ pub(crate) const REGISTERING: &[&str] = &[
     "crates/status/src/registration/metrics.rs",
     "crates/webhook/src/metrics.rs",
     "crates/xds/src/metrics.rs",
+    "crates/xds/src/metrics/traffic.rs",
     "src/server/engine.rs",
     "src/server/grpc_metrics.rs",
     "src/server/rejected_configs.rs",
