@@ -372,6 +372,9 @@ impl Session {
             .then(|| self.marks.next(watch.revision(), now));
         watch.settle(&composed, response.clone(), now);
         let reason = watch.take_reason();
+        if kind == ResourceType::Cluster {
+            self.clusters_removed(&composed.changes);
+        }
         if kind == ResourceType::Endpoint {
             self.endpoints_sent();
         }

@@ -242,6 +242,17 @@ impl Diff {
             .sum()
     }
 
+    /// The endpoint sets that the removed clusters waited for, as far as they are known.
+    pub(crate) fn removed_endpoints(&self) -> BTreeSet<ResourceName> {
+        let removed = self
+            .removed
+            .iter()
+            .filter_map(|(_, cluster)| cluster.as_ref());
+        removed
+            .filter_map(|cluster| required_endpoints(cluster))
+            .collect()
+    }
+
     /// Bytes that the encoded forms of this diff hold.
     pub(crate) fn held(&self) -> HeldBytes {
         let payloads = [&self.delta, &self.state, &self.keeping];

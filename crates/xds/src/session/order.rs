@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::session::Session;
 use crate::session::compose::RemovalPolicy;
-use crate::session::diff::Names;
+use crate::session::diff::{Diff, Names};
 use navarch_api::names::ResourceName;
 use navarch_push::resource::ResourceType;
 
@@ -49,6 +49,21 @@ impl Session {
         if let Some(endpoints) = self.watches.get_mut(&ResourceType::Endpoint) {
             endpoints.force(warming);
         }
+    }
+
+    /// Records that the clusters that a diff removes are of no more use to the client: nothing waits
+    /// for their endpoints, which the client may have unsubscribed from already.
+    pub(crate) fn clusters_removed(&mut self, changes: &Diff) {
+        if self.order.warming.is_empty() {
+            return;
+        }
+        let left = &changes.removed_endpoints();
+        for names in &mut self.order.warming {
+            if !names.is_disjoint(left) {
+                *names = Arc::new(&**names - left);
+            }
+        }
+        self.order.warming.retain(|names| !names.is_empty());
     }
 
     /// Whether changes of a type may be sent now, as far as other types are concerned.

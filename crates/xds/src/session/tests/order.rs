@@ -37,6 +37,20 @@ fn routes_wait_until_the_endpoints_of_new_clusters_are_sent() {
 }
 
 #[test]
+fn a_cluster_that_is_removed_before_its_endpoints_are_subscribed_holds_nothing() {
+    let mut rig = settled();
+    rig.change(CDS, &[("new", "1"), ("old", "1")]);
+    let clusters = rig.sends(CDS, &["new=1"], &[]);
+    rig.request(delta(CDS, &[], &clusters, None));
+    rig.change(CDS, &[("old", "1")]);
+    let clusters = rig.sends(CDS, &[], &["new"]);
+    rig.request(delta(CDS, &[], &clusters, None));
+
+    rig.change(RDS, &[("r", "older")]);
+    rig.sends(RDS, &["r=older"], &[]);
+}
+
+#[test]
 fn removals_do_not_wait_forever() {
     let mut rig = settled();
     rig.change(CDS, &[("new", "1"), ("old", "1")]);
