@@ -171,7 +171,7 @@ pub(super) struct Core {
     /// The encodings that responses may be compressed with.
     encodings: Encodings,
     /// A permit for each processor to compress a large response.
-    pub(super) compressors: Semaphore,
+    pub(super) compressors: Arc<Semaphore>,
     /// The memory of clients.
     memory: Arc<Memory>,
     /// Admission of new streams.
@@ -262,7 +262,7 @@ impl Ads {
             admission: Admission::new(limits.streams_per_second),
             limits,
             encodings,
-            compressors: Semaphore::new(processors),
+            compressors: Arc::new(Semaphore::new(processors)),
             numbers: AtomicU64::new(0),
             tasks: TaskTracker::new(),
             has_background_task: Once::new(),

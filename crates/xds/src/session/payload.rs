@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use tokio::sync::{OnceCell, Semaphore};
+use tokio::sync::{OnceCell, Semaphore, TryAcquireError};
 use tokio::task::spawn_blocking;
 
 use crate::compression::{CompressedPayload, Encoding};
@@ -14,10 +14,6 @@ use navarch_push::resource::ResourceType;
 
 /// Bytes below which a payload is not compressed: it fits one TCP segment with its headers.
 const MIN_BYTES: usize = 1 << 10;
-/// Bytes from which a payload is compressed for its first stream. A smaller one is compressed for
-/// the second stream that sends it: most small changes reach one proxy alone, for which
-/// compression costs more CPU time than it saves.
-const LARGE_BYTES: usize = 16 << 10;
 /// Bytes from which a payload is compressed on another thread: it takes 0.3 ms and more.
 const BLOCKING_BYTES: usize = 64 << 10;
 
@@ -71,23 +67,25 @@ impl Payload {
         self.plain
     }
 
-    /// The compressed form for a stream that sends this payload; `None` if it is to be sent as it
-    /// is. It is made once: while one stream makes it, others wait. `workers` has a permit for each
-    /// processor.
+    /// The compressed form for a stream that sends this payload and accepts this encoding; `None`
+    /// if it is to be sent as it is, as for the first stream: for one stream, compression costs more
+    /// CPU time than it saves. So a client alone cannot cause any.
+    ///
+    /// It is made once: while one stream makes it, others wait. `compressors` has a permit for each
+    /// processor. If none is free, the payload is sent as it is, so that nobody waits for work that
+    /// others cause.
     pub(crate) async fn compressed(
         &self,
-        encoding: Encoding,
-        workers: &Semaphore,
+        encoding: Option<Encoding>,
+        compressors: &Arc<Semaphore>,
     ) -> Option<CompressedPayload> {
         let forms = self.forms.as_ref()?;
         let is_first = !forms.is_sent.swap(true, Ordering::Relaxed);
-        if is_first && self.plain.len() < LARGE_BYTES {
-            return None;
-        }
+        let encoding = encoding.filter(|_| !is_first)?;
 
         let form = forms.form(encoding);
-        let made = form.get_or_init(|| compress(&self.plain, encoding, workers));
-        made.await.clone()
+        let made = form.get_or_try_init(|| compress(&self.plain, encoding, compressors));
+        made.await.ok()?.clone()
     }
 
     /// Bytes that it holds.
@@ -133,29 +131,36 @@ fn is_secret(kind: ResourceType) -> bool {
 
 /// Compresses a payload; `None` if that saves less than a quarter, so that compressed forms never
 /// hold more than three quarters of the plain ones each.
+///
+/// # Errors
+/// If no compressor is free now.
 async fn compress(
     plain: &Bytes,
     encoding: Encoding,
-    workers: &Semaphore,
-) -> Option<CompressedPayload> {
+    compressors: &Arc<Semaphore>,
+) -> Result<Option<CompressedPayload>, TryAcquireError> {
     let compressed = if plain.len() < BLOCKING_BYTES {
         encoding.compress(plain)
     } else {
-        // The semaphore is never closed.
-        let _permit = workers.acquire().await.ok()?;
+        let permit = compressors.clone().try_acquire_owned()?;
         let plain = plain.clone();
-        let made = spawn_blocking(move || encoding.compress(&plain)).await;
-        made.unwrap_or_else(|failed| Err(std::io::Error::other(failed)))
+        let made = spawn_blocking(move || {
+            // The work goes on if the stream ends, and so does the permit.
+            let _permit = permit;
+            encoding.compress(&plain)
+        });
+        made.await
+            .unwrap_or_else(|failed| Err(std::io::Error::other(failed)))
     };
 
-    match compressed {
+    Ok(match compressed {
         Ok(compressed) => Some(compressed).filter(|made| made.len() <= plain.len() / 4 * 3),
         Err(error) => {
             let name = encoding.name();
             tracing::warn!(%error, encoding = name, "failed to compress a response; it is sent as it is");
             None
         }
-    }
+    })
 }
 
 #[cfg(test)]
@@ -167,19 +172,40 @@ mod tests {
     }
 
     async fn is_compressed(payload: &Payload) -> bool {
-        let workers = Semaphore::new(1);
-        let form = payload.compressed(Encoding::Zstd, &workers).await;
+        let compressors = Arc::new(Semaphore::new(1));
+        let form = payload.compressed(Some(Encoding::Zstd), &compressors).await;
         form.is_some()
     }
 
     #[tokio::test]
-    async fn a_small_payload_is_compressed_for_the_second_stream() {
-        let small = payload(ResourceType::Cluster, MIN_BYTES);
-        assert!(!is_compressed(&small).await);
-        assert!(is_compressed(&small.clone()).await);
+    async fn a_payload_is_compressed_for_the_second_stream_that_sends_it() {
+        for bytes in [MIN_BYTES, BLOCKING_BYTES] {
+            let alone = payload(ResourceType::Cluster, bytes);
+            assert!(!is_compressed(&alone).await);
+            assert!(is_compressed(&alone.clone()).await);
+        }
+    }
 
-        let large = payload(ResourceType::Cluster, BLOCKING_BYTES);
-        assert!(is_compressed(&large).await);
+    #[tokio::test]
+    async fn a_stream_without_an_encoding_counts_as_the_first() {
+        let shared = payload(ResourceType::Cluster, MIN_BYTES);
+        let compressors = Arc::new(Semaphore::new(1));
+        assert!(shared.compressed(None, &compressors).await.is_none());
+        assert!(is_compressed(&shared).await);
+    }
+
+    #[tokio::test]
+    async fn nobody_waits_for_a_busy_compressor() {
+        let compressors = Arc::new(Semaphore::new(1));
+        let busy = compressors.clone().try_acquire_owned().unwrap();
+        let shared = payload(ResourceType::Cluster, BLOCKING_BYTES);
+        for _ in 0..2 {
+            let form = shared.compressed(Some(Encoding::Zstd), &compressors).await;
+            assert!(form.is_none());
+        }
+
+        drop(busy);
+        assert!(is_compressed(&shared).await);
     }
 
     #[tokio::test]
@@ -203,18 +229,21 @@ mod tests {
         });
         let noise: Vec<u8> = noise.take(BLOCKING_BYTES).collect();
         let noise = Payload::new(Some(ResourceType::Cluster), noise.into());
-        assert!(!is_compressed(&noise).await);
+        for _ in 0..2 {
+            assert!(!is_compressed(&noise).await);
+        }
         assert_eq!(noise.held().zstd, 0);
     }
 
     #[tokio::test]
     async fn streams_share_one_compressed_form() {
         let shared = payload(ResourceType::Cluster, BLOCKING_BYTES);
-        let workers = Semaphore::new(1);
+        let compressors = Arc::new(Semaphore::new(1));
         let other = shared.clone();
+        assert!(shared.compressed(None, &compressors).await.is_none());
         let (one, two) = tokio::join!(
-            shared.compressed(Encoding::Gzip, &workers),
-            other.compressed(Encoding::Gzip, &workers),
+            shared.compressed(Some(Encoding::Gzip), &compressors),
+            other.compressed(Some(Encoding::Gzip), &compressors),
         );
         let length = shared.plain().len();
         let [one, two] = [one, two].map(|form| form.unwrap().message(b"", length).unwrap());

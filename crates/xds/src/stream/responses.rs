@@ -45,7 +45,7 @@ impl Stream {
         let now = begin.saturating_duration_since(self.begun);
         let connection = self.connection.clone();
         let core = self.core.clone();
-        let (_turn, response) = turn
+        let (turn, response) = turn
             .work(move || connection.session.lock().next(now, &core.frames))
             .await?;
         let Some(response) = response else {
@@ -59,13 +59,10 @@ impl Stream {
         let count = response.count;
         let removed = response.removed.len();
         let nonce = response.nonce.clone();
-        let compressed = match encoding {
-            Some(encoding) => {
-                let compressors = &self.core.compressors;
-                response.payload.compressed(encoding, compressors).await
-            }
-            None => None,
-        };
+        // What follows is work for all streams with this response.
+        drop(turn);
+        let compressors = &self.core.compressors;
+        let compressed = response.payload.compressed(encoding, compressors).await;
         let message = Message::new(self.connection.protocol, response, compressed.as_ref())?;
         self.core.metrics.sent(message.encoding(), message.len());
 

@@ -45,7 +45,7 @@ fn clients_of_all_encodings_get_the_same_resources() {
 }
 
 #[test]
-fn a_small_change_is_compressed_for_the_second_client_that_gets_it() {
+fn a_change_is_compressed_from_the_second_client_on() {
     run(async {
         let mesh = Mesh::new(&[(LDS, "a", body("1"))]).await;
         let mut clients = Vec::new();
