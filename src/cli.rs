@@ -6,6 +6,7 @@ mod ca;
 mod cluster;
 mod color;
 mod connections;
+mod control_plane_variables;
 mod crds;
 mod dashboard;
 mod debug_api;

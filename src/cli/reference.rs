@@ -2,8 +2,9 @@
 //! and the generated parts of `docs/operations.md`.
 //!
 //! Flags come from the definitions that command lines are parsed with. Variables are described in
-//! tables here, and tests verify that these contain all variables that are read, with their
-//! defaults, and no others. The agent's variables are found in its sources.
+//! tables (`control_plane_variables`, and `agent` here), and tests verify that these contain all
+//! variables that are read, with their defaults, and no others. The agent's variables are found in
+//! its sources.
 
 mod agent;
 mod commands;

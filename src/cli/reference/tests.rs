@@ -216,7 +216,7 @@ fn every_variable_of_the_control_plane_has_a_line_and_no_other_has() {
     assert_eq!(
         missing,
         Vec::<&str>::new(),
-        "src/cli/reference/control_plane.rs has no line for them"
+        "src/cli/control_plane_variables.rs has no line for them"
     );
     let is_known =
         |name: &&&str| read.contains(**name) || is_istiods(name) || OF_KUBERNETES.contains(*name);
