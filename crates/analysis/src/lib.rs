@@ -23,6 +23,7 @@ pub mod live;
 mod message;
 pub mod messages;
 mod parameters;
+pub mod preflight;
 mod read;
 mod resource;
 #[cfg(test)]

@@ -81,6 +81,12 @@ impl Problem {
     pub fn is_of_reach(&self) -> bool {
         self.message.starts_with(unreachable::NEVER_REACHED)
     }
+
+    /// Whether it is about a field that is read and has no effect.
+    #[must_use]
+    pub fn is_without_effect(&self) -> bool {
+        self.message == mesh_config::NO_EFFECT
+    }
 }
 
 impl fmt::Display for Problem {
