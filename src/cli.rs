@@ -23,6 +23,7 @@ mod offline;
 mod output;
 mod pilot_flags;
 mod plan;
+mod preflight;
 mod progress;
 mod quarantine;
 mod reading;
@@ -78,6 +79,7 @@ enum Command {
     /// Send a request to the monitoring port of the control plane on this machine
     Request(request::Request),
     Analyze(Box<analyze::Analyze>),
+    Preflight(Box<preflight::Preflight>),
     Plan(Box<plan::PlanCommand>),
     Applied(Box<applied::AppliedCommand>),
     Rollout(Box<rollout::Rollout>),
@@ -127,6 +129,7 @@ fn run_command() -> anyhow::Result<ExitCode> {
         Command::Ca(ca) => ca.run()?,
         Command::Request(request) => request.run()?,
         Command::Analyze(analyze) => return analyze.run(),
+        Command::Preflight(preflight) => return preflight.run(),
         Command::Plan(plan) => return plan.run(),
         Command::Applied(applied) => return applied.run(),
         Command::Rollout(rollout) => return rollout.run(),

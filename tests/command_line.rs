@@ -21,6 +21,8 @@ use navarch_testkit::navarch::{Addresses, Navarch};
 use navarch_testkit::wait::until;
 use tokio_stream::wrappers::ReceiverStream;
 
+#[path = "command_line/preflight.rs"]
+mod preflight;
 #[path = "command_line/unready.rs"]
 mod unready;
 
@@ -72,6 +74,7 @@ fn every_command_prints_its_help_and_starts_nothing() {
         "ca",
         "request",
         "analyze",
+        "preflight",
         "plan",
         "applied",
         "rollout",
@@ -110,6 +113,7 @@ fn every_command_prints_its_help_and_starts_nothing() {
 
     for command in [
         "analyze",
+        "preflight",
         "plan",
         "applied",
         "rollout",

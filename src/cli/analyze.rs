@@ -1,6 +1,6 @@
 //! `navarch analyze`: finds probable mistakes in the configuration.
 
-mod live;
+pub(super) mod live;
 mod revision;
 
 use std::collections::BTreeSet;

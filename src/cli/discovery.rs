@@ -221,7 +221,7 @@ impl Discovery {
         warn_ignored("unknown flags", unknown);
         warn_ignored(
             "flags of pilot-discovery that have no effect",
-            &self.without_effect.given(),
+            &self.flags_without_effect(),
         );
 
         let mut config = self.config(&variables, log_scopes)?;
@@ -233,6 +233,11 @@ impl Discovery {
             .context("failed to start the tokio runtime")?;
 
         runtime.block_on(server::run(config))
+    }
+
+    /// The given flags of pilot-discovery that have no effect.
+    pub(super) fn flags_without_effect(&self) -> Vec<String> {
+        self.without_effect.given()
     }
 
     /// Builds the server's settings from flags and environment.

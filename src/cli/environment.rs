@@ -8,7 +8,7 @@ mod variables;
 
 use self::reader::Reader;
 pub use self::reader::VariableError;
-pub(super) use self::reader::{duration, parsed};
+pub(super) use self::reader::{STRICT, duration, parsed};
 pub(super) use self::variables::Variables;
 use navarch_api::cluster_settings::ClusterSettings;
 use navarch_api::names::{ClusterId, Namespace};

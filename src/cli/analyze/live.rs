@@ -27,7 +27,7 @@ use crate::server::remote_kubeconfig;
 /// Number of objects per list request.
 const LIST_PAGE_SIZE: u32 = 500;
 /// Maximum number of kinds that are read concurrently.
-const MAX_CONCURRENT_LISTS: usize = 8;
+pub(in crate::cli) const MAX_CONCURRENT_LISTS: usize = 8;
 /// The label of Secrets with kubeconfigs of other clusters.
 const REMOTE_SECRET_LABEL: &str = "istio/multiCluster=true";
 /// The advice if there is no kubeconfig.
@@ -312,7 +312,7 @@ impl Live {
         let lists = kinds.into_iter().map(|kind| {
             let client = client.clone();
             let namespace = live::only_namespace(kind, &system);
-            async move { (kind, list(client, kind, namespace).await) }
+            async move { (kind, list(client, kind.into(), namespace).await) }
         });
         let mut lists = stream::iter(lists).buffered(MAX_CONCURRENT_LISTS);
 
@@ -398,23 +398,54 @@ impl Live {
 
 /// A kind in the notation of kubectl.
 fn name(kind: Kind) -> String {
-    if kind.group().is_empty() {
-        kind.plural().to_owned()
-    } else {
-        format!("{}.{}", kind.plural(), kind.group())
+    ListedKind::from(kind).name()
+}
+
+/// A kind as a server lists it.
+#[derive(Clone, Debug)]
+pub(in crate::cli) struct ListedKind {
+    pub(in crate::cli) group: &'static str,
+    /// The versions to read, the best first.
+    pub(in crate::cli) versions: &'static [&'static str],
+    pub(in crate::cli) kind: &'static str,
+    pub(in crate::cli) plural: &'static str,
+    /// The field selector.
+    pub(in crate::cli) fields: Option<String>,
+}
+
+impl ListedKind {
+    /// The kind in the notation of kubectl.
+    pub(in crate::cli) fn name(&self) -> String {
+        if self.group.is_empty() {
+            self.plural.to_owned()
+        } else {
+            format!("{}.{}", self.plural, self.group)
+        }
+    }
+}
+
+impl From<Kind> for ListedKind {
+    fn from(kind: Kind) -> Self {
+        Self {
+            group: kind.group(),
+            versions: kind.versions(),
+            kind: kind.as_str(),
+            plural: kind.plural(),
+            fields: live::field_selector(kind),
+        }
     }
 }
 
 /// The objects of a kind, in the best version that the server supports; empty if the kind is not
 /// defined.
-async fn list(
+pub(in crate::cli) async fn list(
     client: kube::Client,
-    kind: Kind,
+    kind: ListedKind,
     namespace: Option<&str>,
 ) -> kube::Result<Vec<Value>> {
-    for version in kind.versions() {
-        let name = GroupVersionKind::gvk(kind.group(), version, kind.as_str());
-        let resource = ApiResource::from_gvk_with_plural(&name, kind.plural());
+    for version in kind.versions {
+        let name = GroupVersionKind::gvk(kind.group, version, kind.kind);
+        let resource = ApiResource::from_gvk_with_plural(&name, kind.plural);
         let objects = match namespace {
             Some(namespace) => {
                 Api::<DynamicObject>::namespaced_with(client.clone(), namespace, &resource)
@@ -422,14 +453,14 @@ async fn list(
             None => Api::all_with(client.clone(), &resource),
         };
 
-        match pages(&objects, live::field_selector(kind).as_deref()).await {
+        match pages(&objects, kind.fields.as_deref()).await {
             Err(kube::Error::Api(status)) if status.code == 404 => {}
             Err(error) => return Err(error),
             Ok(objects) => {
                 let api_version = Value::from(resource.api_version);
                 return Ok(objects
                     .into_iter()
-                    .map(|object| value(object, kind, &api_version))
+                    .map(|object| value(object, kind.kind, &api_version))
                     .collect());
             }
         }
@@ -457,12 +488,12 @@ async fn pages(
 }
 
 /// An object in the format of a file: objects of a list do not contain their kind.
-fn value(mut object: DynamicObject, kind: Kind, api_version: &Value) -> Value {
+fn value(mut object: DynamicObject, kind: &str, api_version: &Value) -> Value {
     object.metadata.managed_fields = None;
     let mut value = serde_json::to_value(&object).unwrap_or_default();
     if let Some(members) = value.as_object_mut() {
         members.insert("apiVersion".to_owned(), api_version.clone());
-        members.insert("kind".to_owned(), Value::from(kind.as_str()));
+        members.insert("kind".to_owned(), Value::from(kind));
     }
     value
 }

@@ -8,7 +8,7 @@ use navarch_api::go_text::parse_bool;
 use parking_lot::Mutex;
 
 /// Makes variables with invalid values fatal.
-const STRICT: &str = "NAVARCH_STRICT_ENVIRONMENT";
+pub(in crate::cli) const STRICT: &str = "NAVARCH_STRICT_ENVIRONMENT";
 const BOOLEAN: &str = "boolean (true or false)";
 const DURATION: &str = "duration such as 15s";
 

@@ -1,0 +1,206 @@
+//! `navarch preflight`: what replacing an istiod by Navarch changes.
+
+mod cluster;
+mod process;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use navarch_analysis::preflight::{HelmValues, Installation, Objects};
+use navarch_api::printable::escape;
+use navarch_api::yaml::{self, Schema};
+use serde_json::Value;
+
+use super::cluster::{KubeconfigChoice, open};
+use super::discovery::duration;
+use super::output::{Output, print, print_yaml, report};
+use super::progress::Progress;
+use super::reading;
+use cluster::Look;
+
+/// The exit code if something must be done first.
+const BLOCKED_EXIT_CODE: u8 = 1;
+/// The exit code if not everything could be looked at.
+const UNSEEN_EXIT_CODE: u8 = 2;
+/// The standard output as the file of the values.
+const STDOUT: &str = "-";
+/// The advice if there is no kubeconfig.
+const ADVICE: &str = "name a kubeconfig by --kubeconfig, or a dump of the objects by --from";
+
+/// See what replacing an istiod by Navarch changes
+///
+/// Looks at an installation of Istio and reports what must be done first, what has no effect in
+/// Navarch, and what stays the same: istiod's release, flags and variables, mesh config, the
+/// injector, the CA, webhooks, kinds and objects, proxies, ztunnel and istio-cni, Gateways and
+/// remote clusters. With --values it writes the Helm values that keep the installation's settings.
+///
+/// Nothing is changed. Only names of Secrets are read from a cluster; values of Secrets in a dump
+/// are dropped, and credentials in settings are left out of the values.
+///
+/// Exit codes: 0 nothing must be done first; 1 something must be done first; 2 the command line is
+/// wrong, or not everything could be looked at.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  navarch preflight                                   the cluster of the kubeconfig
+  navarch preflight --context east --revision canary  one of several control planes
+  navarch preflight --values values.yaml && helm upgrade istiod deploy/charts/navarch -n istio-system -f values.yaml --skip-crds
+  navarch preflight --from dump/ -o json              files that `kubectl get -o yaml` has written")]
+pub(super) struct Preflight {
+    /// File or directory with the objects as YAML or JSON, or - for the standard input, instead of
+    /// a cluster
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["kubeconfig", "context"])]
+    from: Option<PathBuf>,
+    /// File to write the Helm values to, or - to print them instead of the report, which is then
+    /// on the standard error
+    #[arg(long, value_name = "FILE")]
+    values: Option<PathBuf>,
+    /// Kubeconfig of the cluster; by default $KUBECONFIG, or ~/.kube/config
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig; the current one if unset
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+    /// Namespace of the control plane
+    #[arg(
+        short = 'i',
+        long = "istioNamespace",
+        alias = "istio-namespace",
+        value_name = "NAMESPACE",
+        default_value = "istio-system"
+    )]
+    istio_namespace: String,
+    /// Revision of the control plane (label istio.io/rev); required if there are several
+    #[arg(short = 'r', long, value_name = "NAME")]
+    revision: Option<String>,
+    /// Output format of the report
+    #[arg(short = 'o', long, value_name = "FORMAT", default_value = "text")]
+    output: Output,
+    /// Timeout for reading the cluster
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
+    timeout: Duration,
+}
+
+impl Preflight {
+    /// Looks at the installation and prints the report and the values.
+    ///
+    /// # Errors
+    /// Never: a failure is printed, and has its own exit code.
+    pub(super) fn run(&self) -> anyhow::Result<ExitCode> {
+        let code = self.look().unwrap_or_else(|error| {
+            report(&format!("Error: {error:?}"));
+            UNSEEN_EXIT_CODE
+        });
+        Ok(ExitCode::from(code))
+    }
+
+    /// Looks at the installation, prints everything and returns the exit code.
+    fn look(&self) -> anyhow::Result<u8> {
+        let look = match &self.from {
+            Some(path) => Look {
+                objects: read_dump(path)?,
+                missing: BTreeSet::new(),
+                gaps: Vec::new(),
+            },
+            None => self.read_cluster()?,
+        };
+        let found = Installation::find(
+            &look.objects,
+            &self.istio_namespace,
+            self.revision.as_deref(),
+        );
+        for gap in &look.gaps {
+            report(&escape(&format!("Warning: {gap}.")));
+        }
+
+        let installation = found.map_err(anyhow::Error::msg)?;
+        let values = HelmValues::of(installation);
+        let process = process::rows(&installation.title(), &installation.process());
+        let preflight = installation.preflight(&values, process, &look.missing);
+
+        match &self.values {
+            Some(file) if file == Path::new(STDOUT) => {
+                report(&preflight.to_string().trim_end());
+                print_yaml(&values.yaml())?;
+            }
+            Some(file) => {
+                std::fs::write(file, values.yaml())
+                    .with_context(|| format!("failed to write {}", file.display()))?;
+                print(self.output, &preflight, &preflight)?;
+            }
+            None => print(self.output, &preflight, &preflight)?,
+        }
+
+        Ok(if preflight.is_blocked() {
+            BLOCKED_EXIT_CODE
+        } else if look.gaps.is_empty() {
+            0
+        } else {
+            UNSEEN_EXIT_CODE
+        })
+    }
+
+    /// Reads the objects of the kubeconfig's cluster.
+    fn read_cluster(&self) -> anyhow::Result<Look> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("failed to start the tokio runtime")?;
+
+        runtime.block_on(async {
+            let choice = KubeconfigChoice {
+                path: self.kubeconfig.as_deref(),
+                context: self.context.as_deref(),
+                is_requested: true,
+            };
+            let opened = open(choice, ADVICE).await?.context(ADVICE)?;
+            let _progress = Progress::begin("reading the objects of the installation");
+            let reading = cluster::read(&opened, &self.istio_namespace);
+            let read = tokio::time::timeout(self.timeout, reading).await;
+            read.with_context(|| {
+                format!(
+                    "{} did not respond within {:?}: increase --timeout",
+                    opened.name, self.timeout
+                )
+            })?
+        })
+    }
+}
+
+/// Reads the objects of files.
+fn read_dump(path: &Path) -> anyhow::Result<Objects> {
+    let mut objects = Objects::default();
+    for file in reading::files_of(path)? {
+        let text = reading::read(&file)?;
+        if file.extension().is_some_and(|end| end == "json") {
+            for value in serde_json::Deserializer::from_str(&text).into_iter::<Value>() {
+                objects.add(value.with_context(|| format!("{} is not JSON", file.display()))?);
+            }
+            continue;
+        }
+
+        for document in yaml::documents(&text) {
+            let value = yaml::parse_last_wins(document.text, Schema::V1_1);
+            let value = value.map_err(|error| {
+                anyhow::anyhow!(
+                    "{}:{}: {}",
+                    file.display(),
+                    document.lines_before + error.line,
+                    error.reason
+                )
+            })?;
+            objects.add(value);
+        }
+    }
+
+    if objects.is_empty() {
+        bail!(
+            "{} has no objects: dump them with `kubectl get -o yaml`",
+            path.display()
+        );
+    }
+    Ok(objects)
+}
