@@ -116,20 +116,21 @@ pub(super) fn without_defaults(values: Value) -> Value {
 
 /// What differs from the defaults; `None` if nothing does.
 fn different(value: Value, default: &Value) -> Option<Value> {
-    match value {
-        value if value == *default => None,
-        Value::Object(members) => {
-            let mut left = Map::new();
-            for (key, member) in members {
-                let below = default.get(&key).unwrap_or(&Value::Null);
-                if let Some(member) = different(member, below) {
-                    left.insert(key, member);
-                }
-            }
-            (!left.is_empty()).then_some(Value::Object(left))
-        }
-        value => Some(value),
+    if value == *default {
+        return None;
     }
+    let Value::Object(members) = value else {
+        return Some(value);
+    };
+
+    let mut left = Map::new();
+    for (key, member) in members {
+        let below = default.get(&key).unwrap_or(&Value::Null);
+        if let Some(member) = different(member, below) {
+            left.insert(key, member);
+        }
+    }
+    (!left.is_empty()).then_some(Value::Object(left))
 }
 
 #[cfg(test)]
