@@ -117,7 +117,7 @@ fn certificates(installation: Installation<'_>) -> Vec<Row> {
             let mut secrets = installation.objects.of(SECRET);
             let secret = secrets
                 .find(|one| namespace(one) == installation.namespace && name(one) == wanted)?;
-            let entries = keys(secret, "/data").join(", ");
+            let entries = entries(secret).join(", ");
             Some(Row::new(Outcome::Same, title(secret), reason).at(entries))
         })
         .collect();
@@ -179,6 +179,15 @@ fn webhooks(installation: Installation<'_>) -> Vec<Row> {
         .collect()
 }
 
+/// The names of a Secret's entries. A dump may have them as `stringData`.
+fn entries(secret: &Value) -> Vec<String> {
+    let fields = ["/data", "/stringData"];
+    fields
+        .into_iter()
+        .flat_map(|field| keys(secret, field))
+        .collect()
+}
+
 /// The other clusters that the control plane reads.
 fn remote_clusters(installation: Installation<'_>) -> Vec<Row> {
     installation
@@ -187,7 +196,7 @@ fn remote_clusters(installation: Installation<'_>) -> Vec<Row> {
         .filter(|secret| label(secret, REMOTE) == Some("true"))
         .map(|secret| {
             let reason = "Navarch reads the cluster of this kubeconfig, too";
-            Row::new(Outcome::Same, title(secret), reason).at(keys(secret, "/data").join(", "))
+            Row::new(Outcome::Same, title(secret), reason).at(entries(secret).join(", "))
         })
         .collect()
 }
