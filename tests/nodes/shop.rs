@@ -35,7 +35,7 @@ pub(crate) const AFTER: Duration = Duration::from_secs(1);
 /// Longer than the timeout of clients' requests: REQUEST_TIMEOUT of testkit's program `workload`.
 pub(crate) const GIVEN_UP: Duration = Duration::from_secs(11);
 
-/// The clients.
+/// Clients that send requests all the time, and count the lost ones.
 pub(crate) struct Shop {
     watched: Watched,
     /// The counts of the client that may lose requests.

@@ -117,9 +117,9 @@ pub enum LabelValue {
 /// An attribute of a peer, which expressions read in the filter state of Istio's own filters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerAttribute {
-    /// The peer.
+    /// The side whose attribute is read.
     pub peer: Peer,
-    /// The attribute.
+    /// What is read of it.
     pub field: PeerField,
 }
 
@@ -139,9 +139,9 @@ pub enum Peer {
 pub enum PeerField {
     /// The workload's name.
     Workload,
-    /// Its namespace.
+    /// The namespace of the workload.
     Namespace,
-    /// Its cluster.
+    /// The id of the Kubernetes cluster that the workload runs in.
     Cluster,
     /// Its canonical service.
     Service,

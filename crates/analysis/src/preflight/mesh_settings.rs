@@ -1,7 +1,7 @@
 //! Mesh config and mesh networks of the installation.
 
 use navarch_api::mesh::MeshNetworks;
-use navarch_api::validation::{Problem, validate_mesh_config, validate_mesh_networks};
+use navarch_api::validation::{Problem, Verdict, validate_mesh_config, validate_mesh_networks};
 
 use super::Installation;
 use super::row::{Outcome, Row};
@@ -41,12 +41,7 @@ pub(super) fn read(installation: Installation<'_>) -> MeshSettings {
             Ok(read) => {
                 let verdict = validate_mesh_config(&read.value);
                 rows.extend(unknown(&object, CONFIG, &read.unknown_fields));
-                rows.extend(problems(
-                    &object,
-                    CONFIG,
-                    &verdict.errors,
-                    &verdict.warnings,
-                ));
+                rows.extend(problems(&object, CONFIG, &verdict));
                 mesh.config = read.value;
             }
             Err(error) => rows.push(unreadable(&object, CONFIG, &error.to_string())),
@@ -58,12 +53,7 @@ pub(super) fn read(installation: Installation<'_>) -> MeshSettings {
             Ok(read) => {
                 let verdict = validate_mesh_networks(&read.value);
                 rows.extend(unknown(&object, NETWORKS, &read.unknown_fields));
-                rows.extend(problems(
-                    &object,
-                    NETWORKS,
-                    &verdict.errors,
-                    &verdict.warnings,
-                ));
+                rows.extend(problems(&object, NETWORKS, &verdict));
                 mesh.networks = read.value;
             }
             Err(error) => rows.push(unreadable(&object, NETWORKS, &error.to_string())),
@@ -96,14 +86,16 @@ fn unknown(object: &str, entry: &str, fields: &[String]) -> Vec<Row> {
 }
 
 /// Invalid fields, and fields without effect.
-fn problems(object: &str, entry: &str, errors: &[Problem], warnings: &[Problem]) -> Vec<Row> {
+fn problems(object: &str, entry: &str, verdict: &Verdict) -> Vec<Row> {
     let row = |outcome, problem: &Problem| {
         Row::new(outcome, object, &problem.message).at(format!("{entry}: {}", problem.field))
     };
-    let errors = errors
+    let errors = verdict
+        .errors
         .iter()
         .map(|problem| row(Outcome::DoFirst, problem).then("correct the field"));
-    let without_effect = warnings
+    let without_effect = verdict
+        .warnings
         .iter()
         .filter(|problem| problem.is_without_effect())
         .map(|problem| row(Outcome::NoEffect, problem).then(REMOVE));

@@ -208,6 +208,7 @@ data:
      "global": {"proxy": {"logLevel": "warning"}}}
 "#;
     let values = values(&format!("{INSTALLATION}---{recorded}"));
+
     for (pointer, expected) in [
         ("/profile", json!("ambient")),
         ("/compatibilityVersion", json!("1.28")),
@@ -220,6 +221,7 @@ data:
             "{pointer}: {values:#}"
         );
     }
+
     assert_eq!(
         values.get("image"),
         None,

@@ -100,6 +100,7 @@ mod tests {
     #[test]
     fn an_attribute_of_a_peer_is_read_in_every_notation() {
         let label = || PeerField::Label("custom-label".to_owned());
+
         for (expression, expected) in [
             (
                 "filter_state.upstream_peer.labels['custom-label']",

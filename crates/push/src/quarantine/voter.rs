@@ -16,7 +16,7 @@ use navarch_store::Objects;
 /// What the registry knows of a proxy with a voice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registered {
-    /// Its voice.
+    /// Under which its answers count.
     pub voter: Voter,
     /// Its Deployment, WorkloadGroup or other owner; `None` if nothing owns it.
     pub owner: Option<Arc<str>>,

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
@@ -55,13 +56,12 @@ impl Collector for EncodedBytes {
             (Some(Encoding::Zstd), held.zstd),
         ];
 
-        let family = ConstGauge::new(0_i64);
         let help = "Bytes of encoded responses that are kept for further streams, by encoding";
         let mut descriptor = encoder.encode_descriptor(
             "navarch_xds_encoded_bytes",
             help,
             None,
-            family.metric_type(),
+            MetricType::Gauge,
         )?;
         for (encoding, bytes) in rows {
             let gauge = ConstGauge::new(i64::try_from(bytes).unwrap_or(i64::MAX));

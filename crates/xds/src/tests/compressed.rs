@@ -21,7 +21,8 @@ fn clients_of_all_encodings_get_the_same_resources() {
     run(async {
         let long = long(200_000);
         let mesh = Mesh::new(&[(LDS, "a", body(&long)), (LDS, "b", body("1"))]).await;
-        let (a, b) = (format!("a={long}"), "b=1");
+        let a = format!("a={long}");
+        let b = "b=1";
 
         let mut plain = mesh.delta().await;
         plain.subscribe(LDS, &[]).await;

@@ -19,31 +19,21 @@ fn response(bytes: usize) -> DiscoveryResponse {
 #[tokio::test]
 async fn envoy_gets_compressed_responses_in_plain() {
     let mut world = world().await;
-    let (_asks, receiver) = mpsc::channel(8);
-    let requests = ReceiverStream::new(receiver);
-    let answers = world.envoy.stream_aggregated_resources(requests).await;
-    let mut answers = answers.unwrap().into_inner();
-
-    let visit = world.state.recv().await.unwrap();
-    let accepted = visit.headers.get("grpc-accept-encoding").unwrap();
+    let mut envoy = world.open(CLUSTER).await;
+    let accepted = envoy.visit.headers.get("grpc-accept-encoding").unwrap();
     assert_eq!(accepted, "zstd,gzip,identity");
 
     let sent = response(1 << 20);
-    visit.answers.send(Ok(sent.clone())).await.unwrap();
-    assert_eq!(answers.message().await.unwrap().unwrap(), sent);
+    envoy.visit.answers.send(Ok(sent.clone())).await.unwrap();
+    assert_eq!(envoy.answers.message().await.unwrap().unwrap(), sent);
 }
 
 #[tokio::test]
 async fn a_response_that_expands_beyond_the_limit_ends_the_stream() {
     let mut world = world().await;
-    let (_asks, receiver) = mpsc::channel(8);
-    let requests = ReceiverStream::new(receiver);
-    let answers = world.envoy.stream_aggregated_resources(requests).await;
-    let mut answers = answers.unwrap().into_inner();
-
-    let visit = world.state.recv().await.unwrap();
+    let mut envoy = world.open(CLUSTER).await;
     let bomb = response(2 * MAX_TEST_RESPONSE);
-    visit.answers.send(Ok(bomb)).await.unwrap();
-    let status = answers.message().await.unwrap_err();
+    envoy.visit.answers.send(Ok(bomb)).await.unwrap();
+    let status = envoy.answers.message().await.unwrap_err();
     assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
 }

@@ -13,6 +13,19 @@ async fn syncz(world: &World) -> Result<DiscoveryResponse, Status> {
         .await
 }
 
+/// Envoy's stream goes on: it gets the next response of the control plane.
+async fn expect_response(envoy: &mut OpenStream) {
+    let clusters = DiscoveryResponse {
+        type_url: CLUSTER.to_owned(),
+        ..DiscoveryResponse::default()
+    };
+    let sent = envoy.visit.answers.send(Ok(clusters.clone())).await;
+    sent.unwrap();
+
+    let received = envoy.answers.message().await.unwrap();
+    assert_eq!(received, Some(clusters), "Envoy's stream goes on");
+}
+
 #[tokio::test]
 async fn a_debug_request_has_a_stream_of_its_own_while_envoy_has_one() {
     let mut world = world().await;
@@ -38,18 +51,7 @@ async fn a_debug_request_has_a_stream_of_its_own_while_envoy_has_one() {
         "the control plane's status"
     );
 
-    let clusters = DiscoveryResponse {
-        type_url: CLUSTER.to_owned(),
-        ..DiscoveryResponse::default()
-    };
-    envoy
-        .visit
-        .answers
-        .send(Ok(clusters.clone()))
-        .await
-        .unwrap();
-    let received = envoy.answers.message().await.unwrap();
-    assert_eq!(received, Some(clusters), "Envoy's stream goes on");
+    expect_response(&mut envoy).await;
 
     drop(envoy.visit);
     assert!(envoy.answers.message().await.unwrap().is_none());
@@ -65,16 +67,6 @@ async fn a_stream_of_debug_requests_does_not_replace_envoys() {
     let debug = world.open(SYNCZ).await;
     assert_eq!(debug.first.type_url, SYNCZ);
 
-    let clusters = DiscoveryResponse {
-        type_url: CLUSTER.to_owned(),
-        ..DiscoveryResponse::default()
-    };
-    envoy
-        .visit
-        .answers
-        .send(Ok(clusters.clone()))
-        .await
-        .unwrap();
-    assert_eq!(envoy.answers.message().await.unwrap(), Some(clusters));
+    expect_response(&mut envoy).await;
     world.stop.cancel();
 }
