@@ -19,7 +19,7 @@ use navarch_answers::quarantine::{QuarantinedObject, QuarantinedObjects};
 use navarch_api::object::ObjectRef;
 use navarch_push::context::PushContext;
 use navarch_push::quarantine::Quarantined;
-use navarch_quarantine::{QuarantineRelease, ReleaseRefusal};
+use navarch_quarantine::{QuarantineRelease, ReleaseError};
 
 /// Maximum size of a command in bytes.
 pub(super) const MAX_BYTES: usize = 4 << 10;
@@ -71,21 +71,21 @@ pub(super) async fn release(
         answer,
     };
     if state.quarantine.releases.send(command).await.is_err() {
-        return refused(&ReleaseRefusal::Unknown(object));
+        return failed(&ReleaseError::Unknown(object));
     }
 
     match outcome.await {
         Ok(Ok(())) => reply::json(&parameters, &Value::Object(serde_json::Map::new())),
-        Ok(Err(refusal)) => refused(&refusal),
+        Ok(Err(error)) => failed(&error),
         Err(_) => reply::ended(),
     }
 }
 
 /// The response to a command that failed.
-fn refused(refusal: &ReleaseRefusal) -> Response {
-    let code = match refusal {
-        ReleaseRefusal::Unknown(_) => StatusCode::NOT_FOUND,
-        ReleaseRefusal::NotKept(_) => StatusCode::INTERNAL_SERVER_ERROR,
+fn failed(error: &ReleaseError) -> Response {
+    let code = match error {
+        ReleaseError::Unknown(_) => StatusCode::NOT_FOUND,
+        ReleaseError::NotKept(_) => StatusCode::INTERNAL_SERVER_ERROR,
     };
-    reply::text(code, &format!("{refusal}\n"))
+    reply::text(code, &format!("{error}\n"))
 }

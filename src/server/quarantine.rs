@@ -9,7 +9,7 @@ use super::boot::Boot;
 use navarch_push::worker::{Ended, PushHandle};
 use navarch_quarantine::{QuarantineControl, Replicas};
 use navarch_status::{Cluster, QuarantineStore};
-use navarch_xds::Refusal;
+use navarch_xds::Nack;
 use navarch_xds::connections::Connections;
 
 /// Capacity of the channel of operators' commands.
@@ -21,8 +21,8 @@ pub(super) struct Parts<'a> {
     pub(super) config: &'a Config,
     pub(super) push: &'a PushHandle,
     pub(super) connections: Arc<Connections>,
-    /// The rejections of clients.
-    pub(super) refused: mpsc::Receiver<Refusal>,
+    /// The NACKs of clients.
+    pub(super) nacks: mpsc::Receiver<Nack>,
 }
 
 /// Restores stored quarantines, and starts to judge rejections, unless that is disabled; before
@@ -35,7 +35,7 @@ pub(super) async fn start(parts: Parts<'_>, boot: &mut Boot) -> Result<Quarantin
         config,
         push,
         connections,
-        refused,
+        nacks,
     } = parts;
     if !config.quarantines {
         return Ok(control);
@@ -48,7 +48,7 @@ pub(super) async fn start(parts: Parts<'_>, boot: &mut Boot) -> Result<Quarantin
     let parts = navarch_quarantine::Parts {
         push: push.clone(),
         connections,
-        refused,
+        nacks,
         releases: received,
         store,
         replicas: Replicas {

@@ -13,7 +13,7 @@ use navarch_rollout::RolloutControl;
 use navarch_security::authenticate::Authenticator;
 use navarch_security::remote_servers::RemoteServers;
 use navarch_xds::metrics::Metrics;
-use navarch_xds::{Ads, AdsParts, Refusal, Served};
+use navarch_xds::{Ads, AdsParts, Nack, Served};
 
 /// The xDS server, which no port serves yet.
 pub(super) struct Xds {
@@ -36,8 +36,8 @@ impl Xds {
         boot: &mut Boot,
     ) -> anyhow::Result<Self> {
         let push = &engine.push;
-        let (rejections, rejected) = mpsc::channel(navarch_quarantine::QUEUE);
-        let ads = ads(config, client, servers, engine, rejections, boot);
+        let (nacks, received) = mpsc::channel(navarch_quarantine::QUEUE);
+        let ads = ads(config, client, servers, engine, nacks, boot);
 
         let rollouts = rollout::start(client, config, push, ads.connections(), boot).await?;
         let parts = quarantine::Parts {
@@ -45,7 +45,7 @@ impl Xds {
             config,
             push,
             connections: ads.connections(),
-            refused: rejected,
+            nacks: received,
         };
         let quarantine = quarantine::start(parts, boot).await?;
         let authenticator =
@@ -60,14 +60,14 @@ impl Xds {
     }
 }
 
-/// The aggregated discovery service, with its checks and listeners. It sends the rejections of
-/// clients to `rejections`.
+/// The aggregated discovery service, with its checks and listeners. It sends the NACKs of
+/// clients to `nacks`.
 fn ads(
     config: &Config,
     client: Option<&kube::Client>,
     servers: &RemoteServers,
     engine: &Engine,
-    rejections: mpsc::Sender<Refusal>,
+    nacks: mpsc::Sender<Nack>,
     boot: &mut Boot,
 ) -> Ads {
     let push = &engine.push;
@@ -82,7 +82,7 @@ fn ads(
         rejections: boot.rejections.clone(),
         access,
         workloads: Some(workloads),
-        nacks: config.quarantines.then_some(rejections),
+        nacks: config.quarantines.then_some(nacks),
         observer: engine.recording.observer(),
         served: Served::under(&config.settings),
         objects_for_all: config.objects_for_all,

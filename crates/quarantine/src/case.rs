@@ -278,8 +278,8 @@ impl Answers<'_> {
         if watch.rejected.is_some() {
             let looked_into = self.streams.looked_into.get(&subscription);
             let is_looked_into = looked_into
-                .zip(watch.refused.as_ref())
-                .is_some_and(|(known, refused)| Arc::ptr_eq(known, refused));
+                .zip(watch.rejected_collection.as_ref())
+                .is_some_and(|(known, rejected)| Arc::ptr_eq(known, rejected));
             return if is_looked_into {
                 Answer::Unattributed
             } else {

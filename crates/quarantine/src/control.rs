@@ -10,12 +10,12 @@ pub struct QuarantineRelease {
     /// The quarantined object.
     pub object: ObjectRef,
     /// Where the result is sent.
-    pub answer: oneshot::Sender<Result<(), ReleaseRefusal>>,
+    pub answer: oneshot::Sender<Result<(), ReleaseError>>,
 }
 
 /// Why a command failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ReleaseRefusal {
+pub enum ReleaseError {
     /// The object is not quarantined.
     #[error("{0} is not quarantined; navarch quarantine list shows the objects that are")]
     Unknown(ObjectRef),

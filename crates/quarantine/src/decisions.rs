@@ -18,7 +18,7 @@ use navarch_status::{KeptQuarantine, QuarantineOutcome, StoreError};
 use super::case::{Case, Clients, votes, written};
 use super::shared::{SharedVotes, is_of};
 use super::watch::StoredDecision;
-use super::{QuarantineRelease, QuarantineWork, ReleaseRefusal};
+use super::{QuarantineRelease, QuarantineWork, ReleaseError};
 
 /// How long a change may take until it is in force.
 const APPLY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -261,13 +261,13 @@ impl QuarantineWork {
             .get(&name)
             .map(|one| one.rejected.clone());
         let outcome = match rejected {
-            None => Err(ReleaseRefusal::Unknown(name)),
+            None => Err(ReleaseError::Unknown(name)),
             Some(object) => match self.store_release(&object).await {
                 Ok(()) => {
                     self.apply_release(&name, object, RELEASED).await?;
                     Ok(())
                 }
-                Err(error) => Err(ReleaseRefusal::NotKept(error.to_string())),
+                Err(error) => Err(ReleaseError::NotKept(error.to_string())),
             },
         };
 

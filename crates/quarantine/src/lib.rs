@@ -40,7 +40,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-pub use control::{QuarantineControl, QuarantineRelease, ReleaseRefusal};
+pub use control::{QuarantineControl, QuarantineRelease, ReleaseError};
 pub use shared::Replicas;
 pub use start::{Parts, start};
 
@@ -55,7 +55,7 @@ use navarch_push::quarantine::judgement::Judgement;
 use navarch_push::quarantine::votes::Voter;
 use navarch_push::resource::{Collection, ResourceType};
 use navarch_push::worker::{Ended, PushHandle};
-use navarch_xds::Refusal;
+use navarch_xds::Nack;
 use navarch_xds::connections::{ConnectionInfo, Connections};
 use shared::Shared;
 use trials::{Deferred, Finished};
@@ -118,7 +118,7 @@ struct Rejection {
 
 /// What the task waits for.
 enum Event {
-    Refused(Refusal),
+    Nack(Nack),
     Tried(Box<Finished>),
     Ordered(QuarantineRelease),
     Due,
@@ -128,7 +128,7 @@ impl QuarantineWork {
     /// Runs until `stop` is cancelled.
     async fn run(
         mut self,
-        mut refusals: mpsc::Receiver<Refusal>,
+        mut nacks: mpsc::Receiver<Nack>,
         mut orders: mpsc::Receiver<QuarantineRelease>,
         stop: CancellationToken,
     ) {
@@ -136,7 +136,7 @@ impl QuarantineWork {
             let due = self.due();
             let next = async {
                 tokio::select! {
-                    refusal = refusals.recv() => refusal.map(Event::Refused),
+                    nack = nacks.recv() => nack.map(Event::Nack),
                     Some(finished) = self.trials.join_next() => {
                         // Tasks are not aborted, and a trial that panics returns `None`.
                         Some(finished.map_or(Event::Due, |one| Event::Tried(Box::new(one))))
@@ -151,7 +151,7 @@ impl QuarantineWork {
             };
 
             let done = match event {
-                Event::Refused(refusal) => self.look(refusal).await,
+                Event::Nack(nack) => self.look(nack).await,
                 Event::Tried(finished) => self.finish(*finished).await,
                 Event::Ordered(order) => self.release(order).await,
                 Event::Due => self.tick().await,
@@ -220,8 +220,8 @@ impl QuarantineWork {
     }
 
     /// Handles one rejection.
-    async fn look(&mut self, refusal: Refusal) -> Result<(), Ended> {
-        let Some(rejection) = self.rejection(refusal).await? else {
+    async fn look(&mut self, nack: Nack) -> Result<(), Ended> {
+        let Some(rejection) = self.rejection(nack).await? else {
             return Ok(());
         };
 
@@ -253,16 +253,16 @@ impl QuarantineWork {
             // Workloads of one account are alike.
             (_, Some(known)) => self.charge(known, &rejection, false).await,
             _ => {
-                self.start_trial(refusal, rejection, candidates);
+                self.start_trial(nack, rejection, candidates);
                 Ok(())
             }
         }
     }
 
     /// The rejection, if it counts and was not looked into yet.
-    async fn rejection(&self, refusal: Refusal) -> Result<Option<Rejection>, Ended> {
-        let id = refusal.proxy;
-        let kind = refusal.kind;
+    async fn rejection(&self, nack: Nack) -> Result<Option<Rejection>, Ended> {
+        let id = nack.proxy;
+        let kind = nack.kind;
         let Some(info) = self.connections.of_id(id) else {
             return Ok(None);
         };
@@ -292,8 +292,8 @@ impl QuarantineWork {
             .inspect(move |inspect| inspect.engine.shown(id, kind))
             .await?;
         let Some(shown) = shown.filter(|shown| {
-            let refused = watch.refused.as_ref();
-            refused.is_some_and(|refused| Arc::ptr_eq(refused, shown))
+            let rejected = watch.rejected_collection.as_ref();
+            rejected.is_some_and(|rejected| Arc::ptr_eq(rejected, shown))
         }) else {
             return Ok(None);
         };

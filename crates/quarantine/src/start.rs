@@ -8,7 +8,7 @@ use navarch_push::mesh_state::Change;
 use navarch_push::quarantine::RestoredQuarantine;
 use navarch_push::worker::{Ended, PushHandle};
 use navarch_status::{KeptQuarantine, QuarantineOutcome, QuarantineStore};
-use navarch_xds::Refusal;
+use navarch_xds::Nack;
 use navarch_xds::connections::Connections;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -28,8 +28,8 @@ pub struct Parts {
     pub push: PushHandle,
     /// The streams of proxies, with their ACKs and NACKs.
     pub connections: Arc<Connections>,
-    /// The rejections of clients.
-    pub refused: mpsc::Receiver<Refusal>,
+    /// The NACKs of clients.
+    pub nacks: mpsc::Receiver<Nack>,
     /// The commands of operators.
     pub releases: mpsc::Receiver<QuarantineRelease>,
     /// Where replicas share answers and decisions; `None` for a single replica without an API
@@ -52,7 +52,7 @@ pub async fn start(
     let Parts {
         push,
         connections,
-        refused,
+        nacks,
         releases,
         store,
         replicas,
@@ -83,7 +83,7 @@ pub async fn start(
         watched_last: None,
         started: Instant::now(),
     };
-    Ok(work.run(refused, releases, stop))
+    Ok(work.run(nacks, releases, stop))
 }
 
 /// Restores stored quarantines once their objects are read.

@@ -147,9 +147,9 @@ impl Trial {
             }
 
             if watch
-                .refused
+                .rejected_collection
                 .as_ref()
-                .is_some_and(|refused| Arc::ptr_eq(refused, &collection))
+                .is_some_and(|rejected| Arc::ptr_eq(rejected, &collection))
             {
                 return Some(false);
             }

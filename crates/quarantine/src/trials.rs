@@ -11,7 +11,7 @@ use navarch_push::engine::ProxyId;
 use navarch_push::quarantine::votes::Voter;
 use navarch_push::resource::Collection;
 use navarch_push::worker::Ended;
-use navarch_xds::Refusal;
+use navarch_xds::Nack;
 use tokio::time::Instant;
 
 use super::case::votes;
@@ -35,7 +35,7 @@ const FAILED_PAUSE_FACTOR: u32 = 9;
 pub(super) struct Deferred {
     /// Since when: the namespace that has waited longest is next.
     since: Instant,
-    refusals: BTreeSet<Refusal>,
+    nacks: BTreeSet<Nack>,
 }
 
 /// A trial that has ended.
@@ -91,12 +91,12 @@ impl QuarantineWork {
                 continue;
             };
             deferred.since = now;
-            let refusal = deferred.refusals.pop_first();
-            if deferred.refusals.is_empty() {
+            let nack = deferred.nacks.pop_first();
+            if deferred.nacks.is_empty() {
                 self.deferred.remove(&namespace);
             }
-            if let Some(refusal) = refusal {
-                self.look(refusal).await?;
+            if let Some(nack) = nack {
+                self.look(nack).await?;
             }
         }
 
@@ -140,7 +140,7 @@ impl QuarantineWork {
     /// Starts a trial on the rejecting proxy, or defers it.
     pub(super) fn start_trial(
         &mut self,
-        refusal: Refusal,
+        nack: Nack,
         rejection: Rejection,
         candidates: Vec<ObjectRef>,
     ) {
@@ -151,10 +151,10 @@ impl QuarantineWork {
         if must_wait {
             let deferred = self.deferred.entry(namespace).or_insert_with(|| Deferred {
                 since: Instant::now(),
-                refusals: BTreeSet::new(),
+                nacks: BTreeSet::new(),
             });
-            if deferred.refusals.len() < MAX_DEFERRED {
-                deferred.refusals.insert(refusal);
+            if deferred.nacks.len() < MAX_DEFERRED {
+                deferred.nacks.insert(nack);
             }
             return;
         }

@@ -84,7 +84,7 @@ pub struct TypeInfo {
     /// The error of the last answer, if it was a NACK.
     pub rejected: Option<Rejection>,
     /// The collection of the rejected response.
-    pub refused: Option<Arc<Collection>>,
+    pub rejected_collection: Option<Arc<Collection>>,
     /// The sent collection, as of the last response that was not rejected.
     pub resources: Option<Arc<Collection>>,
     /// The collection that the client has acknowledged, and its snapshot.
@@ -285,7 +285,7 @@ impl Connection {
                 .as_ref()
                 .map(|response| self.mark(response)),
             rejected: watch.history.rejected.clone(),
-            refused: watch.history.rejected_collection.clone(),
+            rejected_collection: watch.history.rejected_collection.clone(),
             resources: watch.sent().cloned(),
             taken: watch
                 .taken()

@@ -45,7 +45,7 @@ pub use compression::{Encodings, UnknownEncoding};
 pub use debug::{DebugPages, DebugRequest, DebugResponse, DebugResponseFuture};
 pub use limits::Limits;
 pub use node::Served;
-pub use server::{Ads, AdsParts, Refusal};
+pub use server::{Ads, AdsParts, Nack};
 pub use session::{Protocol, Rejection, check_first_request};
 pub use transport::{CallContext, ConnectionInfo, Server, plain_connections, read_pieces};
 pub use workloads::{AdmissionFuture, Presence, Workloads};

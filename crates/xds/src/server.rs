@@ -68,8 +68,8 @@ pub struct AdsParts {
     pub access: Option<mpsc::Sender<AccessRequest>>,
     /// Listener for proxies of workloads that are not pods; `None` if there is none.
     pub workloads: Option<Arc<dyn Workloads>>,
-    /// Listener for responses that clients rejected; `None` if there is none.
-    pub nacks: Option<mpsc::Sender<Refusal>>,
+    /// Listener for NACKs; `None` if there is none.
+    pub nacks: Option<mpsc::Sender<Nack>>,
     /// Listener for each ACK and NACK; `None` without a recording.
     pub observer: Option<Arc<dyn PushObserver>>,
     /// Selects the proxies that are served.
@@ -79,9 +79,9 @@ pub struct AdsParts {
     pub objects_for_all: bool,
 }
 
-/// A response that a client rejected.
+/// The NACK of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Refusal {
+pub struct Nack {
     /// The client's id in the engine.
     pub proxy: ProxyId,
     /// Type of the rejected resources.
@@ -156,8 +156,8 @@ pub(super) struct Core {
     pub(super) access: Option<mpsc::Sender<AccessRequest>>,
     /// Listener for workloads that are not pods; `None` if there is none.
     pub(super) workloads: Option<Arc<dyn Workloads>>,
-    /// Listener for responses that clients rejected; `None` if there is none.
-    pub(super) nacks: Option<mpsc::Sender<Refusal>>,
+    /// Listener for NACKs; `None` if there is none.
+    pub(super) nacks: Option<mpsc::Sender<Nack>>,
     /// Listener for each ACK and NACK; `None` without a recording.
     pub(super) observer: Option<Arc<dyn PushObserver>>,
     /// Selects the proxies that are served.

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use super::Stream;
-use crate::server::Refusal;
+use crate::server::Nack;
 use crate::session::discovery_request::Rejection;
 use navarch_push::observer;
 use navarch_push::resource::ResourceType;
@@ -41,7 +41,7 @@ impl Stream {
 
         if let Some(nacks) = &self.core.nacks {
             // If the channel is full, it has enough rejections, and this proxy will reject again.
-            _ = nacks.try_send(Refusal {
+            _ = nacks.try_send(Nack {
                 proxy: self.connection.proxy_id,
                 kind,
             });
