@@ -14,7 +14,7 @@ use super::reply::{self, Parameters};
 use super::state::AdminState;
 use navarch_answers::proposal::object_ref;
 use navarch_answers::rollout::Rollouts;
-use navarch_rollout::{OperatorCommand, RolloutRefusal};
+use navarch_rollout::{OperatorCommand, RolloutError};
 
 /// Maximum size of a command in bytes.
 pub(super) const MAX_BYTES: usize = 4 << 10;
@@ -75,13 +75,13 @@ pub(super) async fn order(
 
     match outcome.await {
         Ok(Ok(())) => reply::json(&parameters, &json!({})),
-        Ok(Err(refusal)) => {
-            let code = match &refusal {
-                RolloutRefusal::Unknown(_) => StatusCode::NOT_FOUND,
-                RolloutRefusal::Stopped(_) => StatusCode::CONFLICT,
-                RolloutRefusal::NotKept(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        Ok(Err(error)) => {
+            let code = match &error {
+                RolloutError::Unknown(_) => StatusCode::NOT_FOUND,
+                RolloutError::Stopped(_) => StatusCode::CONFLICT,
+                RolloutError::NotKept(_) => StatusCode::INTERNAL_SERVER_ERROR,
             };
-            reply::text(code, &format!("{refusal}\n"))
+            reply::text(code, &format!("{error}\n"))
         }
         Err(_) => reply::ended(),
     }

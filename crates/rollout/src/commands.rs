@@ -5,7 +5,7 @@ use navarch_api::object::ObjectRef;
 use navarch_push::rollout::RolloutProgress;
 use navarch_status::SharedState;
 
-use super::{OperatorCommand, RolloutController, RolloutRefusal};
+use super::{OperatorCommand, RolloutController, RolloutError};
 
 /// The reason of a rollout that an operator aborted.
 const ABORT_REASON: &str = "aborted by an operator";
@@ -16,17 +16,17 @@ impl RolloutController {
         &mut self,
         name: &ObjectRef,
         command: OperatorCommand,
-    ) -> Result<(), RolloutRefusal> {
+    ) -> Result<(), RolloutError> {
         let context = self.push.context();
         let rollout = context
             .rollouts
             .get(name)
-            .ok_or_else(|| RolloutRefusal::Unknown(name.clone()))?;
+            .ok_or_else(|| RolloutError::Unknown(name.clone()))?;
         if rollout.is_stopped() {
             return if command == OperatorCommand::Abort {
                 Ok(())
             } else {
-                Err(RolloutRefusal::Stopped(name.clone()))
+                Err(RolloutError::Stopped(name.clone()))
             };
         }
 
@@ -58,7 +58,7 @@ impl RolloutController {
         let is_kept = command != OperatorCommand::Pause || rollout.share().is_some();
         if let Some(shared) = self.shared.as_mut().filter(|_| is_kept) {
             let kept = shared.write_until_success(name, &context, &state).await;
-            kept.map_err(|error| RolloutRefusal::NotKept(error.to_string()))?;
+            kept.map_err(|error| RolloutError::NotKept(error.to_string()))?;
         }
 
         if let Some(known) = self.known.get_mut(name) {
@@ -72,6 +72,6 @@ impl RolloutController {
             SharedState::Stopped { .. } => self.stop(name, rollout, ABORT_REASON).await,
         };
 
-        done.map_err(|error| RolloutRefusal::NotKept(error.to_string()))
+        done.map_err(|error| RolloutError::NotKept(error.to_string()))
     }
 }

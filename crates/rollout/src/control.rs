@@ -25,12 +25,12 @@ pub enum OperatorCommand {
 pub type OperatorRequest = (
     ObjectRef,
     OperatorCommand,
-    oneshot::Sender<Result<(), RolloutRefusal>>,
+    oneshot::Sender<Result<(), RolloutError>>,
 );
 
 /// Why a command failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RolloutRefusal {
+pub enum RolloutError {
     /// The rollout does not exist.
     #[error("{0} has no rollout in progress; navarch rollout status lists those in progress")]
     Unknown(ObjectRef),

@@ -36,12 +36,12 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-pub use control::{OperatorCommand, OperatorRequest, RolloutControl, RolloutRefusal};
+pub use control::{OperatorCommand, OperatorRequest, RolloutControl, RolloutError};
 pub use prometheus::QueryNamespaces;
 pub use start::{Parts, start};
 
 use prometheus::{Answer, Prometheus};
-use proxy_counts::{ProxyCounts, Refusing};
+use proxy_counts::{ProxyCounts, Rejecting};
 use queries::QueryResult;
 use shared::Shared;
 
@@ -63,7 +63,7 @@ struct TrackedRollout {
     /// Whether an operator has paused it.
     is_paused: bool,
     /// Proxies that rejected something before the stage began.
-    refusing: Refusing,
+    rejecting: Rejecting,
     tally: ProxyCounts,
     /// Whether the log has the message that the stage goes on without proxies of other namespaces.
     is_going_on_logged: bool,

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::agree::Agreement;
-use super::proxy_counts::{ProxyCounts, refusing};
+use super::proxy_counts::{ProxyCounts, rejecting};
 use super::shared::Shared;
 use super::start::restored;
 use super::{OperatorRequest, RolloutController, TrackedRollout};
@@ -210,7 +210,8 @@ impl RolloutController {
                 .or_else(|| at.map(|_| Instant::now())),
             since: Instant::now(),
             is_paused: of_same.is_some_and(|known| known.is_paused),
-            refusing: of_same.map_or_else(|| refusing(connections), |known| known.refusing.clone()),
+            rejecting: of_same
+                .map_or_else(|| rejecting(connections), |known| known.rejecting.clone()),
             tally: ProxyCounts::default(),
             is_going_on_logged: false,
             query: None,

@@ -22,7 +22,7 @@ use navarch_xds::connections::ConnectionInfo;
 use navarch_answers::rollout::NAMED;
 
 /// Proxies and types with a rejected response.
-pub(super) type Refusing = BTreeSet<(ProxyId, ResourceType)>;
+pub(super) type Rejecting = BTreeSet<(ProxyId, ResourceType)>;
 
 /// Numbers of proxies by their state of a new version.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub(super) struct ProxyCounts {
     /// The first of the proxies that hold the stage.
     pub(super) pending_proxies: Vec<String>,
     /// Why it is stopped: proxies that decide reject it, with the error of one.
-    pub(super) refused: Option<String>,
+    pub(super) rejected: Option<String>,
     /// The first proxy that rejects it, with its error, if that does not decide, but holds the
     /// stage.
     pub(super) contested: Option<String>,
@@ -71,7 +71,7 @@ struct Member {
 #[derive(Clone, Debug)]
 pub(super) struct TypeState {
     taken: Option<(Arc<Collection>, u64)>,
-    refused: Option<(Option<Arc<Collection>>, Arc<str>)>,
+    rejected: Option<(Option<Arc<Collection>>, Arc<str>)>,
 }
 
 /// The answers of proxies that see the new version.
@@ -111,15 +111,15 @@ impl Members {
             };
             members.proxies.insert(info.proxy_id, member);
             for watch in &info.types {
-                let refused = watch
-                    .rejected
-                    .as_ref()
-                    .map(|rejected| (watch.refused.clone(), rejected.message.clone()));
-                let rejected = TypeState {
+                let rejected = watch.rejected.as_ref().map(|rejection| {
+                    let collection = watch.rejected_collection.clone();
+                    (collection, rejection.message.clone())
+                });
+                let state = TypeState {
                     taken: watch.taken.clone(),
-                    refused,
+                    rejected,
                 };
-                members.states.insert((info.proxy_id, watch.kind), rejected);
+                members.states.insert((info.proxy_id, watch.kind), state);
             }
         }
 
@@ -128,7 +128,7 @@ impl Members {
 
     /// Counts the proxies by state; `is_shared`: whether other replicas may have further ones.
     /// `before` are those that rejected something of a type before the stage began: they count
-    /// neither as pending nor as refusing. The rejection of a proxy of the object's own namespace
+    /// neither as pending nor as rejecting. The rejection of a proxy of the object's own namespace
     /// stops the rollout; those of others only as they would quarantine it, and those of clients
     /// without an identity never. The time for which the others hold it depends on their namespace
     /// ([`hold_of`], [`hold_of_strangers`]). The cost depends on the resources that depend on the
@@ -137,7 +137,7 @@ impl Members {
         &self,
         inspect: &Inspect<'_>,
         object: &AnyObject,
-        before: &Refusing,
+        before: &Rejecting,
         is_shared: bool,
     ) -> ProxyCounts {
         let mut tally = ProxyCounts::default();
@@ -177,10 +177,10 @@ impl Members {
                     continue;
                 }
                 is_pending = true;
-                let refused = state.and_then(|state| state.refused.as_ref());
+                let rejected = state.and_then(|state| state.rejected.as_ref());
                 // It may have rejected an older response, and not have answered yet.
                 if let Some((_, message)) =
-                    refused.filter(|(what, _)| what.as_ref().is_some_and(&mut is_shown))
+                    rejected.filter(|(what, _)| what.as_ref().is_some_and(&mut is_shown))
                 {
                     rejection.get_or_insert_with(|| {
                         let kind = kind.short_name();
@@ -213,7 +213,7 @@ impl Members {
         }
 
         let is_contested = tally.contested.is_some() || tally.contested_for_a_time.is_some();
-        if tally.refused.is_none() && is_contested {
+        if tally.rejected.is_none() && is_contested {
             let ballot = Ballot {
                 votes: &counter.votes(),
                 is_complete: !is_shared,
@@ -226,7 +226,7 @@ impl Members {
             let verdict = Judgement::open(Duration::ZERO).step(&subject, &ballot, MAX_WAIT);
             if matches!(verdict, Verdict::Quarantine(_)) {
                 let contested = tally.contested.take();
-                tally.refused = contested.or_else(|| tally.contested_for_a_time.take());
+                tally.rejected = contested.or_else(|| tally.contested_for_a_time.take());
             }
         }
         tally
@@ -237,7 +237,7 @@ impl ProxyCounts {
     /// Adds the rejection of a proxy; `is_own`: whether it is of the object's namespace.
     fn add_rejection(&mut self, text: String, is_own: bool, hold: Hold) {
         let place = match (is_own, hold) {
-            (true, _) => &mut self.refused,
+            (true, _) => &mut self.rejected,
             (false, Hold::Unlimited) => &mut self.contested,
             (false, Hold::Limited) => &mut self.contested_for_a_time,
             (false, Hold::None) => return,
@@ -296,11 +296,11 @@ fn hold_of_strangers(voices: &BTreeSet<Namespace>, subject: &Subject, is_shared:
 }
 
 /// The proxies that currently reject something.
-pub(super) fn refusing(connections: &[ConnectionInfo]) -> Refusing {
+pub(super) fn rejecting(connections: &[ConnectionInfo]) -> Rejecting {
     let of_one = |info: &ConnectionInfo| {
-        let refused = info.types.iter().filter(|watch| watch.rejected.is_some());
+        let rejected = info.types.iter().filter(|watch| watch.rejected.is_some());
         let id = info.proxy_id;
-        refused
+        rejected
             .map(move |watch| (id, watch.kind))
             .collect::<Vec<_>>()
     };
@@ -380,6 +380,6 @@ mod tests {
         counts.add_rejection(rejection("gateway"), false, Hold::Unlimited);
         counts.add_rejection(rejection("web.shop"), true, Hold::Unlimited);
         assert_eq!(counts.contested, Some(rejection("gateway")));
-        assert_eq!(counts.refused, Some(rejection("web.shop")));
+        assert_eq!(counts.rejected, Some(rejection("web.shop")));
     }
 }

@@ -31,7 +31,7 @@ pub(super) struct StageView<'a> {
     /// The same of one that holds it for [`MAX_FOREIGN_WAIT`] at most.
     pub(super) contested_for_a_time: Option<&'a str>,
     /// Why proxies that decide rejected it.
-    pub(super) refused: Option<&'a str>,
+    pub(super) rejected: Option<&'a str>,
     /// Why other replicas block it, if they do.
     pub(super) held: Option<&'a str>,
     /// The condition for advancing.
@@ -100,7 +100,7 @@ fn held_for_a_time(seen: &StageView<'_>) -> Option<String> {
 
 /// Decides from the observed state.
 pub(super) fn next(seen: &StageView<'_>) -> Next {
-    if let Some(message) = seen.refused {
+    if let Some(message) = seen.rejected {
         return Next::Stop(message.to_owned());
     }
 
@@ -171,7 +171,7 @@ mod tests {
             pending_for_a_time: 0,
             contested: None,
             contested_for_a_time: None,
-            refused: None,
+            rejected: None,
             held: None,
             query: Query::None,
         }
@@ -343,14 +343,14 @@ mod tests {
         );
 
         // A rejection counts at once, also while paused.
-        let refused = StageView {
-            refused: Some("p refused rds: no"),
+        let rejected = StageView {
+            rejected: Some("p rejected rds: no"),
             is_paused: true,
             held: Some("x"),
             pending: 3,
             ..seen()
         };
 
-        assert_eq!(next(&refused), Next::Stop("p refused rds: no".to_owned()));
+        assert_eq!(next(&rejected), Next::Stop("p rejected rds: no".to_owned()));
     }
 }

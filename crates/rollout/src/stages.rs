@@ -16,7 +16,7 @@ use navarch_xds::connections::ConnectionInfo;
 use tokio::time::Instant;
 
 use super::RolloutController;
-use super::proxy_counts::{Members, ProxyCounts, refusing};
+use super::proxy_counts::{Members, ProxyCounts, rejecting};
 use super::queries::query;
 use super::representatives::{chosen, representatives};
 use super::shared::MIN_STAGE;
@@ -51,12 +51,12 @@ impl RolloutController {
         };
 
         let members = Members::of(rollout, context, connections);
-        let refusing = known.refusing.clone();
+        let rejecting = known.rejecting.clone();
         let since = known.since;
         let is_shared = self.shared.is_some();
         let tally = self
             .push
-            .inspect(move |inspect| members.tally(inspect, &object, &refusing, is_shared))
+            .inspect(move |inspect| members.tally(inspect, &object, &rejecting, is_shared))
             .await?;
 
         let at_stage = since.elapsed();
@@ -87,7 +87,7 @@ impl RolloutController {
             pending_for_a_time: tally.pending_for_a_time,
             contested: tally.contested.as_deref(),
             contested_for_a_time: tally.contested_for_a_time.as_deref(),
-            refused: tally.refused.as_deref(),
+            rejected: tally.rejected.as_deref(),
             held,
             query: query(rollout, known),
         };
@@ -219,7 +219,7 @@ impl RolloutController {
             stage, stages, %share, "rollout: advancing the change to this share of the proxies"
         );
         if let Some(known) = self.known.get_mut(name) {
-            known.refusing = refusing(connections);
+            known.rejecting = rejecting(connections);
         }
 
         self.send(
