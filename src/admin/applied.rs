@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::reply::{self, Parameters};
 use super::state::AdminState;
-use navarch_answers::applied::{Applied, NAMED, PendingProxy, RefusedProxy};
+use navarch_answers::applied::{Applied, NAMED, PendingProxy, RejectingProxy};
 use navarch_answers::proposal::object_ref;
 use navarch_api::any_object::AnyObject;
 use navarch_push::context::facts_of;
@@ -217,7 +217,7 @@ fn report(connections: &[ConnectionInfo], generation: i64, progress: &Distributi
             if applied.refused_proxies.len() < NAMED {
                 let r#type = kind.short_name().to_owned();
                 let said = rejected.message.to_string();
-                applied.refused_proxies.push(RefusedProxy {
+                applied.refused_proxies.push(RejectingProxy {
                     proxy: name,
                     r#type,
                     said,

@@ -90,7 +90,7 @@ impl AppliedCommand {
                 replicas: replicas.collect(),
             };
             let standing = all.state(self.generation);
-            let is_final = matches!(standing, AppliedState::Taken | AppliedState::Refused);
+            let is_final = matches!(standing, AppliedState::Taken | AppliedState::Rejected);
 
             if !self.wait || is_final || Instant::now() >= end {
                 drop(progress);
@@ -140,7 +140,7 @@ fn code(standing: AppliedState) -> u8 {
         AppliedState::Taken => 0,
         AppliedState::Unknown => 1,
         AppliedState::Pending => 3,
-        AppliedState::Refused => 4,
+        AppliedState::Rejected => 4,
         AppliedState::Missing => 5,
     }
 }

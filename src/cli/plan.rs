@@ -87,7 +87,8 @@ enum FailOn {
     /// An object is invalid
     Invalid,
     /// Envoy would reject a resource
-    Refused,
+    #[value(name = "refused")]
+    Rejected,
     /// Part of the configuration would not be sent to proxies
     LeftOut,
     /// There is a warning for an object
@@ -226,8 +227,8 @@ impl FailOn {
             Self::Invalid => plan
                 .objects
                 .iter()
-                .any(|object| object.action == Action::Refused),
-            Self::Refused => !plan.refused.is_empty(),
+                .any(|object| object.action == Action::Rejected),
+            Self::Rejected => !plan.refused.is_empty(),
             Self::LeftOut => !plan.left_out.is_empty(),
             Self::Warning => plan
                 .objects

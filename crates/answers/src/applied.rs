@@ -27,7 +27,7 @@ pub struct Applied {
     /// The number of proxies that rejected it.
     pub refused: usize,
     /// The first of them by name.
-    pub refused_proxies: Vec<RefusedProxy>,
+    pub refused_proxies: Vec<RejectingProxy>,
     /// Who rejects the object, with Envoy's error, if it is quarantined: proxies are served its previous version, or
     /// none.
     pub quarantined: Option<String>,
@@ -50,7 +50,7 @@ pub struct PendingProxy {
 
 /// A proxy that rejected it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct RefusedProxy {
+pub struct RejectingProxy {
     /// `<pod>.<namespace>`.
     pub proxy: String,
     /// The rejected type, as in `cds`.
@@ -87,7 +87,7 @@ pub enum AppliedState {
     /// No control plane has the object.
     Missing,
     /// A proxy rejected it, it is quarantined, or its rollout was stopped.
-    Refused,
+    Rejected,
     /// A proxy has not answered yet, a control plane has not read the generation, or a rollout is
     /// in progress.
     Pending,
@@ -121,7 +121,7 @@ impl AppliedEverywhere {
                 || applied.quarantined.is_some()
                 || applied.rollout == Some(RolloutState::Stopped)
         }) {
-            AppliedState::Refused
+            AppliedState::Rejected
         } else if known.len() < self.replicas.len()
             || known
                 .iter()
@@ -270,7 +270,7 @@ mod tests {
                 types: vec![forged()],
                 since_seconds: None,
             }],
-            refused_proxies: vec![RefusedProxy {
+            refused_proxies: vec![RejectingProxy {
                 proxy: forged(),
                 r#type: forged(),
                 said: forged(),
@@ -319,7 +319,7 @@ mod tests {
 
         assert_eq!(
             all(vec![replica(3, 10, 0), replica(3, 9, 1)]).state(0),
-            AppliedState::Refused
+            AppliedState::Rejected
         );
         let unread = Replica {
             address: "b:1".to_owned(),

@@ -27,8 +27,8 @@ pub(super) struct Visit<'a> {
 /// The result of the evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Evaluation {
-    /// Rejected; the answer contains the reason.
-    Refused,
+    /// Denied; the answer contains the reason.
+    Denied,
     /// Allowed.
     LetIn {
         /// Whether the token is forwarded to the next proxy.
@@ -55,7 +55,7 @@ pub(super) fn visitor<'a>(visit: &Visit<'a>, claims: TokenClaims<'a>) -> Visitor
     }
 }
 
-/// Evaluates the filters of a chain of a proxy. The reason of a rejection is added to the answer.
+/// Evaluates the filters of a chain of a proxy. The reason of a denial is added to the answer.
 pub(super) fn evaluate(
     name: &str,
     chain: &FilterChain,
@@ -71,7 +71,7 @@ pub(super) fn evaluate(
         visit.http.and_then(|request| request.claims.as_ref()),
     ) {
         (
-            Admission::Refused {
+            Admission::Rejected {
                 status,
                 reason,
                 issuers,
@@ -88,7 +88,7 @@ pub(super) fn evaluate(
                 "the issuers that it accepts: {}",
                 issuers.join(", ")
             ));
-            return Evaluation::Refused;
+            return Evaluation::Denied;
         }
         (
             Admission::Believed {
@@ -129,7 +129,7 @@ pub(super) fn evaluate(
     // If another token could change the verdict, policies depend on the token.
     let by_token = || verdict(chain, &visitor(visit, TokenClaims::Unknown)) != policy_verdict;
 
-    match refusal(name, &policy_verdict, visit) {
+    match denial(name, &policy_verdict, visit) {
         Some((reason, advice)) => {
             let asks_for_token = visit.http.is_some() && by_token();
             answer.reason = Some(reason);
@@ -141,7 +141,7 @@ pub(super) fn evaluate(
                         ""
                     }
             });
-            Evaluation::Refused
+            Evaluation::Denied
         }
         None => {
             if policy_verdict == Verdict::Unknown {
@@ -163,9 +163,9 @@ fn token_advice(visit: &Visit<'_>) -> &'static str {
     }
 }
 
-/// Why policies reject the request, and their names; `None` if they allow it, or if that is not
+/// Why policies deny the request, and their names; `None` if they allow it, or if that is not
 /// known.
-fn refusal(name: &str, verdict: &Verdict, visit: &Visit<'_>) -> Option<(String, Option<String>)> {
+fn denial(name: &str, verdict: &Verdict, visit: &Visit<'_>) -> Option<(String, Option<String>)> {
     let who = peer_name(visit.peer);
     let end = if visit.http.is_some() {
         "403"

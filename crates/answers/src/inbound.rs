@@ -142,7 +142,7 @@ pub(super) fn trace_endpoint(
     if let Some(place) = (request.others.at)(destination.ip()) {
         let walkable = Walkable::read(&place.had, &mut ReadResources::default());
 
-        if refused_at(
+        if denied_at(
             &place,
             walkable.resources(),
             destination,
@@ -177,8 +177,8 @@ pub(super) fn ambient_pod_at(context: &PushContext, ip: IpAddr) -> Option<Arc<Ob
         .cloned()
 }
 
-/// Whether the proxy of an endpoint rejects a request; the reason is added to the answer.
-fn refused_at(
+/// Whether the proxy of an endpoint denies a request; the reason is added to the answer.
+fn denied_at(
     place: &ProxySnapshot,
     resources: &Resources,
     destination: SocketAddr,
@@ -248,5 +248,5 @@ fn refused_at(
         http: http.as_ref(),
     };
 
-    evaluate(name, chain, &visit, answer) == Evaluation::Refused
+    evaluate(name, chain, &visit, answer) == Evaluation::Denied
 }

@@ -129,7 +129,7 @@ pub(super) fn trace_ingress(
         evaluate(name, chain, &visit, &mut answer)
     });
 
-    if judgement == Some(Evaluation::Refused) {
+    if judgement == Some(Evaluation::Denied) {
         return answer;
     }
 

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::plan::{
-    MAX_DIFFS, MAX_NAMES, MAX_REQUESTS, MAX_RESOURCES, MAX_WALKED, Plan, Refused, ResourcePlan,
-    Totals,
+    MAX_DIFFS, MAX_NAMES, MAX_REQUESTS, MAX_RESOURCES, MAX_WALKED, Plan, RejectedResource,
+    ResourcePlan, Totals,
 };
 use super::proposal::Action;
 use super::traffic::TrafficChange;
@@ -116,7 +116,7 @@ pub fn merged(parts: Vec<(String, PlanPart)>) -> Plan {
         whole.left_out.extend(new);
 
         for one in refused {
-            let same = |other: &&mut Refused| {
+            let same = |other: &&mut RejectedResource| {
                 (&other.r#type, &other.name, &other.reason) == (&one.r#type, &one.name, &one.reason)
             };
             match whole.refused.iter_mut().find(same) {
@@ -310,7 +310,7 @@ mod tests {
             after: "v2".to_owned(),
         };
 
-        let refused = Refused {
+        let rejected = RejectedResource {
             r#type: "rds".to_owned(),
             name: "80".to_owned(),
             proxies,
@@ -332,7 +332,7 @@ mod tests {
             resources: vec![resource("80"), resource("90")],
             traffic: vec![request],
             left_out: vec!["a route".to_owned()],
-            refused: vec![refused],
+            refused: vec![rejected],
             bytes: 10 * proxies,
             ..Plan::default()
         };

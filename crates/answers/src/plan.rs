@@ -62,7 +62,7 @@ pub struct Plan {
     /// New remarks: configuration that would be ignored.
     pub left_out: Vec<String>,
     /// Resources that Envoy would reject, as far as known, and does not reject now.
-    pub refused: Vec<Refused>,
+    pub refused: Vec<RejectedResource>,
     /// Approximate number of bytes sent to all proxies.
     pub bytes: usize,
     /// Descriptions of what exceeds the limits and is omitted.
@@ -102,7 +102,7 @@ pub struct ResourcePlan {
 
 /// A resource that Envoy would reject.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Refused {
+pub struct RejectedResource {
     /// Its type, as in `cds`.
     pub r#type: String,
     /// Resource name, as Envoy subscribes to it.
@@ -352,7 +352,7 @@ impl Plan {
             {
                 let proxies = *proxies;
                 let r#type = kind_text.clone();
-                self.refused.push(Refused {
+                self.refused.push(RejectedResource {
                     r#type,
                     name: name.clone(),
                     proxies,
@@ -438,7 +438,7 @@ impl Totals {
         match action {
             Action::Added => self.added += 1,
             Action::Removed => self.removed += 1,
-            Action::Changed | Action::Unchanged | Action::Refused | Action::Ignored => {
+            Action::Changed | Action::Unchanged | Action::Rejected | Action::Ignored => {
                 self.changed += 1
             }
         }

@@ -46,7 +46,8 @@ pub struct ObjectPlan {
     pub place: String,
     /// `Kind namespace/name`, as far as known.
     pub object: String,
-    /// What applying the proposal does with the object; `Refused` exactly if `errors` is not empty.
+    /// What applying the proposal does with the object; `Rejected` exactly if `errors` is not
+    /// empty.
     pub action: Action,
     /// Validation errors.
     pub errors: Vec<String>,
@@ -67,7 +68,8 @@ pub enum Action {
     /// Applying has no effect: the content is equal, or the object to remove does not exist.
     Unchanged,
     /// Rejected as invalid.
-    Refused,
+    #[serde(rename = "refused")]
+    Rejected,
     /// Ignored: its kind is not supported.
     Ignored,
 }
@@ -108,7 +110,7 @@ impl ParsedProposal {
         let mut plan = ObjectPlan {
             place: format!("{file}:{}", decoded.line),
             object: decoded.subject.to_string(),
-            action: Action::Refused,
+            action: Action::Rejected,
             errors: Vec::new(),
             warnings: Vec::new(),
         };
@@ -177,7 +179,7 @@ impl ParsedProposal {
                 plan.warnings.push("the object does not exist".to_owned());
             }
             Err(reason) => {
-                plan.action = Action::Refused;
+                plan.action = Action::Rejected;
                 plan.errors.push(reason);
             }
         }

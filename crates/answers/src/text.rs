@@ -18,7 +18,7 @@ impl fmt::Display for Action {
             Self::Changed => "changed",
             Self::Removed => "removed",
             Self::Unchanged => "unchanged",
-            Self::Refused => "REFUSED",
+            Self::Rejected => "REFUSED",
             Self::Ignored => "ignored: unsupported kind",
         })
     }
@@ -82,15 +82,15 @@ impl fmt::Display for Plan {
         }
 
         list(f, "Not sent to proxies", self.left_out.iter().cloned())?;
-        let refused = self.refused.iter();
-        let refused = refused.map(|one| {
+        let rejected = self.refused.iter();
+        let rejected = rejected.map(|one| {
             format!(
                 "{} {} at {} proxies: {}",
                 one.r#type, one.name, one.proxies, one.reason
             )
         });
 
-        list(f, "Envoy would reject", refused)?;
+        list(f, "Envoy would reject", rejected)?;
         list(f, "Not shown", self.more.iter().cloned())
     }
 }
@@ -135,14 +135,14 @@ impl Plan {
             ));
         }
 
-        let refused = self.refused.iter().map(|one| {
+        let rejected = self.refused.iter().map(|one| {
             format!(
                 "plan: Envoy would reject {} {} at {} proxies: {}",
                 one.r#type, one.name, one.proxies, one.reason
             )
         });
 
-        let wrong: Vec<String> = refused
+        let wrong: Vec<String> = rejected
             .chain(
                 self.left_out
                     .iter()
@@ -232,7 +232,7 @@ fn resource_lines(resource: &ResourcePlan) -> String {
     let sign = match resource.action {
         Action::Added => '+',
         Action::Removed => '-',
-        Action::Changed | Action::Unchanged | Action::Refused | Action::Ignored => '~',
+        Action::Changed | Action::Unchanged | Action::Rejected | Action::Ignored => '~',
     };
     let mut text = format!(
         "  {sign} {} {} ({} proxies)\n",
@@ -259,7 +259,7 @@ fn bytes(bytes: usize) -> String {
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
-    use super::super::plan::Refused;
+    use super::super::plan::RejectedResource;
     use super::*;
 
     #[test]
@@ -271,7 +271,7 @@ mod tests {
             before: forged(),
             after: forged(),
         };
-        let refused = Refused {
+        let rejected = RejectedResource {
             r#type: forged(),
             name: forged(),
             proxies: 1,
@@ -284,7 +284,7 @@ mod tests {
             asked: vec![forged()],
             traffic: vec![change],
             left_out: vec![forged()],
-            refused: vec![refused],
+            refused: vec![rejected],
             more: vec![forged()],
             ..Plan::default()
         };
@@ -306,7 +306,7 @@ mod tests {
             after: "v1 90 %, v2 10 %".to_owned(),
         };
 
-        let refused = Refused {
+        let rejected = RejectedResource {
             r#type: "rds".into(),
             name: "9080".into(),
             proxies: 1,
@@ -320,7 +320,7 @@ mod tests {
             bytes: 700,
             workloads: BTreeMap::from(workloads),
             traffic: vec![change.clone(), change],
-            refused: vec![refused.clone(), refused],
+            refused: vec![rejected.clone(), rejected],
             ..Plan::default()
         };
 

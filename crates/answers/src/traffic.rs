@@ -116,7 +116,7 @@ fn outcome_at(resources: &Resources, connection: &Connection, text: String) -> S
         http,
     };
 
-    if let Some(Admission::Refused { status, reason, .. }) =
+    if let Some(Admission::Rejected { status, reason, .. }) =
         http.map(|request| admission(chain, request))
     {
         return format!("{status}: {reason}");

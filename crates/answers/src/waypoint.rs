@@ -84,7 +84,7 @@ pub(super) fn trace_waypoint(
     };
 
     let judgement = evaluate(name, chain, &visit, answer);
-    if judgement == Evaluation::Refused {
+    if judgement == Evaluation::Denied {
         return false;
     }
 

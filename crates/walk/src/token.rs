@@ -47,7 +47,7 @@ pub enum Admission {
         is_forwarded: bool,
     },
     /// The filter answers the request itself.
-    Refused {
+    Rejected {
         /// 401, or 403 if the token has another audience.
         status: u32,
         /// Why, in Envoy's words.
@@ -86,7 +86,7 @@ pub fn admission(chain: &FilterChain, request: &HttpRequest) -> Admission {
 pub(super) fn claims_at(manager: &HttpConnectionManager, request: &HttpRequest) -> Option<Claims> {
     match of_manager(manager, request) {
         Admission::Believed { claims, .. } => Some(claims),
-        Admission::Unchecked | Admission::Missing { .. } | Admission::Refused { .. } => None,
+        Admission::Unchecked | Admission::Missing { .. } | Admission::Rejected { .. } => None,
     }
 }
 
@@ -109,7 +109,7 @@ fn of_manager(manager: &HttpConnectionManager, request: &HttpRequest) -> Admissi
             Admission::Unchecked => {}
             admission @ (Admission::Missing { .. }
             | Admission::Believed { .. }
-            | Admission::Refused { .. }) => {
+            | Admission::Rejected { .. }) => {
                 return admission;
             }
         }
@@ -162,7 +162,7 @@ fn of_filter(filter: &JwtAuthentication, request: &HttpRequest) -> Admission {
                 Unmet::UnknownIssuer => (401, "Jwt issuer is not configured"),
                 Unmet::WrongAudience => (403, "Audiences in Jwt are not allowed"),
             };
-            Admission::Refused {
+            Admission::Rejected {
                 status,
                 reason,
                 issuers: issuers(),
