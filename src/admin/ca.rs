@@ -45,7 +45,7 @@ pub(super) async fn command(
         Ok(()) => shown(&parameters, commands),
         Err(error) => {
             let code = match error {
-                RotateError::Refused(_) => StatusCode::CONFLICT,
+                RotateError::Rejected(_) => StatusCode::CONFLICT,
                 RotateError::NotReconciled(_)
                 | RotateError::Failed(_)
                 | RotateError::Conflict

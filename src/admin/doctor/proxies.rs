@@ -73,7 +73,7 @@ fn rejections(connections: &[ConnectionInfo], health: &mut Health) {
         };
 
         health.add(
-            Check::Refusals,
+            Check::Nacks,
             Level::Wrong,
             what,
             &why_push(&first.proxy.name),
@@ -81,7 +81,7 @@ fn rejections(connections: &[ConnectionInfo], health: &mut Health) {
     }
 
     health.more(
-        Check::Refusals,
+        Check::Nacks,
         kinds,
         "different errors of proxies",
         "navarch request GET /debug/syncz",

@@ -26,7 +26,7 @@ pub enum Check {
     /// All proxies have one version.
     Versions,
     /// Proxies accept their resources.
-    Refusals,
+    Nacks,
     /// Proxies answer.
     Lag,
     /// Input is accepted.
@@ -56,7 +56,7 @@ impl Check {
         Self::Replicas,
         Self::Proxies,
         Self::Versions,
-        Self::Refusals,
+        Self::Nacks,
         Self::Lag,
         Self::Input,
         Self::Quarantine,
@@ -80,7 +80,7 @@ impl Check {
             Self::Replicas => "replicas-that-differ",
             Self::Proxies => "no-proxies",
             Self::Versions => "versions-of-proxies",
-            Self::Refusals => "refusals",
+            Self::Nacks => "refusals",
             Self::Lag => "proxies-that-lag",
             Self::Input => "input-that-is-not-accepted",
             Self::Quarantine => "quarantined-objects",

@@ -123,7 +123,7 @@ pub enum RegistrationError {
     Kubernetes(#[from] kube::Error),
     /// The signer denied the request.
     #[error("the signer denied the request: {0}")]
-    Refused(String),
+    Denied(String),
     /// The signer did not answer in time.
     #[error("the signer did not respond within {SIGNER_TIMEOUT:?}")]
     Silent,
@@ -327,7 +327,7 @@ impl Registration {
                 .into_iter()
                 .find(|one| matches!(one.type_.as_str(), "Denied" | "Failed"))
             {
-                return Err(RegistrationError::Refused(
+                return Err(RegistrationError::Denied(
                     no.message.or(no.reason).unwrap_or(no.type_),
                 ));
             }

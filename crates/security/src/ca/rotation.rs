@@ -102,9 +102,9 @@ pub struct RotationRules {
     pub renewed_at: Option<u32>,
 }
 
-/// Errors of rotation commands.
+/// Why the roots do not allow a command.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum CommandRejection {
     /// A rotation is in progress.
     #[error("a root is already being distributed; complete that rotation first")]
     UnderWay,
@@ -212,7 +212,7 @@ impl RootSet {
         origin: Origin,
         rules: &RotationRules,
         now: SystemTime,
-    ) -> Result<Result<Self, Refusal>, BundleError> {
+    ) -> Result<Result<Self, CommandRejection>, BundleError> {
         Authority::new(&next, now)?;
         let trusted = bundle::certificates(&self.signer.roots, "the roots")?;
         let wanted = bundle::certificates(&next.roots, "the roots")?;
@@ -230,7 +230,7 @@ impl RootSet {
         }
 
         if self.next.as_ref().is_some_and(|known| known.bundle != next) {
-            return Ok(Err(Refusal::UnderWay));
+            return Ok(Err(CommandRejection::UnderWay));
         }
 
         let next = Next {
@@ -325,9 +325,9 @@ impl RootSet {
         &self,
         rules: &RotationRules,
         now: SystemTime,
-    ) -> Result<Result<Self, Refusal>, BundleError> {
+    ) -> Result<Result<Self, CommandRejection>, BundleError> {
         let Some(next) = self.next.clone() else {
-            return Ok(Err(Refusal::NothingToDo));
+            return Ok(Err(CommandRejection::NothingToDo));
         };
         let mut former = self.former.clone();
         former.push(self.as_former(rules, now)?);

@@ -40,7 +40,7 @@ const REGISTRATIONS: (usize, usize) = (256, 16_384);
 #[derive(Clone, Debug)]
 pub struct CertificateServiceConfig {
     /// `DEFAULT_WORKLOAD_CERT_TTL` and `MAX_WORKLOAD_CERT_TTL`. Requests of a longer lifetime are
-    /// refused.
+    /// rejected.
     pub lifetimes: Lifetimes,
     /// `CA_TRUSTED_NODE_ACCOUNTS`: node proxies that may request certificates of workloads on their
     /// node.
@@ -167,7 +167,7 @@ impl CertificateService {
             .config
             .lifetimes
             .grant(request.validity_duration)
-            .map_err(|error| refusal(&error))?;
+            .map_err(|error| status_of(&error))?;
         let csr = SigningRequest::parse(&request.csr)
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
 
@@ -187,7 +187,7 @@ impl CertificateService {
         let is_own = subject == *own;
         let chain = authority
             .sign(&csr, &Subject::Workload(subject), lifetime, (self.clock)())
-            .map_err(|error| refusal(&error))?;
+            .map_err(|error| status_of(&error))?;
         if let Some(peer) = peer.filter(|_| is_own) {
             self.receipts.note(own, peer.ip(), &authority.roots().0);
         }
@@ -210,17 +210,17 @@ impl CertificateService {
         };
 
         // The reason is only logged: it would reveal to callers what runs where.
-        let refuse = |reason: String| {
+        let deny = |reason: String| {
             tracing::warn!(caller = %own, wanted, reason, "rejected a certificate request for another identity");
             Status::unauthenticated(
                 "the caller is not allowed to request a certificate for this identity",
             )
         };
 
-        let wanted = Identity::parse(wanted).map_err(|error| refuse(error.to_string()))?;
+        let wanted = Identity::parse(wanted).map_err(|error| deny(error.to_string()))?;
         let snapshot = self.snapshots.snapshot();
         if wanted.trust_domain != snapshot.trust_domain {
-            return Err(refuse(format!(
+            return Err(deny(format!(
                 "{} is not the trust domain of this mesh",
                 wanted.trust_domain
             )));
@@ -233,7 +233,7 @@ impl CertificateService {
             &wanted,
             &snapshot,
         )
-        .map_err(|denied| refuse(denied.to_string()))?;
+        .map_err(|denied| deny(denied.to_string()))?;
         Ok(wanted)
     }
 }
@@ -274,7 +274,7 @@ fn unregistered(error: &RegistrationError) -> Status {
             Status::unavailable(error.to_string())
         }
 
-        RegistrationError::Refused(_)
+        RegistrationError::Denied(_)
         | RegistrationError::Wrong(_)
         | RegistrationError::Chain(_)
         | RegistrationError::Roots { .. }
@@ -305,7 +305,7 @@ fn outcome(status: &Status) -> RequestOutcome {
 }
 
 /// The gRPC status of a signing error.
-fn refusal(error: &SignError) -> Status {
+fn status_of(error: &SignError) -> Status {
     match error {
         SignError::TooLong { .. } | SignError::Name => Status::invalid_argument(error.to_string()),
         SignError::Expired | SignError::Sign(_) => {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::super::rotation::{Origin, Refusal, RootSet};
+use super::super::rotation::{CommandRejection, Origin, RootSet};
 use super::status::RotationStatus;
 use super::{KeeperError, RootKeeper};
 
@@ -24,7 +24,7 @@ pub enum RotationCommand {
 pub enum RotateError {
     /// The command is not safe, or there is nothing to do.
     #[error(transparent)]
-    Refused(#[from] Refusal),
+    Rejected(#[from] CommandRejection),
     /// The roots were not reconciled before, and why.
     #[error("{0}")]
     NotReconciled(String),
@@ -81,7 +81,7 @@ impl RotationCommands {
     /// Sends a command and waits for its result.
     ///
     /// # Errors
-    /// If the command is refused or fails.
+    /// If the command is rejected or fails.
     pub async fn send(&self, command: RotationCommand) -> Result<(), RotateError> {
         let (answer, answered) = oneshot::channel();
         let pending = PendingCommand { command, answer };
@@ -115,9 +115,9 @@ impl RootKeeper {
         let rules = &self.config.rules;
         let next = match command {
             RotationCommand::Begin if self.set.origin == Origin::PluggedIn => {
-                Err(Refusal::PluggedIn)
+                Err(CommandRejection::PluggedIn)
             }
-            RotationCommand::Begin if self.set.next.is_some() => Err(Refusal::UnderWay),
+            RotationCommand::Begin if self.set.next.is_some() => Err(CommandRejection::UnderWay),
             RotationCommand::Begin => {
                 let root = (self.config.make)(now).map_err(KeeperError::from)?;
                 self.set
@@ -125,7 +125,7 @@ impl RootKeeper {
                     .map_err(KeeperError::from)?
             }
             RotationCommand::Switch if self.set.next.is_some() && !self.missing.is_empty() => {
-                Err(Refusal::Missing(self.missing.clone()))
+                Err(CommandRejection::Missing(self.missing.clone()))
             }
             RotationCommand::Switch | RotationCommand::SwitchRegardless => {
                 self.set.switch(rules, now).map_err(KeeperError::from)?

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use parking_lot::Mutex;
 
-use super::super::rotation::Refusal;
+use super::super::rotation::CommandRejection;
 use super::*;
 use navarch_pki::KeyType;
 
@@ -77,18 +77,18 @@ async fn an_ordered_root_waits_for_every_proxy_also_after_a_restart() {
     let old = authority.get().roots().pem().to_owned();
     assert!(matches!(
         commands.send(RotationCommand::Switch).await,
-        Err(RotateError::Refused(Refusal::NothingToDo))
+        Err(RotateError::Rejected(CommandRejection::NothingToDo))
     ));
 
     *absent.lock() = vec![late()];
     commands.send(RotationCommand::Begin).await.unwrap();
     assert!(matches!(
         commands.send(RotationCommand::Begin).await,
-        Err(RotateError::Refused(Refusal::UnderWay))
+        Err(RotateError::Rejected(CommandRejection::UnderWay))
     ));
     assert!(matches!(
         commands.send(RotationCommand::Switch).await,
-        Err(RotateError::Refused(Refusal::Missing(missing))) if missing == [late()]
+        Err(RotateError::Rejected(CommandRejection::Missing(missing))) if missing == [late()]
     ));
 
     assert_eq!(authority.get().root_certificates().len(), 2);
@@ -194,7 +194,7 @@ async fn a_ca_that_is_plugged_in_later_is_distributed_before_it_signs() {
 
     assert!(matches!(
         commands.send(RotationCommand::Begin).await,
-        Err(RotateError::Refused(Refusal::PluggedIn))
+        Err(RotateError::Rejected(CommandRejection::PluggedIn))
     ));
     *absent.lock() = vec![late()];
     plug(folder.path(), &two);
@@ -351,7 +351,7 @@ async fn broken_files_leave_the_ca_unchanged() {
 }
 
 /// Why a keeper does not start.
-async fn refusal(folder: &Path) -> String {
+async fn start_error(folder: &Path) -> String {
     chain(&start(config(folder)).await.unwrap_err())
 }
 
@@ -382,7 +382,7 @@ async fn a_damaged_state_folder_is_reported_with_the_reason() {
         (&empty_key("ca-key.pem"), "entry \"ca-key.pem\" is empty"),
     ] {
         std::fs::write(&path, content).unwrap();
-        let error = refusal(folder.path()).await;
+        let error = start_error(folder.path()).await;
         assert!(
             error.contains("state/state.json: ") && error.contains(reason),
             "{error}"
@@ -397,7 +397,7 @@ async fn a_damaged_state_folder_is_reported_with_the_reason() {
     std::fs::remove_file(&path).unwrap();
     drop(start(config(folder.path())).await.unwrap());
     std::fs::write(folder.path().join("state/ca-key.pem"), "").unwrap();
-    let error = refusal(folder.path()).await;
+    let error = start_error(folder.path()).await;
     assert!(error.contains("state/ca-key.pem: is empty"), "{error}");
 }
 
@@ -533,7 +533,7 @@ async fn roots_of_a_later_release_are_neither_used_nor_replaced() {
     let later = serde_json::to_vec(&entries).unwrap();
     std::fs::write(&path, &later).unwrap();
 
-    let error = refusal(folder.path()).await;
+    let error = start_error(folder.path()).await;
     assert!(
         error.contains("state/state.json: format is 2") && error.contains("supports format 1"),
         "{error}"
@@ -541,7 +541,7 @@ async fn roots_of_a_later_release_are_neither_used_nor_replaced() {
 
     // They may be in use, so that a CA that is plugged in now must not sign at once.
     plug(folder.path(), &root());
-    let error = refusal(folder.path()).await;
+    let error = start_error(folder.path()).await;
     assert!(error.contains("state/state.json: format is 2"), "{error}");
     assert_eq!(std::fs::read(&path).unwrap(), later);
 }

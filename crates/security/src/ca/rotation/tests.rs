@@ -40,7 +40,7 @@ fn the_next_root_signs_once_trusted_by_all_and_the_old_one_is_removed_last() {
     assert_eq!(settled.roots().unwrap(), old.certificate);
     assert_eq!(
         settled.switch(&RULES, now()).unwrap(),
-        Err(Refusal::NothingToDo)
+        Err(CommandRejection::NothingToDo)
     );
 
     let both = settled
@@ -55,7 +55,7 @@ fn the_next_root_signs_once_trusted_by_all_and_the_old_one_is_removed_last() {
     assert_eq!(
         both.begin(root(1000), Origin::SelfSigned, &RULES, now())
             .unwrap(),
-        Err(Refusal::UnderWay)
+        Err(CommandRejection::UnderWay)
     );
 
     // Neither while proxies lack the root nor before its time.
@@ -229,7 +229,7 @@ fn files_hold_every_set() {
 }
 
 #[test]
-fn a_rotation_of_a_later_release_is_refused() {
+fn a_rotation_of_a_later_release_is_rejected() {
     let both = RootSet::single(root(10), Origin::SelfSigned)
         .begin(root(10), Origin::PluggedIn, &RULES, now())
         .unwrap()
@@ -267,7 +267,7 @@ fn secrets_written_by_istiod_are_read_with_extra_roots() {
 #[test]
 fn missing_proxies_are_named() {
     let many = vec![absent().remove(0); 12];
-    let text = Refusal::Missing(many).to_string();
+    let text = CommandRejection::Missing(many).to_string();
     assert!(
         text.contains("web-1.shop (has not taken it), ") && text.ends_with(" and 2 more"),
         "{text}"
