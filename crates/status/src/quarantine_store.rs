@@ -32,9 +32,6 @@ const OUTCOME: &str = "outcome.json";
 const BEFORE: &str = "before.json";
 /// Prefix of the keys with the answers of each replica's proxies.
 const VOTES: &str = "votes.";
-/// Number of ConfigMaps in a page of the list, and the maximum number of pages.
-const PAGE: u32 = 1_024;
-const MAX_PAGES: usize = 16;
 
 /// The judgement about a rejected version.
 #[derive(Clone, Debug, PartialEq)]
@@ -142,18 +139,9 @@ impl QuarantineStore {
     /// # Errors
     /// If a request to the API server fails.
     pub async fn list(&self) -> Result<Stored<KeptQuarantine>, StoreError> {
-        let mut page = ListParams::default().labels(LABEL).limit(PAGE);
-        let mut maps = Vec::new();
-
-        for _ in 0..MAX_PAGES {
-            let found = self.maps.list(&page).await.map_err(StoreError::Api)?;
-            maps.extend(found.items);
-            match found.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => page.continue_token = Some(token),
-                None => break,
-            }
-        }
-
+        let list = |page: ListParams| async move { self.maps.list(&page).await };
+        let maps = stored_map::all_pages(LABEL, list).await;
+        let maps = maps.map_err(StoreError::Api)?;
         Ok(Stored::of(maps, KeptQuarantine::from_config_map, |kept| {
             kept.object.clone()
         }))

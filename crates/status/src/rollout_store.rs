@@ -29,9 +29,6 @@ const BEFORE: &str = "before.json";
 const STATE: &str = "state.json";
 /// Prefix of the keys of replicas with proxies that have not acknowledged the stage.
 const WAITS: &str = "waits.";
-/// Maximum number of ConfigMaps that are read: there are at most 128 rollouts in progress, and
-/// the stopped ones.
-const MAX_CONFIG_MAPS: u32 = 1_024;
 
 /// The shared state of a rollout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -221,8 +218,9 @@ impl RolloutStore {
     /// # Errors
     /// If a request to the API server fails.
     pub async fn list(&self) -> Result<Stored<KeptRollout>, StoreError> {
-        let with = ListParams::default().labels(LABEL).limit(MAX_CONFIG_MAPS);
-        let maps = self.maps.list(&with).await.map_err(StoreError::Api)?;
+        let list = |page: ListParams| async move { self.maps.list(&page).await };
+        let maps = stored_map::all_pages(LABEL, list).await;
+        let maps = maps.map_err(StoreError::Api)?;
         Ok(Stored::of(
             maps,
             KeptRollout::from_config_map,

@@ -3,11 +3,17 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::ObjectMeta;
+use kube::api::{ListParams, ObjectList, ObjectMeta};
 
 use navarch_api::digest::sha256_hex;
 use navarch_api::object::ObjectRef;
 use navarch_api::state_format::{self, FormatError, KEY};
+
+/// Number of ConfigMaps in a page of a list.
+const PAGE: u32 = 1_024;
+/// Maximum number of pages that are read: a limit for the memory that whoever writes ConfigMaps
+/// into the control plane's namespace can occupy.
+const MAX_PAGES: usize = 16;
 
 /// What a store has.
 #[derive(Debug)]
@@ -70,6 +76,32 @@ impl<T> Stored<T> {
             }
         }
     }
+}
+
+/// All ConfigMaps with this label, page by page. `list` returns one page.
+///
+/// # Errors
+/// If a page cannot be listed.
+pub(super) async fn all_pages<F>(
+    label: &str,
+    list: impl Fn(ListParams) -> F,
+) -> Result<Vec<ConfigMap>, kube::Error>
+where
+    F: Future<Output = Result<ObjectList<ConfigMap>, kube::Error>>,
+{
+    let mut page = ListParams::default().labels(label).limit(PAGE);
+    let mut maps = Vec::new();
+
+    for _ in 0..MAX_PAGES {
+        let found = list(page.clone()).await?;
+        maps.extend(found.items);
+        match found.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => page.continue_token = Some(token),
+            None => break,
+        }
+    }
+
+    Ok(maps)
 }
 
 /// The name of the ConfigMap of an object.
@@ -138,6 +170,38 @@ mod tests {
             },
             ..ConfigMap::default()
         }
+    }
+
+    /// A page with one ConfigMap of this format, and the token of the next page.
+    fn page(format: &str, next: &str) -> ObjectList<ConfigMap> {
+        let list = serde_json::json!({
+            "apiVersion": "v1",
+            "kind": "ConfigMapList",
+            "metadata": { "continue": next },
+            "items": [map(format)],
+        });
+        serde_json::from_value(list).unwrap()
+    }
+
+    #[tokio::test]
+    async fn maps_of_all_pages_are_listed() {
+        let listed = all_pages("label", |wanted| async move {
+            assert_eq!(wanted.label_selector.as_deref(), Some("label"));
+            match wanted.continue_token.as_deref() {
+                None => Ok(page("1", "second")),
+                Some("second") => Ok(page("2", "third")),
+                Some(_) => Ok(page("3", "")),
+            }
+        });
+
+        let maps = listed.await.unwrap();
+        assert_eq!(maps, ["1", "2", "3"].map(map));
+    }
+
+    #[tokio::test]
+    async fn a_list_without_an_end_ends_after_the_maximum_number_of_pages() {
+        let listed = all_pages("label", |_| async { Ok(page("1", "again")) });
+        assert_eq!(listed.await.unwrap().len(), MAX_PAGES);
     }
 
     #[test]
