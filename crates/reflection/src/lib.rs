@@ -2,8 +2,8 @@
 //! files that describe them.
 //!
 //! Tools such as grpcurl use it, and istiod and pilot-agent serve it. Descriptors are part of the
-//! program as one encoded set of 740 KB; a request scans it and stores nothing, so that clients
-//! cannot use memory.
+//! program as one encoded set of 740 KB. A request scans it, and keeps no memory, so that clients
+//! cannot use it up.
 //!
 //! The crate `tonic-reflection` (0.14.9) was read and not taken. For each port and version of the
 //! service it holds a copy of every file, and a map from every symbol, down to fields and values of
