@@ -1,5 +1,7 @@
 //! Clients that acknowledge nothing, in order to hold the staged rollouts of others.
 
+use serde_json::json;
+
 use super::*;
 
 /// How long a mute client waits before it answers.
