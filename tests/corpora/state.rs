@@ -265,7 +265,7 @@ fn recorded(line: &Line) -> &'static str {
         Line::Synced(_) => "synced",
         Line::Gone(_) => "gone",
         Line::Took(_) => "took",
-        Line::Refused(_) => "refused",
+        Line::Nack(_) => "refused",
         Line::Complete(_) => "complete",
         Line::Lost(_) => "lost",
     }

@@ -62,7 +62,8 @@ pub enum Line {
     /// Clients acknowledged (ACK) responses of a type.
     Took(Took),
     /// A client rejected (NACK) a response of a type.
-    Refused(Refused),
+    #[serde(rename = "refused")]
+    Nack(Nack),
     /// The end of the initial state of a segment.
     Complete(Complete),
     /// Events are missing from here on.
@@ -332,9 +333,9 @@ pub struct Took {
     pub proxies: Vec<[u64; 2]>,
 }
 
-/// A proxy that rejected a response.
+/// The NACK of a proxy.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Refused {
+pub struct Nack {
     /// When.
     pub at: Moment,
     /// The number of the proxy, as of the line that it came with.

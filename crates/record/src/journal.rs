@@ -15,7 +15,7 @@ use navarch_push::proxy::Proxy;
 use navarch_push::resource::ResourceType;
 
 use super::format::{
-    At, Complete, Gone, Header, Line, Lost, Moment, OfProxy, ProxyLine, Push, PushGroup, Refused,
+    At, Complete, Gone, Header, Line, Lost, Moment, Nack, OfProxy, ProxyLine, Push, PushGroup,
     Took, VERSION, Watch, ranges,
 };
 use super::inputs::{Inputs, written};
@@ -225,13 +225,13 @@ impl Journal {
             }
             Event::Taken(proxy, kind) => self.note_taken(now, &[(proxy, kind)], out),
             Event::Rejected(proxy, kind, message) => {
-                let refused = Refused {
+                let nack = Nack {
                     at,
                     proxy: proxy.number(),
                     r#type: kind.short_name().to_owned(),
                     said: message.chars().take(MAX_NACK_MESSAGE).collect(),
                 };
-                line(out, &Line::Refused(refused))
+                line(out, &Line::Nack(nack))
             }
         }
     }

@@ -352,7 +352,7 @@ impl State {
             | Line::Synced(_)
             | Line::Gone(_)
             | Line::Took(_)
-            | Line::Refused(_)
+            | Line::Nack(_)
             | Line::Lost(_) => {}
         }
 
@@ -418,14 +418,14 @@ impl State {
                     },
                 )
             }
-            Line::Refused(refused) => {
-                let proxy = self.name(refused.proxy);
+            Line::Nack(nack) => {
+                let proxy = self.name(nack.proxy);
                 (
-                    refused.at,
-                    Played::Refused {
+                    nack.at,
+                    Played::Nack {
                         proxy,
-                        r#type: refused.r#type,
-                        said: refused.said,
+                        r#type: nack.r#type,
+                        said: nack.said,
                     },
                 )
             }

@@ -92,7 +92,8 @@ pub enum Played {
         names: Vec<String>,
     },
     /// A proxy rejected (NACK) a type.
-    Refused {
+    #[serde(rename = "refused")]
+    Nack {
         /// `pod.namespace`.
         proxy: String,
         /// The type by its short name: `cds`, `lds`.
@@ -252,7 +253,7 @@ impl fmt::Display for PlayedStep {
                 proxies,
                 names,
             } => writeln!(f, "ACK of {} by {}", escape(r#type), some(names, *proxies))?,
-            Played::Refused {
+            Played::Nack {
                 proxy,
                 r#type,
                 said,
@@ -386,7 +387,7 @@ mod tests {
                 proxies: 3,
                 names: several(),
             },
-            Played::Refused {
+            Played::Nack {
                 proxy: one(),
                 r#type: one(),
                 said: one(),
