@@ -1,7 +1,7 @@
 //! Waypoints, and the binding of services and workloads to them (Istio's
 //! `serviceregistry/ambient/waypoints.go`).
 
-mod refusal;
+mod attachment_error;
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use navarch_push::view::View;
 use navarch_registry::address_index::LabelKey;
 use navarch_registry::model::Labels;
 
-pub(super) use refusal::Refusal;
+pub(super) use attachment_error::AttachmentError;
 
 /// The label of pods that run a Gateway.
 pub(super) const GATEWAY_NAME_LABEL: &str = "gateway.networking.k8s.io/gateway-name";
@@ -98,7 +98,7 @@ enum WaypointLabel {
 pub(super) struct WaypointOf(pub(super) ClusterRef, pub(super) NamespacedName);
 
 /// The waypoint of an object, if it has one; if one is referenced but not used, the reason.
-pub(super) type Before = Result<Option<Arc<Waypoint>>, Refusal>;
+pub(super) type Before = Result<Option<Arc<Waypoint>>, AttachmentError>;
 
 /// The default waypoint of a namespace of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -300,13 +300,13 @@ fn find(
     name: &NamespacedName,
     namespace: &Namespace,
     view: &View<'_>,
-) -> Result<Arc<Waypoint>, Refusal> {
+) -> Result<Arc<Waypoint>, AttachmentError> {
     let waypoint = (*view.get(&WaypointOf(cluster_ref.clone(), name.clone()))).clone();
-    let waypoint = waypoint.ok_or_else(|| Refusal::NotReady(name.clone()))?;
+    let waypoint = waypoint.ok_or_else(|| AttachmentError::NotReady(name.clone()))?;
     if waypoint.admits(namespace, view) {
         Ok(waypoint)
     } else {
-        Err(Refusal::NotAdmitted(name.clone()))
+        Err(AttachmentError::NotAdmitted(name.clone()))
     }
 }
 
@@ -371,10 +371,10 @@ pub(super) fn before_service(
         return Ok(None);
     };
     if !waypoint.is_for_services() {
-        return Err(Refusal::Traffic(waypoint.name.clone(), "service"));
+        return Err(AttachmentError::Traffic(waypoint.name.clone(), "service"));
     }
     if visibility == Some(Visibility::Namespace) && waypoint.name.namespace != *namespace {
-        return Err(Refusal::OtherNamespace(waypoint.name.clone()));
+        return Err(AttachmentError::OtherNamespace(waypoint.name.clone()));
     }
     Ok(Some(waypoint))
 }
@@ -420,7 +420,7 @@ fn before_workload(
     match of_target(cluster_ref, labels, namespace, view)? {
         Some(waypoint) if waypoint.is_for_workloads() => Ok(Some(waypoint)),
         Some(waypoint) if labels.contains_key(USE_LABEL) => {
-            Err(Refusal::Traffic(waypoint.name.clone(), "workload"))
+            Err(AttachmentError::Traffic(waypoint.name.clone(), "workload"))
         }
         Some(_) | None => Ok(None),
     }
@@ -459,7 +459,7 @@ pub(super) fn weighted(
     primary: &Waypoint,
     meta: &ObjectMeta,
     view: &View<'_>,
-) -> Result<Vec<WeightedWaypoint>, Refusal> {
+) -> Result<Vec<WeightedWaypoint>, AttachmentError> {
     let namespace = &meta.key.namespace;
     let names_own = matches!(
         parse_labels(&meta.labels, namespace),
@@ -485,7 +485,7 @@ pub(super) fn weighted(
         .map_or_else(|| namespace.clone(), Namespace::new);
     let name = NamespacedName::of(of, name.clone());
     if name == primary.name {
-        return Err(Refusal::CanaryIsPrimary(name));
+        return Err(AttachmentError::CanaryIsPrimary(name));
     }
 
     let weight = meta.annotations.get(CANARY_WEIGHT_ANNOTATION);
@@ -495,12 +495,12 @@ pub(super) fn weighted(
         .map_or(Some(0), |text| text.parse::<u32>().ok())
         .filter(|weight| *weight <= 100);
     let Some(weight) = weight else {
-        return Err(Refusal::CanaryWeight(name));
+        return Err(AttachmentError::CanaryWeight(name));
     };
 
     let second = find(cluster_ref, &name, namespace, view)?;
     if !second.is_for_services() {
-        return Err(Refusal::Traffic(name, "service"));
+        return Err(AttachmentError::Traffic(name, "service"));
     }
 
     let one = |waypoint: &Waypoint, weight| WeightedWaypoint {

@@ -42,7 +42,7 @@ use reference::{Reference, Store};
 
 /// Why a proxy does not get a secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-enum Refusal {
+enum Denial {
     /// The stream has no verified identity.
     #[error("only proxies with a verified identity get secrets: connect over TLS and authenticate")]
     Stranger,
@@ -80,8 +80,8 @@ pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
     let reference = reference?;
     let key = match admit(&reference, name, view) {
         Ok(key) => key,
-        Err(refusal) => {
-            view.remark(format!("secret {name} is withheld: {refusal}"));
+        Err(denial) => {
+            view.remark(format!("secret {name} is withheld: {denial}"));
             view.fail(Unavailable::Secret, name.as_str());
             return None;
         }
@@ -111,9 +111,9 @@ fn admit(
     reference: &Reference,
     name: &ResourceName,
     view: &View<'_>,
-) -> Result<NamespacedName, Refusal> {
+) -> Result<NamespacedName, Denial> {
     let proxy = view.proxy();
-    let namespace = proxy.verified_namespace().ok_or(Refusal::Stranger)?;
+    let namespace = proxy.verified_namespace().ok_or(Denial::Stranger)?;
     check_cluster(view)?;
     let object = |of: &Namespace| NamespacedName::of(of.clone(), reference.name.clone());
 
@@ -126,12 +126,12 @@ fn admit(
             if verified {
                 Ok(object(of))
             } else {
-                Err(Refusal::Unverified)
+                Err(Denial::Unverified)
             }
         }
         Store::Secret(of) => {
             if of.as_ref().is_some_and(|of| *of != namespace) {
-                return Err(Refusal::OtherNamespace(namespace));
+                return Err(Denial::OtherNamespace(namespace));
             }
             // Roots are public.
             if !reference.is_roots() {
@@ -143,23 +143,23 @@ fn admit(
 }
 
 /// Whether the proxy is in a cluster whose secrets are read.
-fn check_cluster(view: &View<'_>) -> Result<(), Refusal> {
+fn check_cluster(view: &View<'_>) -> Result<(), Denial> {
     match view.proxy().proxy_cluster() {
         ClusterRef::Config | ClusterRef::Remote(_) => Ok(()),
-        ClusterRef::Unknown => Err(Refusal::OtherCluster(view.proxy().cluster_id().to_string())),
+        ClusterRef::Unknown => Err(Denial::OtherCluster(view.proxy().cluster_id().to_string())),
     }
 }
 
 /// Whether the proxy's service account may read secrets.
-fn check_account(view: &View<'_>) -> Result<(), Refusal> {
+fn check_account(view: &View<'_>) -> Result<(), Denial> {
     match view.mesh().settings.secret_readers {
         SecretReaders::All => Ok(()),
         SecretReaders::Reviewed => {
-            let account = view.proxy().identity().ok_or(Refusal::Stranger)?.account();
+            let account = view.proxy().identity().ok_or(Denial::Stranger)?.account();
             if view.may_read_secrets_in(&view.proxy().proxy_cluster(), &account) {
                 Ok(())
             } else {
-                Err(Refusal::Unauthorised(account))
+                Err(Denial::Unauthorised(account))
             }
         }
     }

@@ -41,20 +41,20 @@ pub struct AddressPolicy {
 impl AddressPolicy {
     /// Why an address may not be connected to; `None` if it may.
     #[must_use]
-    pub fn refusal(&self, address: IpAddr) -> Option<&'static str> {
+    pub fn denial(&self, address: IpAddr) -> Option<&'static str> {
         TranslatedAddresses::of(address)
             .iter()
-            .find_map(|meaning| self.refusal_of(meaning))
+            .find_map(|meaning| self.denial_of(meaning))
     }
 
     /// Whether an address may be connected to.
     #[must_use]
     pub fn allows(&self, address: IpAddr) -> bool {
-        self.refusal(address).is_none()
+        self.denial(address).is_none()
     }
 
-    /// As `refusal`, without embedded addresses.
-    fn refusal_of(&self, address: IpAddr) -> Option<&'static str> {
+    /// As `denial`, without embedded addresses.
+    fn denial_of(&self, address: IpAddr) -> Option<&'static str> {
         let is_own = address.is_loopback() || address.is_unspecified();
         if is_link_local(address) {
             Some("it is a link-local address, which can serve credentials of the machine")

@@ -49,7 +49,7 @@ pub(super) fn counted(
         let fate = match (answer.allowed, &answer.patch) {
             (true, Some(_)) => PodOutcome::Injected,
             (true, None) => PodOutcome::Skipped,
-            (false, _) => PodOutcome::Refused,
+            (false, _) => PodOutcome::Rejected,
         };
         metrics.pod(fate, start.elapsed());
         answer

@@ -111,7 +111,7 @@ pub(super) enum PodOutcome {
     /// The pod was not changed.
     Skipped,
     /// The pod was rejected.
-    Refused,
+    Rejected,
 }
 
 impl Metrics {
@@ -247,7 +247,7 @@ impl Metrics {
         match fate {
             PodOutcome::Injected => self.injected.inc(),
             PodOutcome::Skipped => self.skipped.inc(),
-            PodOutcome::Refused => self.not_injectable.inc(),
+            PodOutcome::Rejected => self.not_injectable.inc(),
         };
         self.injection_time.observe(took.as_secs_f64());
     }

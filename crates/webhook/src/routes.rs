@@ -167,9 +167,9 @@ async fn validate(State(webhooks): State<Arc<Webhooks>>, request: Request<Body>)
 async fn inject(State(webhooks): State<Arc<Webhooks>>, request: Request<Body>) -> Response {
     let injector = match webhooks.injector.load().injector() {
         Ok(injector) => injector,
-        Err(refusal) => {
-            webhooks.metrics.pod(PodOutcome::Refused, Duration::ZERO);
-            return refusal.into_response();
+        Err(rejection) => {
+            webhooks.metrics.pod(PodOutcome::Rejected, Duration::ZERO);
+            return rejection.into_response();
         }
     };
     let path = request.uri().path().to_owned();

@@ -23,7 +23,7 @@ pub(super) struct Subscription {
     /// Names to unsubscribe from.
     unsubscribe: BTreeSet<String>,
     /// The error of the last response, if it was rejected.
-    refused: Option<String>,
+    rejected: Option<String>,
 }
 
 /// A change to send.
@@ -74,7 +74,7 @@ impl Protocol for StateOfTheWorld {
         Subscription {
             subscribe: names,
             unsubscribe,
-            refused: request.error_detail.map(|error| error.message),
+            rejected: request.error_detail.map(|error| error.message),
         }
     }
 
@@ -107,7 +107,7 @@ impl Protocol for Delta {
         Subscription {
             subscribe: request.resource_names_subscribe.into_iter().collect(),
             unsubscribe: request.resource_names_unsubscribe.into_iter().collect(),
-            refused: request.error_detail.map(|error| error.message),
+            rejected: request.error_detail.map(|error| error.message),
         }
     }
 
@@ -234,7 +234,7 @@ impl Stream {
         subscription: Subscription,
         secrets: &Secrets,
     ) -> Result<(), String> {
-        if let Some(reason) = subscription.refused {
+        if let Some(reason) = subscription.rejected {
             tracing::warn!(reason, "Envoy rejected a secret");
         }
 

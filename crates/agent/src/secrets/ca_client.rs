@@ -33,7 +33,7 @@ pub enum CaError {
     Upstream(#[from] UpstreamError),
     /// The CA rejected the request.
     #[error("the CA rejected the request")]
-    Refused(#[source] Box<Status>),
+    Rejected(#[source] Box<Status>),
     /// The response has no certificate chain.
     #[error("the CA's response has no certificate chain with a root")]
     Empty,
@@ -71,7 +71,7 @@ impl CaClient {
         let answer = client
             .create_certificate(request)
             .await
-            .map_err(|status| CaError::Refused(Box::new(status)))?;
+            .map_err(|status| CaError::Rejected(Box::new(status)))?;
         let chain = answer.into_inner().cert_chain;
 
         if chain.len() < 2 {

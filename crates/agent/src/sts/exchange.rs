@@ -55,9 +55,9 @@ pub(crate) enum ExchangeError {
     /// A request to the server cannot be built from the tokens.
     #[error("a token is not valid in an HTTP header")]
     Header(#[from] http::header::InvalidHeaderValue),
-    /// The server refuses the request.
+    /// The server rejects the request.
     #[error("the token server refused the exchange with HTTP status {status}")]
-    Refused { status: StatusCode, code: ErrorCode },
+    Rejected { status: StatusCode, code: ErrorCode },
     /// The server failed.
     #[error("the token server failed with HTTP status {0}")]
     Failed(StatusCode),
@@ -89,7 +89,7 @@ impl ExchangeError {
 
         let body: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
         let code = body.get("error").and_then(serde_json::Value::as_str);
-        Self::Refused {
+        Self::Rejected {
             status,
             code: ErrorCode::of_server(code.unwrap_or_default()),
         }
@@ -98,7 +98,7 @@ impl ExchangeError {
     /// The code for the client.
     pub(super) fn code(&self) -> ErrorCode {
         match self {
-            Self::Refused { code, .. } => *code,
+            Self::Rejected { code, .. } => *code,
             Self::Http(_)
             | Self::Secret(_)
             | Self::Header(_)
@@ -113,7 +113,7 @@ impl ExchangeError {
     /// The HTTP status for the client: 500 if the exchange failed, as in Istio 1.14.
     pub(super) fn status(&self) -> StatusCode {
         match self {
-            Self::Refused { .. } => StatusCode::BAD_REQUEST,
+            Self::Rejected { .. } => StatusCode::BAD_REQUEST,
             Self::BackOff | Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
             Self::Http(_)
             | Self::Secret(_)

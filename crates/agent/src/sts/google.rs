@@ -168,7 +168,7 @@ impl GoogleExchange {
                 Ok(response) => ExchangeError::of_status(response.status, &response.body),
                 Err(error) => error.into(),
             };
-            if matches!(failure, ExchangeError::Refused { .. }) {
+            if matches!(failure, ExchangeError::Rejected { .. }) {
                 break;
             }
             tokio::time::sleep(ATTEMPT_DELAY).await;

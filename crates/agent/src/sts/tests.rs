@@ -70,7 +70,7 @@ impl Exchange for Fake {
             let number = self.calls.fetch_add(1, Ordering::SeqCst) + 1;
             self.permits.acquire().await.unwrap().forget();
             if request.audiences == ["nobody"] {
-                return Err(ExchangeError::Refused {
+                return Err(ExchangeError::Rejected {
                     status: StatusCode::BAD_REQUEST,
                     code: ErrorCode::InvalidTarget,
                 });

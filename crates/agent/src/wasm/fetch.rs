@@ -199,7 +199,7 @@ async fn connect(host: &str, port: u16, policy: &AddressPolicy) -> Result<TcpStr
     let mut last = None;
 
     for address in addresses {
-        if let Some(reason) = policy.refusal(address.ip()) {
+        if let Some(reason) = policy.denial(address.ip()) {
             return Err(FetchError::Blocked {
                 host: host.to_owned(),
                 reason,

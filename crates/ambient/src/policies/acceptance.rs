@@ -19,7 +19,7 @@ pub(crate) enum Acceptance {
     /// Without the parts about HTTP.
     InPart(String),
     /// Not at all.
-    Refused(String),
+    Rejected(String),
 }
 
 /// The target references of a policy; empty if it selects workloads.
@@ -33,7 +33,7 @@ pub(crate) fn targets(policy: &AuthorizationPolicy) -> &[PolicyTargetReference] 
 /// How ztunnel enforces a policy; `None` if it is for waypoints.
 pub(crate) fn acceptance(object: &Object<AuthorizationPolicy>, mesh: &Mesh) -> Option<Acceptance> {
     if is_dry_run(object) && !mesh.dry_run {
-        return Some(Acceptance::Refused(format!(
+        return Some(Acceptance::Rejected(format!(
             "found policy \"{}\" using dry-run annotation, but support for ambient dry-run authorizationPolicies isn't \
              enabled",
             object.meta.key
@@ -50,7 +50,7 @@ pub(crate) fn acceptance(object: &Object<AuthorizationPolicy>, mesh: &Mesh) -> O
             AuthorizationAction::Custom => "CUSTOM",
             AuthorizationAction::Allow | AuthorizationAction::Deny => "dry-run",
         };
-        return Some(Acceptance::Refused(format!(
+        return Some(Acceptance::Rejected(format!(
             "ztunnel does not support the {action} action"
         )));
     };

@@ -14,7 +14,7 @@ use navarch_registry::model::ServiceKey;
 use super::{Condition, Conditions};
 use crate::service_facts::{Origin, origin, visibility};
 use crate::services::{ingress_use_waypoint, namespace};
-use crate::waypoint::{self, Before, Refusal};
+use crate::waypoint::{self, AttachmentError, Before};
 use crate::workloads::labels_of_entry;
 
 const BOUND: &str = "istio.io/WaypointBound";
@@ -105,7 +105,7 @@ pub(super) fn of_workload_entry(name: &NamespacedName, view: &View<'_>) -> Optio
     let bound =
         match waypoint::before_entry(&labels_of_entry(object), &object.meta.key.namespace, view) {
             Ok(waypoint) => waypoint.map(|waypoint| attached(&waypoint.name)),
-            Err(refusal) => Some(refused(&refusal)),
+            Err(error) => Some(not_attached(&error)),
         };
     Some(vec![(BOUND, bound)])
 }
@@ -114,7 +114,7 @@ pub(super) fn of_workload_entry(name: &NamespacedName, view: &View<'_>) -> Optio
 fn of_both(before: Before, meta: &ObjectMeta, view: &View<'_>) -> Option<Condition> {
     let waypoint = match before {
         Ok(waypoint) => waypoint?,
-        Err(refusal) => return Some(refused(&refusal)),
+        Err(error) => return Some(not_attached(&error)),
     };
     let mut condition = attached(&waypoint.name);
     let message = &mut condition.message;
@@ -127,9 +127,9 @@ fn of_both(before: Before, meta: &ObjectMeta, view: &View<'_>) -> Option<Conditi
         None => {}
     }
 
-    if let Err(refusal) = waypoint::weighted(&waypoint, meta, view) {
+    if let Err(error) = waypoint::weighted(&waypoint, meta, view) {
         // Connections still use the primary waypoint.
-        _ = write!(message, ". Canary waypoint not attached: {refusal}");
+        _ = write!(message, ". Canary waypoint not attached: {error}");
     }
 
     Some(condition)
@@ -145,6 +145,6 @@ fn attached(waypoint: &NamespacedName) -> Condition {
 }
 
 /// The condition for a waypoint that is referenced but not used.
-fn refused(refusal: &Refusal) -> Condition {
-    Condition::new(false, refusal.reason(), refusal.to_string())
+fn not_attached(error: &AttachmentError) -> Condition {
+    Condition::new(false, error.reason(), error.to_string())
 }

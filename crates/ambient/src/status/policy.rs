@@ -34,7 +34,7 @@ pub(super) fn of_policy(name: &NamespacedName, view: &View<'_>) -> Option<Condit
     let by_ztunnel = acceptance(object, &mesh).map(|acceptance| match acceptance {
         Acceptance::Whole => Condition::new(true, ACCEPTED, "attached to ztunnel"),
         Acceptance::InPart(message) => Condition::new(true, "UnsupportedValue", message),
-        Acceptance::Refused(message) => Condition::new(false, "UnsupportedValue", message),
+        Acceptance::Rejected(message) => Condition::new(false, "UnsupportedValue", message),
     });
 
     let targets = targets(&object.spec);

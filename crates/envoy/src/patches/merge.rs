@@ -31,7 +31,7 @@ pub(super) enum MergeError {
     },
     /// Envoy would reject the result.
     #[error("Envoy would reject the merged message: {0}")]
-    Refused(FieldError),
+    Rejected(FieldError),
     /// The type of a message is unknown, or its bytes are invalid.
     #[error("{0}")]
     Unreadable(String),
@@ -73,7 +73,7 @@ impl Merged {
                 .sound
                 .get_or_insert_with(|| constraints::check(&self.message).is_ok())
         {
-            return Err(MergeError::Refused(fault));
+            return Err(MergeError::Rejected(fault));
         }
         if self.sound == Some(false) {
             self.sound = None;
@@ -417,13 +417,13 @@ mod tests {
             ..Cluster::default()
         };
         let json = json!({ "connect_timeout": "0s" });
-        let refused = merge(
+        let rejected = merge(
             PatchOperation::Merge,
             &mut cluster,
             &patch::<Cluster>(&json),
         );
         assert!(
-            matches!(refused, Err(MergeError::Refused(fault)) if fault.path == "connect_timeout")
+            matches!(rejected, Err(MergeError::Rejected(fault)) if fault.path == "connect_timeout")
         );
         assert_eq!(cluster.connect_timeout, None);
     }
@@ -453,7 +453,7 @@ mod tests {
             json!({ "per_connection_buffer_limit_bytes": 0 }),
         ];
 
-        let mut refused = 0;
+        let mut rejected = 0;
         let mut taken = 0;
 
         for target in base.iter().map(patch::<Cluster>) {
@@ -472,13 +472,13 @@ mod tests {
                     if of_all.is_ok() {
                         taken += 1
                     } else {
-                        refused += 1
+                        rejected += 1
                     }
                 }
             }
         }
 
-        assert!(refused > 10 && taken > 10, "{refused} and {taken}");
+        assert!(rejected > 10 && taken > 10, "{rejected} and {taken}");
     }
 
     #[test]

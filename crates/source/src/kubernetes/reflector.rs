@@ -141,7 +141,7 @@ impl Reflector {
                 (next, _) => self.watch(next).await,
             };
             let Ok(outcome) = result else { return };
-            if let WatchOutcome::Failed(StreamError::Refused(status)) = &outcome
+            if let WatchOutcome::Failed(StreamError::Rejected(status)) = &outcome
                 && status.code == 410
             {
                 tracing::debug!(kind = %self.target.kind, %status, "resourceVersion expired; relisting");
@@ -346,7 +346,7 @@ impl Reflector {
                     }
                     version
                 }
-                Ok(WatchEvent::Failed(status)) => return Some(StreamError::Refused(status)),
+                Ok(WatchEvent::Failed(status)) => return Some(StreamError::Rejected(status)),
                 Err(error) => {
                     return Some(StreamError::Broken(format!(
                         "failed to decode a watch event: {error}"

@@ -24,7 +24,7 @@ const MAX_EVENT_SIZE: usize = 64 << 20;
 pub(super) enum StreamError {
     /// The server returned an error status.
     #[error("{0}")]
-    Refused(ServerStatus),
+    Rejected(ServerStatus),
     /// Connecting failed, or the connection broke.
     #[error("{0}")]
     Broken(String),
@@ -165,7 +165,7 @@ impl Connection {
         }
 
         let body = frames.all().await.unwrap_or_default();
-        Err(StreamError::Refused(ServerStatus::of_answer(
+        Err(StreamError::Rejected(ServerStatus::of_answer(
             head.status.as_u16(),
             &body,
         )))

@@ -71,7 +71,7 @@ impl WatchState {
                 },
                 Pause::None,
             ),
-            WatchOutcome::Failed(StreamError::Refused(status)) => self.refused(&status, versions),
+            WatchOutcome::Failed(StreamError::Rejected(status)) => self.rejected(&status, versions),
             WatchOutcome::Failed(error @ (StreamError::Broken(_) | StreamError::Silent(_))) => {
                 (self.clone(), failure(Duration::ZERO, error.to_string()))
             }
@@ -79,7 +79,7 @@ impl WatchState {
     }
 
     /// The state after an error status.
-    fn refused(&self, status: &ServerStatus, versions: usize) -> (Self, Pause) {
+    fn rejected(&self, status: &ServerStatus, versions: usize) -> (Self, Pause) {
         let with = |next: &WatchRequest| Self {
             next: next.clone(),
             ..self.clone()
@@ -138,10 +138,10 @@ mod tests {
 
     use super::*;
 
-    fn refusal(code: u16) -> WatchOutcome {
+    fn rejection(code: u16) -> WatchOutcome {
         let body = json!({ "message": "no", "code": code, "details": { "retryAfterSeconds": 2 } })
             .to_string();
-        WatchOutcome::Failed(StreamError::Refused(ServerStatus::of_answer(
+        WatchOutcome::Failed(StreamError::Rejected(ServerStatus::of_answer(
             code,
             body.as_bytes(),
         )))
@@ -165,7 +165,7 @@ mod tests {
             since().after(WatchOutcome::Ended, 1),
             (since(), Pause::None)
         );
-        assert_eq!(since().after(refusal(500), 1), (since(), failure()));
+        assert_eq!(since().after(rejection(500), 1), (since(), failure()));
         let broken = StreamError::Broken("reset".to_owned());
         let pause = Pause::Failure {
             least: Duration::ZERO,
@@ -179,11 +179,11 @@ mod tests {
 
         // Gone: the kind is listed again, after a pause if the list is gone, too.
         assert_eq!(
-            since().after(refusal(410), 1),
+            since().after(rejection(410), 1),
             (at(WatchRequest::ListConsistent), Pause::None)
         );
         assert!(matches!(
-            at(WatchRequest::ListConsistent).after(refusal(410), 1),
+            at(WatchRequest::ListConsistent).after(rejection(410), 1),
             (_, Pause::Failure { .. })
         ));
 
@@ -193,18 +193,18 @@ mod tests {
             ..WatchState::new()
         };
         assert_eq!(
-            since().after(refusal(404), 2),
+            since().after(rejection(404), 2),
             (second.clone(), Pause::None)
         );
 
         assert_eq!(
-            second.after(refusal(404), 2),
+            second.after(rejection(404), 2),
             (WatchState::new(), Pause::Missing)
         );
 
         // Forbidden: what is held stays.
         assert_eq!(
-            since().after(refusal(403), 2),
+            since().after(rejection(403), 2),
             (since(), Pause::Forbidden("no (403)".to_owned()))
         );
 
@@ -213,10 +213,10 @@ mod tests {
             streams_lists: false,
             ..WatchState::new()
         };
-        assert_eq!(start.after(refusal(422), 1), (old.clone(), Pause::None));
-        assert_eq!(start.after(refusal(429), 1), (old.clone(), Pause::None));
+        assert_eq!(start.after(rejection(422), 1), (old.clone(), Pause::None));
+        assert_eq!(start.after(rejection(429), 1), (old.clone(), Pause::None));
         assert!(matches!(
-            old.after(refusal(400), 1),
+            old.after(rejection(400), 1),
             (_, Pause::Failure { .. })
         ));
 
@@ -234,7 +234,7 @@ mod tests {
     fn a_too_large_resource_version_causes_a_consistent_relist() {
         let body =
             json!({ "message": "m", "details": { "causes": [{ "reason": "ResourceVersionTooLarge" }] } }).to_string();
-        let too_large = WatchOutcome::Failed(StreamError::Refused(ServerStatus::of_answer(
+        let too_large = WatchOutcome::Failed(StreamError::Rejected(ServerStatus::of_answer(
             504,
             body.as_bytes(),
         )));

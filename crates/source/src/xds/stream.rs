@@ -173,10 +173,10 @@ impl<'a> Stream<'a> {
             return Ok(None);
         };
 
-        let (mut batch, refusal) = read(subscription, &resources, &self.source.config.scope);
+        let (mut batch, rejection) = read(subscription, &resources, &self.source.config.scope);
         subscription.answered = true;
         *answered = true;
-        if refusal.is_none() {
+        if rejection.is_none() {
             version.clone_from(&version_info);
         }
 
@@ -184,7 +184,7 @@ impl<'a> Stream<'a> {
         self.source
             .config
             .metrics
-            .answered(&self.source.name, refusal.is_none());
+            .answered(&self.source.name, rejection.is_none());
         self.source
             .config
             .metrics
@@ -196,7 +196,7 @@ impl<'a> Stream<'a> {
         }
 
         self.send_batch(batch).await?;
-        let error_detail = refusal.map(|message| {
+        let error_detail = rejection.map(|message| {
             tracing::warn!(source = %self.source.name, r#type = type_url, message, "rejected a response of the config source");
             ErrorDetail { code: Code::InvalidArgument as i32, message, ..ErrorDetail::default() }
         });
@@ -341,12 +341,12 @@ fn read(
         subscription.held.end_round(&mut batch);
     }
 
-    let reason = refusal(&batch, strangers);
+    let reason = rejection(&batch, strangers);
     (batch, reason)
 }
 
 /// Why a response is not fully accepted: the rejected objects, with field and reason.
-fn refusal(batch: &Batch, strangers: usize) -> Option<String> {
+fn rejection(batch: &Batch, strangers: usize) -> Option<String> {
     let problems = batch.iter().filter_map(|event| {
         let SourceEvent::Problems { problems, .. } = event else {
             return None;
@@ -354,17 +354,17 @@ fn refusal(batch: &Batch, strangers: usize) -> Option<String> {
         Some(problems)
     });
 
-    let is_refusal = |problem: &&Problem| matches!(problem.fault, Fault::Rejected(_));
-    let refused: Vec<&Problem> = problems.flatten().filter(is_refusal).collect();
+    let is_rejection = |problem: &&Problem| matches!(problem.fault, Fault::Rejected(_));
+    let rejected: Vec<&Problem> = problems.flatten().filter(is_rejection).collect();
     let mut text = String::new();
 
-    for problem in refused.iter().take(MAX_REPORTED) {
+    for problem in rejected.iter().take(MAX_REPORTED) {
         let separator = if text.is_empty() { "" } else { "; " };
         _ = write!(text, "{separator}{}: {}", problem.subject, problem.fault);
     }
 
-    if refused.len() > MAX_REPORTED {
-        _ = write!(text, "; and {} more", refused.len() - MAX_REPORTED);
+    if rejected.len() > MAX_REPORTED {
+        _ = write!(text, "; and {} more", rejected.len() - MAX_REPORTED);
     }
 
     if strangers > 0 {

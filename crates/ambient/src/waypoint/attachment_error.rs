@@ -6,7 +6,7 @@ use navarch_api::object::NamespacedName;
 
 /// Why a referenced waypoint is not used. The text is part of the referring object's status.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum AttachmentError {
     /// The Gateway does not exist, or has no address yet.
     NotReady(NamespacedName),
     /// Its listener does not admit objects of the namespace.
@@ -21,7 +21,7 @@ pub(crate) enum Refusal {
     CanaryIsPrimary(NamespacedName),
 }
 
-impl Refusal {
+impl AttachmentError {
     /// The reason in conditions, the same as in Istio.
     pub(crate) fn reason(&self) -> &'static str {
         match self {
@@ -35,7 +35,7 @@ impl Refusal {
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for AttachmentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotReady(name) => {
