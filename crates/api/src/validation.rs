@@ -261,7 +261,7 @@ fn by_kind(object: &AnyObject) -> Verdict {
 }
 
 /// Annotations that users may not set on the kinds validated here.
-const REFUSED_ANNOTATIONS: [(&str, &str); 3] = [
+const REJECTED_ANNOTATIONS: [(&str, &str); 3] = [
     (
         "internal.istio.io/webhook-always-reject",
         "objects with this annotation are always refused; remove it",
@@ -282,18 +282,18 @@ fn annotations(meta: &ObjectMeta) -> Verdict {
     let metadata = Path::root("metadata");
     let all = metadata.field("annotations");
 
-    for (name, message) in REFUSED_ANNOTATIONS {
+    for (name, message) in REJECTED_ANNOTATIONS {
         if meta.annotations.contains_key(name) {
             verdict.error(&all.field(name), message);
         }
     }
 
-    let refused = |key: &str| REFUSED_ANNOTATIONS.iter().any(|(name, _)| *name == key);
+    let is_rejected = |key: &str| REJECTED_ANNOTATIONS.iter().any(|(name, _)| *name == key);
 
     for key in meta
         .annotations
         .keys()
-        .filter(|key| key.starts_with(INTERNAL) && !refused(key))
+        .filter(|key| key.starts_with(INTERNAL) && !is_rejected(key))
     {
         verdict.warn(
             &all.field(key),

@@ -156,7 +156,7 @@ async fn pass(
         }
     };
 
-    stream.note_refusal(&ended);
+    stream.note_rejection(&ended);
     status_of(ended, &stream.core.config.metrics)
 }
 
@@ -375,13 +375,13 @@ impl Stream {
     }
 
     /// Pauses subscriptions to peers if the control plane has ended the stream because of them.
-    fn note_refusal(&self, ended: &Result<(), Failure>) {
+    fn note_rejection(&self, ended: &Result<(), Failure>) {
         if let Err(Failure::ControlPlanes(status)) = ended
             && status.code() == Code::Unimplemented
             && self.asks_for_peers.load(Ordering::Relaxed)
             && let Some(metrics) = &self.core.config.mesh_metrics
         {
-            metrics.on_refused();
+            metrics.on_rejected();
         }
     }
 

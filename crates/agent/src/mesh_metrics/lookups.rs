@@ -34,8 +34,8 @@ const MAX_NAMES: usize = 256;
 const MAX_WORKLOADS: usize = 64;
 /// How long entries wait for a lookup.
 const WAIT: Duration = Duration::from_secs(2);
-/// How long lookups pause after the control plane refused the type.
-const REFUSAL_PAUSE: Duration = Duration::from_mins(10);
+/// How long lookups pause after the control plane rejected the type.
+const REJECTION_PAUSE: Duration = Duration::from_mins(10);
 
 /// The result of a lookup.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,8 +67,8 @@ pub(super) struct Lookups {
     stream: Option<StreamId>,
     /// Number of streams so far.
     streams: u64,
-    /// The end of the pause after a refusal.
-    refused_until: Option<Instant>,
+    /// The end of the pause after a rejection.
+    rejected_until: Option<Instant>,
     peers: HashMap<IpAddr, Peer>,
     /// The addresses of each workload, by UID.
     by_uid: HashMap<Arc<str>, Vec<IpAddr>>,
@@ -106,7 +106,7 @@ impl Lookups {
     /// The workload with this address and identity. An unknown address is requested from the
     /// control plane.
     pub(super) fn find(&mut self, address: IpAddr, principal: &str, now: Instant) -> PeerAnswer {
-        let can_ask = self.stream.is_some() && self.refused_until.is_none_or(|until| now >= until);
+        let can_ask = self.stream.is_some() && self.rejected_until.is_none_or(|until| now >= until);
 
         if let Some(peer) = self.peers.get_mut(&address) {
             peer.seen = now;
@@ -170,10 +170,10 @@ impl Lookups {
     }
 
     /// Pauses lookups, as the control plane does not serve the type.
-    pub(super) fn refused(&mut self, now: Instant) {
+    pub(super) fn rejected(&mut self, now: Instant) {
         *self = Self {
             streams: self.streams,
-            refused_until: Some(now + REFUSAL_PAUSE),
+            rejected_until: Some(now + REJECTION_PAUSE),
             ..Self::in_network(&std::mem::take(&mut self.network))
         };
     }

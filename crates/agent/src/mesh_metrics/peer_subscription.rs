@@ -42,11 +42,11 @@ impl MeshMetrics {
 
     /// Records that the control plane has ended a stream because it does not serve the subscribed
     /// type.
-    pub(crate) fn on_refused(&self) {
+    pub(crate) fn on_rejected(&self) {
         tracing::info!(
             "the control plane does not support peer discovery; server metrics lack labels of peers"
         );
-        self.state.lock().lookups.refused(Instant::now());
+        self.state.lock().lookups.rejected(Instant::now());
     }
 
     /// Applies a response of the control plane. Returns its nonce, and the error if it is invalid.

@@ -130,7 +130,7 @@ fn apply_locality(builder: &mut ClusterBuilder, mesh: &Mesh, locality: Option<&L
 }
 
 /// Consistent hash settings that Envoy would reject, which are skipped.
-pub(super) fn refused(hash: &ConsistentHashLb) -> Option<String> {
+pub(super) fn rejected(hash: &ConsistentHashLb) -> Option<String> {
     let size = hash
         .ring_hash
         .as_ref()

@@ -52,7 +52,7 @@ pub(super) fn apply_outbound(
     let locality = LocalitySetting::effective(&mesh.config, balancer, outbound.service);
     let hash = balancer.and_then(|balancer| balancer.consistent_hash.as_ref());
 
-    if let Some(fault) = hash.and_then(load_balancer::refused) {
+    if let Some(fault) = hash.and_then(load_balancer::rejected) {
         let host = &outbound.service.key.hostname;
         view.remark(format!(
             "DestinationRule of {host}: trafficPolicy.loadBalancer.consistentHash: {fault}"

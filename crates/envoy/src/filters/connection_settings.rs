@@ -31,7 +31,7 @@ impl Query for EffectiveConnectionSettings {
                 .connection_settings
                 .clone()
         })?;
-        note_refused(view, &settings);
+        note_rejected(view, &settings);
         if settings.profile == ConnectionProfile::Edge && view.proxy().kind() == ProxyKind::Router {
             Some(hardened(settings))
         } else {
@@ -44,7 +44,7 @@ impl Query for EffectiveConnectionSettings {
 const MIN_WINDOW: u32 = 65_535;
 
 /// Records remarks on HTTP/2 settings that Envoy would reject, which are skipped.
-fn note_refused(view: &View<'_>, settings: &ConnectionSettings) {
+fn note_rejected(view: &View<'_>, settings: &ConnectionSettings) {
     if settings.http_max_concurrent_streams == Some(0) {
         view.remark(
             "ProxyConfig: connectionSettings.httpMaxConcurrentStreams is ignored: Envoy accepts only 1 or more",

@@ -26,7 +26,7 @@ pub(super) struct ListenerSetForms(pub(super) NamespacedName);
 pub(super) struct BuiltListenerSet {
     pub(super) gateway: NamespacedName,
     /// Why it is rejected as a whole.
-    pub(super) refusal: Option<String>,
+    pub(super) rejection: Option<String>,
     /// The hosts of the Services of the Gateway's proxies.
     pub(super) services: Vec<String>,
     /// The fault of the Gateway.
@@ -114,28 +114,28 @@ impl Query for ListenerSetForms {
         let controller = (*view.get(&ControllerOfClass(class.clone())))?;
         let nothing = BuiltListenerSet {
             gateway: parent.clone(),
-            refusal: None,
+            rejection: None,
             services: Vec::new(),
             fault: None,
             listeners: Vec::new(),
         };
 
-        let refused = |refusal: String| {
+        let rejected = |rejection: String| {
             Some(Arc::new(BuiltListenerSet {
-                refusal: Some(refusal),
+                rejection: Some(rejection),
                 ..nothing.clone()
             }))
         };
 
         if !controller.allows_listener_sets() {
-            return refused(format!(
+            return rejected(format!(
                 "The {class:?} GatewayClass does not support ListenerSet"
             ));
         }
 
         if !takes_listener_sets_of(view, gateway, &self.0.namespace) {
-            let refusal = "The parent Gateway does not allow this reference; check its 'spec.allowedListeners'";
-            return refused(refusal.to_owned());
+            let rejection = "The parent Gateway does not allow this reference; check its 'spec.allowedListeners'";
+            return rejected(rejection.to_owned());
         }
 
         let values = view.get(&ApiSettings);

@@ -10,7 +10,7 @@ use navarch_api::object::NamespacedName;
 use navarch_push::view::View;
 
 /// Removes the header changes of a route that Envoy would reject, with a remark.
-pub(super) fn leave_out_refused(view: &View<'_>, object: &NamespacedName, route: &mut Route) {
+pub(super) fn leave_out_rejected(view: &View<'_>, object: &NamespacedName, route: &mut Route) {
     let name = route.name.clone();
     let mut faults = Vec::new();
     retain(&mut route.request_headers_to_add, &mut faults);

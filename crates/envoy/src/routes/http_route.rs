@@ -75,7 +75,7 @@ fn push(
         .map(str::to_owned)
         .or_else(|| regex_size::fault(&route));
     let Some(fault) = fault else {
-        header_formats::leave_out_refused(context.view, source.name, &mut route);
+        header_formats::leave_out_rejected(context.view, source.name, &mut route);
         routes.push(route);
         return;
     };

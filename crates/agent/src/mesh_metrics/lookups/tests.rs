@@ -173,10 +173,10 @@ fn peer_lookups_time_out_and_fail_at_once_without_a_stream() {
     );
 
     // A control plane that does not support the type gets no further requests.
-    lookups.refused(now);
+    lookups.rejected(now);
     let third = lookups.begin(now);
     assert_eq!(lookups.find(at(4), BUYER, now), PeerAnswer::Unknown);
-    let later = now + REFUSAL_PAUSE;
+    let later = now + REJECTION_PAUSE;
     assert_eq!(
         lookups.find(at(4), BUYER, later),
         PeerAnswer::Pending(later + WAIT)

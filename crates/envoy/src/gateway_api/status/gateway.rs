@@ -363,9 +363,9 @@ pub(super) fn listener_set(view: &View<'_>, name: &NamespacedName) -> Option<Val
     let generation = set.meta.generation;
     let mut conditions = Conditions::default();
 
-    if let Some(refusal) = &built.refusal {
-        conditions.set_false("Accepted", "NotAllowed", refusal.clone());
-        conditions.set_false("Programmed", "NotAllowed", refusal.clone());
+    if let Some(rejection) = &built.rejection {
+        conditions.set_false("Accepted", "NotAllowed", rejection.clone());
+        conditions.set_false("Programmed", "NotAllowed", rejection.clone());
         return Some(json!({ "listeners": [], "conditions": conditions.to_json(generation) }));
     }
 
