@@ -131,7 +131,7 @@ fn over_udp(c: &mut Criterion, wire: NameTable, config: TableConfig) {
             resolvers: Vec::new(),
             parallel: false,
             timeout: Duration::from_secs(5),
-            before_table: BeforeTable::Refuse,
+            before_table: BeforeTable::Fail,
         };
         DnsServer::bind(config, sink).await.unwrap()
     });

@@ -44,8 +44,8 @@ const WELL_KNOWN: [&str; 16] = [
 /// What is done with a JSON field that the message does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnknownFields {
-    /// The whole text is refused.
-    Refuse,
+    /// The whole text is rejected.
+    Reject,
     /// The field is left out.
     Skip,
 }
@@ -174,7 +174,7 @@ impl Codec {
     /// # Errors
     /// A type is not known, or the JSON is not of it, or has fields that it does not know.
     pub fn from_json(&self, type_url: &str, json: &Value) -> Result<Vec<u8>, JsonError> {
-        Ok(self.encode(&self.message_from_json(type_url, json, UnknownFields::Refuse)?))
+        Ok(self.encode(&self.message_from_json(type_url, json, UnknownFields::Reject)?))
     }
 
     /// Reads the message in `json`.
@@ -203,7 +203,7 @@ impl Codec {
     /// # Errors
     /// As [`Codec::from_json`].
     pub fn any_from_json(&self, json: &Value) -> Result<prost_types::Any, JsonError> {
-        reader::any(&self.pool, json, UnknownFields::Refuse)
+        reader::any(&self.pool, json, UnknownFields::Reject)
     }
 }
 

@@ -275,9 +275,9 @@ mod tests {
         );
         assert_eq!(words([]).unwrap(), Vec::<String>::new());
 
-        let refused = words([bytes(b"pilot-agent"), bytes(b"--meshConfig=/a\xff")]);
+        let rejected = words([bytes(b"pilot-agent"), bytes(b"--meshConfig=/a\xff")]);
         assert_eq!(
-            refused.unwrap_err().to_string(),
+            rejected.unwrap_err().to_string(),
             r#"argument "--meshConfig=/a\xFF" is not UTF-8 text"#
         );
     }

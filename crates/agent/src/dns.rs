@@ -45,7 +45,7 @@ pub struct DnsConfig {
 pub enum BeforeTable {
     /// Queries fail, so that no name of the mesh counts as unknown.
     #[default]
-    Refuse,
+    Fail,
     /// Queries are forwarded.
     Forward,
 }

@@ -34,7 +34,7 @@ pub enum FlagValue {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnknownFlags {
     /// An unknown flag is an error.
-    Refuse,
+    Reject,
     /// Ignores the flag and the value that seems to belong to it, as pilot-agent does for older
     /// templates.
     PassOver,
@@ -112,7 +112,7 @@ impl CommandLine {
     /// Parses `arguments` with these known flags.
     ///
     /// # Errors
-    /// If the value of a flag is missing, or a flag is unknown and `unknown` refuses it.
+    /// If the value of a flag is missing, or a flag is unknown and `unknown` rejects it.
     pub fn read(
         known: &[Flag],
         unknown: UnknownFlags,
@@ -149,7 +149,7 @@ impl CommandLine {
         };
         match known.iter().find(|flag| flag.name == name) {
             Some(flag) => self.set_flag(*flag, value, rest),
-            None if unknown == UnknownFlags::Refuse => Err(FlagError::Unknown(format!("--{name}"))),
+            None if unknown == UnknownFlags::Reject => Err(FlagError::Unknown(format!("--{name}"))),
             None => {
                 self.unknown.push(format!("--{name}"));
                 skip_value(value, rest);
@@ -172,7 +172,7 @@ impl CommandLine {
         while let Some(letter) = letters.next() {
             let after = letters.as_str();
             let Some(flag) = known.iter().find(|flag| flag.letter == Some(letter)) else {
-                if unknown == UnknownFlags::Refuse {
+                if unknown == UnknownFlags::Reject {
                     return Err(FlagError::Unknown(format!("-{letter}")));
                 }
                 self.unknown.push(format!("-{letter}"));
@@ -267,12 +267,12 @@ mod tests {
             "-np1 x",
             "--port=0 -p1 -- x",
         ] {
-            let line = read(UnknownFlags::Refuse, line).unwrap();
+            let line = read(UnknownFlags::Reject, line).unwrap();
             assert_eq!(line.flags["port"], "1");
             assert_eq!(line.words, ["x"]);
         }
         assert_eq!(
-            read(UnknownFlags::Refuse, "--dry-run=false").unwrap().flags["dry-run"],
+            read(UnknownFlags::Reject, "--dry-run=false").unwrap().flags["dry-run"],
             "false"
         );
     }
@@ -280,7 +280,7 @@ mod tests {
     #[test]
     fn unknown_flags_are_rejected_or_ignored_with_their_value() {
         assert_eq!(
-            read(UnknownFlags::Refuse, "--other 1"),
+            read(UnknownFlags::Reject, "--other 1"),
             Err(FlagError::Unknown("--other".to_owned()))
         );
         let line = read(
@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(line.words, ["proxy", "sidecar"]);
         assert_eq!(line.flags["port"], "3");
         assert_eq!(
-            read(UnknownFlags::Refuse, "-p"),
+            read(UnknownFlags::Reject, "-p"),
             Err(FlagError::NoValue("--port".to_owned()))
         );
     }

@@ -62,7 +62,7 @@ pub enum HttpError {
     /// The timeout was exceeded.
     #[error("timed out after {0:?}")]
     Timeout(Duration),
-    /// The server refused the request.
+    /// The server rejected the request.
     #[error("HTTP status {0}")]
     Status(StatusCode),
 }

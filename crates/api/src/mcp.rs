@@ -192,13 +192,13 @@ pub fn decode(kind: Kind, resource: &[u8]) -> (Subject, Outcome) {
         kind: kind.as_str().to_owned(),
         ..Subject::default()
     };
-    let refused = |subject, field: &str, reason: String| {
+    let rejected = |subject, field: &str, reason: String| {
         (subject, Outcome::Rejected(FieldError::new(field, reason)))
     };
 
     let resource = match Resource::decode(resource) {
         Ok(resource) => resource,
-        Err(error) => return refused(subject, "", format!("is not a {RESOURCE_URL}: {error}")),
+        Err(error) => return rejected(subject, "", format!("is not a {RESOURCE_URL}: {error}")),
     };
     let metadata = resource.metadata.unwrap_or_default();
     let Some((namespace, name)) = metadata.name.split_once('/') else {
@@ -206,7 +206,7 @@ pub fn decode(kind: Kind, resource: &[u8]) -> (Subject, Outcome) {
             "must be namespace/name, is {}",
             super::go_text::quoted(&metadata.name)
         );
-        return refused(subject, "metadata.name", reason);
+        return rejected(subject, "metadata.name", reason);
     };
 
     subject.namespace = namespace.to_owned();
@@ -218,12 +218,12 @@ pub fn decode(kind: Kind, resource: &[u8]) -> (Subject, Outcome) {
             "must be a {message}, is a {}",
             super::go_text::quoted(&body.type_url)
         );
-        return refused(subject, "body", reason);
+        return rejected(subject, "body", reason);
     }
 
     let spec = match codec().to_json(message, &body.value) {
         Ok(spec) => spec,
-        Err(error) => return refused(subject, "body", error.to_string()),
+        Err(error) => return rejected(subject, "body", error.to_string()),
     };
     let mut meta = Map::from_iter([
         ("namespace".to_owned(), json!(namespace)),

@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     /// Why a file of a folder is not read.
-    fn refusal(path: &Path) -> String {
+    fn error_of(path: &Path) -> String {
         read(path, 10).unwrap_err().to_string()
     }
 
@@ -145,15 +145,15 @@ mod tests {
         symlink(path("file"), path("link")).unwrap();
         assert_eq!(read(&path("link"), 10).unwrap(), b"0123456789");
         nix::unistd::mkfifo(&path("fifo"), Mode::S_IRWXU).unwrap();
-        assert_eq!(refusal(&path("fifo")), "is a FIFO, not a regular file");
+        assert_eq!(error_of(&path("fifo")), "is a FIFO, not a regular file");
         symlink("/dev/zero", path("zero")).unwrap();
 
         assert_eq!(
-            refusal(&path("zero")),
+            error_of(&path("zero")),
             "is a character device, not a regular file"
         );
         let _listener = std::os::unix::net::UnixListener::bind(path("socket")).unwrap();
-        assert_eq!(refusal(&path("socket")), "is a socket, not a regular file");
+        assert_eq!(error_of(&path("socket")), "is a socket, not a regular file");
         assert_eq!(
             read(folder.path(), 10).unwrap_err().kind(),
             io::ErrorKind::IsADirectory
@@ -198,7 +198,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         std::fs::write(&path, "0123456789a").unwrap();
-        assert_eq!(refusal(&path), "has at least 11 bytes, at most 10 are read");
+        assert_eq!(
+            error_of(&path),
+            "has at least 11 bytes, at most 10 are read"
+        );
         // Files in /proc have no length, so only reading tells.
         let endless = Path::new("/proc/self/maps");
         assert_eq!(std::fs::metadata(endless).unwrap().len(), 0);

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn state_of_a_later_release_is_refused_with_both_numbers() {
+    fn state_of_a_later_release_is_rejected_with_both_numbers() {
         let newer = FormatError::Newer {
             found: 3,
             supported: 2,
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_is_none_is_refused() {
+    fn a_number_that_is_none_is_rejected() {
         for found in ["", "0", "-1", "two", "4294967296"] {
             assert!(
                 matches!(check_text(Some(found), 2), Err(FormatError::Invalid(text)) if text == found),

@@ -146,7 +146,7 @@ fn code(error: &watcher::Error) -> Option<u16> {
     }
 }
 
-/// Whether the API server refused a write because the object has changed or is gone since it was
+/// Whether the API server rejected a write because the object has changed or is gone since it was
 /// read: 404, 409, or 422 for a patch whose test failed.
 #[must_use]
 pub fn is_stale(error: &kube::Error) -> bool {
@@ -186,7 +186,7 @@ mod tests {
         }
     }
 
-    fn refused() -> kube::Error {
+    fn forbidden() -> kube::Error {
         let message =
             "pods is forbidden: User \"a\" cannot list resource \"pods\" (at \"b\")".to_owned();
         let status = Status {
@@ -203,11 +203,11 @@ mod tests {
         let words =
             "pods is forbidden: User \"a\" cannot list resource \"pods\" (at \"b\"): Forbidden";
         assert!(
-            refused().to_string().contains("Status {"),
+            forbidden().to_string().contains("Status {"),
             "kube prints it once alone now: this wrapper can go"
         );
-        assert_eq!(InWords(&refused()).to_string(), words);
-        let of_watch = watcher::Error::InitialListFailed(refused());
+        assert_eq!(InWords(&forbidden()).to_string(), words);
+        let of_watch = watcher::Error::InitialListFailed(forbidden());
         assert_eq!(
             InWords(&of_watch).to_string(),
             format!("failed to perform initial object list: {words}")

@@ -202,8 +202,8 @@ mod tests {
         )
     }
 
-    /// Why a client is refused; empty where it is not.
-    async fn refusal(user: &str, allowed: &[&str]) -> String {
+    /// Why a client is rejected; empty if it is not.
+    async fn rejection(user: &str, allowed: &[&str]) -> String {
         let allowed = allowed.iter().map(|name| (*name).to_owned()).collect();
         match client(config(user).as_bytes(), &allowed, None).await {
             Ok(_) => String::new(),
@@ -213,7 +213,7 @@ mod tests {
 
     #[tokio::test]
     async fn kubeconfigs_that_run_programs_or_read_files_are_rejected() {
-        assert_eq!(refusal("{token: secret}", &[]).await, "");
+        assert_eq!(rejection("{token: secret}", &[]).await, "");
 
         for (user, option) in [
             (
@@ -228,14 +228,14 @@ mod tests {
                 "auth provider gcp",
             ),
         ] {
-            let reason = refusal(user, &[]).await;
+            let reason = rejection(user, &[]).await;
             assert!(
                 reason.contains(&format!("uses {option}, which is not allowed")),
                 "{user}: {reason}"
             );
         }
 
-        let allowed = refusal("{tokenFile: /nowhere/token}", &["tokenFile"]).await;
+        let allowed = rejection("{tokenFile: /nowhere/token}", &["tokenFile"]).await;
         assert!(!allowed.contains("not allowed"), "{allowed}");
     }
 
@@ -247,7 +247,7 @@ mod tests {
                 &format!("certificate-authority: {path}, server: 'https"),
             )
         };
-        let refusal = async |path: &str, allowed: &[&str]| {
+        let rejection = async |path: &str, allowed: &[&str]| {
             let allowed = allowed.iter().map(|name| (*name).to_owned()).collect();
             let made = client(with_ca(path).as_bytes(), &allowed, None).await;
             made.err()
@@ -255,7 +255,7 @@ mod tests {
                 .unwrap_or_default()
         };
 
-        let reason = refusal("/dev/zero", &[]).await;
+        let reason = rejection("/dev/zero", &[]).await;
         assert!(
             reason.contains("uses certificateAuthority, which is not allowed"),
             "{reason}"
@@ -265,7 +265,7 @@ mod tests {
         let fifo = folder.path().join("fifo");
         nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
         for path in ["/dev/zero", "/nowhere/ca.crt", fifo.to_str().unwrap()] {
-            let reason = refusal(path, &["certificateAuthority"]).await;
+            let reason = rejection(path, &["certificateAuthority"]).await;
             assert!(
                 reason.contains("names the file") && reason.contains(path),
                 "{path}: {reason}"

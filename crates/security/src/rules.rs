@@ -150,7 +150,7 @@ pub enum Visibility {
     Everything,
     /// Data about proxies of these namespaces.
     Namespaces(Vec<Namespace>),
-    /// The caller is refused, in HTTP with status 403.
+    /// The caller is denied, in HTTP with status 403.
     Nothing,
 }
 

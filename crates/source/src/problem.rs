@@ -56,7 +56,7 @@ const MAX_FAULTS_PER_SORT: usize = 10;
 pub(super) fn faults_of(unknown_fields: Vec<String>, verdict: Verdict) -> Vec<Fault> {
     let mut faults = Vec::new();
     let warn = |more: String| Fault::Warning(FieldError::new("", more));
-    let refuse = |more: String| Fault::Rejected(FieldError::new("", more));
+    let reject = |more: String| Fault::Rejected(FieldError::new("", more));
     add(
         &mut faults,
         unknown_fields.into_iter().map(Fault::UnknownField),
@@ -71,7 +71,7 @@ pub(super) fn faults_of(unknown_fields: Vec<String>, verdict: Verdict) -> Vec<Fa
             .into_iter()
             .map(|error| Fault::Rejected(error.into())),
         "errors",
-        refuse,
+        reject,
     );
 
     add(

@@ -62,11 +62,11 @@ impl Entry {
 
     /// Whether its hosts get addresses.
     fn needs_addresses(&self) -> bool {
-        let refused = self
+        let is_disabled = self
             .switch
             .as_ref()
             .is_some_and(|value| value.eq_ignore_ascii_case("false"));
-        !refused && self.resolution != Resolution::None && self.addresses.is_empty()
+        !is_disabled && self.resolution != Resolution::None && self.addresses.is_empty()
     }
 
     /// The hosts that get addresses: each once, and wildcards only with dynamic DNS resolution.

@@ -379,7 +379,7 @@ mod tests {
     use super::ReportedCondition::Quarantined;
     use super::*;
 
-    fn refusal(message: &str) -> ObjectReport {
+    fn nack(message: &str) -> ObjectReport {
         ObjectReport {
             is_true: true,
             reason: "RefusedByProxies",
@@ -395,7 +395,7 @@ mod tests {
         let corrections = parents_corrections(
             Some(&status),
             Quarantined,
-            Some(&refusal("no such filter")),
+            Some(&nack("no such filter")),
             "t1",
             "ours",
         )
@@ -421,7 +421,7 @@ mod tests {
         let empty = json!({ "parents": [entry("other")] });
         for status in [None, Some(&empty)] {
             assert_eq!(
-                parents_corrections(status, Quarantined, Some(&refusal("no")), "t3", "ours"),
+                parents_corrections(status, Quarantined, Some(&nack("no")), "t3", "ours"),
                 None
             );
         }
@@ -439,7 +439,7 @@ mod tests {
     #[test]
     fn one_condition_is_kept_right_among_those_of_others() {
         let theirs = json!({ "type": "Mine", "status": "True" });
-        let report = refusal("no such filter");
+        let report = nack("no such filter");
         assert_eq!(
             correction(
                 Some(&json!({ "conditions": [theirs] })),

@@ -205,15 +205,15 @@ impl Metrics {
         self.advised.get_or_create(&OutcomeLabel { outcome }).inc();
     }
 
-    /// Counts a validated object; `refused` is istiod's reason if it was rejected.
-    pub(super) fn count_validated(&self, of: &Resource, refused: Option<&'static str>) {
+    /// Counts a validated object; `rejected` is istiod's reason if it was rejected.
+    pub(super) fn count_validated(&self, of: &Resource, rejected: Option<&'static str>) {
         let Resource {
             group,
             version,
             resource,
         } = labels_of(of);
 
-        match refused {
+        match rejected {
             None => self
                 .passed
                 .get_or_create(&ResourceLabels {

@@ -30,7 +30,7 @@ pub struct ValidatedObject {
 pub fn validate(object: &Value) -> ValidatedObject {
     let object = settle(object);
     let (subject, outcome) = decode_value(&object);
-    let refused = |field: String, message: String| Verdict {
+    let rejected = |field: String, message: String| Verdict {
         errors: vec![Problem { field, message }],
         warnings: Vec::new(),
     };
@@ -51,7 +51,7 @@ pub fn validate(object: &Value) -> ValidatedObject {
         Outcome::Rejected(error) => ValidatedObject {
             subject,
             object: None,
-            verdict: refused(error.path, error.reason),
+            verdict: rejected(error.path, error.reason),
         },
         Outcome::Ignored if subject.api_version.starts_with(GATEWAY_API) => ValidatedObject {
             subject,
@@ -66,7 +66,7 @@ pub fn validate(object: &Value) -> ValidatedObject {
             ValidatedObject {
                 subject,
                 object: None,
-                verdict: refused("kind".to_owned(), message),
+                verdict: rejected("kind".to_owned(), message),
             }
         }
     }

@@ -45,7 +45,7 @@ pub(super) fn any(
         let value = fields
             .remove("value")
             .unwrap_or_else(|| Value::Object(Map::new()));
-        if let (Some(name), UnknownFields::Refuse) = (fields.keys().next(), unknown) {
+        if let (Some(name), UnknownFields::Reject) = (fields.keys().next(), unknown) {
             return Err(JsonError::here("is not a field of it").under(name));
         }
         message(&descriptor, &value, unknown).map_err(|error| error.under("value"))?
@@ -74,7 +74,7 @@ fn object(
         let Some(field) = known else {
             match unknown {
                 UnknownFields::Skip => continue,
-                UnknownFields::Refuse => {
+                UnknownFields::Reject => {
                     let reason = format!("is not a field of {}", descriptor.full_name());
                     return Err(JsonError::here(reason).under(name));
                 }
@@ -200,7 +200,7 @@ fn delegate(
     json: &Value,
     unknown: UnknownFields,
 ) -> Result<DynamicMessage, JsonError> {
-    let options = DeserializeOptions::new().deny_unknown_fields(unknown == UnknownFields::Refuse);
+    let options = DeserializeOptions::new().deny_unknown_fields(unknown == UnknownFields::Reject);
     DynamicMessage::deserialize_with_options(descriptor.clone(), json, &options)
         .map_err(JsonError::here)
 }

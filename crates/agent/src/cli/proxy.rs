@@ -102,9 +102,9 @@ mod tests {
     #[test]
     fn a_path_that_is_not_text_is_no_launcher() {
         let own = OsString::from_vec(b"/opt/\xff/pilot-agent".to_vec());
-        let refused = launcher_of(own, 7).unwrap_err().to_string();
+        let error = launcher_of(own, 7).unwrap_err().to_string();
         assert_eq!(
-            refused,
+            error,
             r#"its path "/opt/\xFF/pilot-agent" is not UTF-8 text"#
         );
     }

@@ -24,7 +24,7 @@ pub(super) struct MetadataServer {
     port: u16,
 }
 
-/// The header without which a metadata server refuses requests: a browser or a redirect cannot add
+/// The header without which a metadata server rejects requests: a browser or a redirect cannot add
 /// it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RequiredHeader {

@@ -109,7 +109,7 @@ impl FakeServer {
 }
 
 /// The error of variables.
-fn refusal(variables: &[(&str, &str)]) -> String {
+fn error_of(variables: &[(&str, &str)]) -> String {
     let variables = variables.iter().copied().collect();
     TokenSources::from_variables(&variables, clock)
         .unwrap_err()
@@ -277,7 +277,7 @@ async fn the_policy_selects_the_file_with_the_token_or_none() {
     let mounted = "./var/run/secrets/kubernetes.io/serviceaccount/token";
     assert!(is_in("first-party-jwt", mounted));
     assert_eq!(source("none").token().await.unwrap(), None);
-    let unknown = refusal(&[("JWT_POLICY", "third-party")]);
+    let unknown = error_of(&[("JWT_POLICY", "third-party")]);
     assert!(
         unknown.starts_with("JWT_POLICY=\"third-party\" is unknown"),
         "{unknown}"
@@ -285,16 +285,16 @@ async fn the_policy_selects_the_file_with_the_token_or_none() {
 }
 
 #[test]
-fn unsupported_types_and_addresses_are_refused_by_name() {
+fn unsupported_types_and_addresses_are_rejected_by_name() {
     for variable in ["CREDENTIAL_FETCHER_TYPE", "XDS_AUTH_PROVIDER"] {
-        let unknown = refusal(&[(variable, "Mock")]);
+        let unknown = error_of(&[(variable, "Mock")]);
         let named = format!("{variable}=\"Mock\" is unknown: set it to JWT");
         assert!(unknown.starts_with(&named), "{unknown}");
-        let aws = refusal(&[(variable, "AmazonEC2")]);
+        let aws = error_of(&[(variable, "AmazonEC2")]);
         let named = format!("{variable}=AmazonEC2 is not supported");
         assert!(aws.starts_with(&named) && aws.contains(TOKEN_FILE), "{aws}");
     }
 
-    let address = refusal(&[BY_GOOGLE, ("GCE_METADATA_HOST", "https://metadata")]);
+    let address = error_of(&[BY_GOOGLE, ("GCE_METADATA_HOST", "https://metadata")]);
     assert!(address.starts_with("GCE_METADATA_HOST="), "{address}");
 }

@@ -353,7 +353,7 @@ async fn the_rest_is_forwarded_and_lies_loops_and_failures_are_survived() {
         resolvers,
         parallel,
         timeout: Duration::from_millis(300),
-        before_table: BeforeTable::Refuse,
+        before_table: BeforeTable::Fail,
     };
 
     let dead: SocketAddr = "127.0.0.1:1".parse().unwrap();

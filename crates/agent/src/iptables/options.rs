@@ -104,7 +104,7 @@ impl Options {
     ) -> Result<Self, OptionsError> {
         let mut line = from_variables(variables);
         line.flags
-            .extend(CommandLine::read(FLAGS, UnknownFlags::Refuse, arguments)?.flags);
+            .extend(CommandLine::read(FLAGS, UnknownFlags::Reject, arguments)?.flags);
         let (host_address, ipv6) = local_address(&host.addresses, on(&line, "dual-stack")?)?;
         let capture = capture(&line, variables, host, ipv6)?;
         capture.check()?;

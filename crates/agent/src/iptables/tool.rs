@@ -241,9 +241,9 @@ mod tests {
         // More than a pipe holds.
         let input = "x".repeat(1 << 20);
 
-        let refused = finish("iptables-restore", &[], command, Some(&input)).unwrap_err();
+        let error = finish("iptables-restore", &[], command, Some(&input)).unwrap_err();
 
-        assert!(refused.to_string().contains("no such chain"), "{refused:?}");
+        assert!(error.to_string().contains("no such chain"), "{error:?}");
     }
 
     #[test]

@@ -294,14 +294,14 @@ fn messages_of_grpc_are_counted_beside_its_status() {
         .filter_state_objects = BTreeMap::from([("envoy.filters.http.grpc_stats".to_owned(), any)]);
     entry.request.as_mut().unwrap().request_headers =
         texts(&[("content-type", "application/grpc+proto")]);
-    let mut refused = entry.clone();
+    let mut unavailable = entry.clone();
 
     entry.response.as_mut().unwrap().response_trailers = texts(&[("grpc-status", "0")]);
-    refused.response.as_mut().unwrap().response_code = Some(503);
+    unavailable.response.as_mut().unwrap().response_code = Some(503);
     let text = counted(
         workload("client", "buyers"),
         &log(Reporter::Source, Vec::new()),
-        &[entry, refused],
+        &[entry, unavailable],
     );
 
     for ending in [
@@ -408,11 +408,11 @@ fn open_connections_are_counted_and_their_bytes_once() {
 fn a_connection_that_no_service_takes_is_counted_by_its_cluster() {
     let metrics = MeshMetrics::new(workload("client", "buyers"), "");
     let log = metrics.log(&log(Reporter::Source, Vec::new())).unwrap();
-    let mut refused = connection("a", AccessLogType::TcpConnectionEnd, 0, 0);
-    refused.common_properties.as_mut().unwrap().custom_tags =
+    let mut blocked = connection("a", AccessLogType::TcpConnectionEnd, 0, 0);
+    blocked.common_properties.as_mut().unwrap().custom_tags =
         texts(&[("cluster", "BlackHoleCluster")]);
 
-    metrics.count_connections(&log, &[refused], Instant::now());
+    metrics.count_connections(&log, &[blocked], Instant::now());
 
     let text = metrics.exposition();
     let closed = text

@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_provider_with_a_typo_is_refused() {
+    fn a_provider_with_a_typo_is_rejected() {
         for known in ["", "Citadel"] {
             assert!(check(known).is_ok(), "{known:?}");
         }
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ca_of_google_is_refused_with_what_to_do_instead() {
+    fn a_ca_of_google_is_rejected_with_what_to_do_instead() {
         for provider in ["GoogleCA", "GoogleCAS"] {
             let error = check(provider).unwrap_err().to_string();
             let named = format!("CA_PROVIDER={provider} is not supported");

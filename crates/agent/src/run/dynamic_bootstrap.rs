@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_fallback_is_refused() {
+    fn an_unknown_fallback_is_rejected() {
         assert_eq!(fallback("exit").unwrap(), Fallback::Exit);
         assert_eq!(fallback("local").unwrap(), Fallback::Local);
         assert!(fallback("Local").is_err());

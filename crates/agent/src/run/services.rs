@@ -393,7 +393,7 @@ fn names(
     let before_table = if address.ends_with(":53") {
         BeforeTable::Forward
     } else {
-        BeforeTable::Refuse
+        BeforeTable::Fail
     };
 
     Ok(Some(NamesConfig {

@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unknown_plugin_is_refused_and_none_is_chosen_by_what_is_configured() {
+    fn an_unknown_plugin_is_rejected_and_none_is_chosen_by_what_is_configured() {
         let chosen = |name, has_url, has_project| plugin(name, has_url, has_project).unwrap();
         assert_eq!(chosen("", true, true), Plugin::Remote);
         assert_eq!(chosen("", false, true), Plugin::Google);
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_of_a_server_that_are_incomplete_are_refused() {
+    fn settings_of_a_server_that_are_incomplete_are_rejected() {
         let read = |pairs: &[(&str, &str)]| remote(&pairs.iter().copied().collect());
         let url = ("NAVARCH_STS_URL", "https://sts.example/token");
         assert_eq!(read(&[url]).unwrap().secret, None);

@@ -56,7 +56,7 @@ pub(crate) enum ExchangeError {
     #[error("a token is not valid in an HTTP header")]
     Header(#[from] http::header::InvalidHeaderValue),
     /// The server rejects the request.
-    #[error("the token server refused the exchange with HTTP status {status}")]
+    #[error("the token server rejected the exchange with HTTP status {status}")]
     Rejected { status: StatusCode, code: ErrorCode },
     /// The server failed.
     #[error("the token server failed with HTTP status {0}")]

@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_or_long_form_is_refused() {
+    fn an_invalid_or_long_form_is_rejected() {
         for form in ["a=%", "a=%4", "a=%zz", "a=%FF"] {
             assert_eq!(parse(form.as_bytes()), None, "{form}");
         }

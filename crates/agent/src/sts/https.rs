@@ -149,7 +149,7 @@ mod tests {
 
         let plain = Endpoint::parse("http://127.0.0.1:90").unwrap();
         assert_eq!((plain.server_name, &*plain.path), (None, "/"));
-        for refused in [
+        for endpoint in [
             "http://sts.example/token",
             "https://user@sts.example/",
             "ftp://127.0.0.1/",
@@ -157,7 +157,7 @@ mod tests {
             "/token",
             "",
         ] {
-            assert_eq!(Endpoint::parse(refused), None, "{refused:?}");
+            assert_eq!(Endpoint::parse(endpoint), None, "{endpoint:?}");
         }
     }
 }

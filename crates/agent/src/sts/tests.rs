@@ -41,7 +41,7 @@ fn request(further: &[(&str, &str)]) -> TokenRequest {
     TokenRequest::parse(form_of(further).as_bytes()).unwrap()
 }
 
-/// Issues `token-1`, `token-2`, … when it gets permits; refuses the audience `nobody`.
+/// Issues `token-1`, `token-2`, … when it gets permits; rejects the audience `nobody`.
 #[derive(Clone, Debug)]
 struct Fake {
     calls: Arc<AtomicUsize>,
@@ -118,7 +118,7 @@ fn json_of(response: &LocalResponse) -> Value {
 }
 
 #[test]
-fn requests_that_rfc_8693_does_not_allow_are_refused() {
+fn requests_that_rfc_8693_does_not_allow_are_rejected() {
     let parse = |form: &str| TokenRequest::parse(form.as_bytes()).unwrap_err();
     assert_eq!(parse(""), RequestError::Missing("grant_type"));
     let other = parse("grant_type=password");
@@ -228,10 +228,10 @@ async fn errors_have_codes_and_no_parts_of_the_request() {
     let fake = Fake::new(8);
     let port = serve(fake.clone(), &mut tasks).await;
 
-    let refused = post(port, form_of(&[("audience", "nobody")])).await;
-    assert_eq!(refused.status, 400);
-    assert_eq!(refused.headers["cache-control"], "no-store");
-    assert_eq!(json_of(&refused)["error"], "invalid_target");
+    let rejected = post(port, form_of(&[("audience", "nobody")])).await;
+    assert_eq!(rejected.status, 400);
+    assert_eq!(rejected.headers["cache-control"], "no-store");
+    assert_eq!(json_of(&rejected)["error"], "invalid_target");
     let again = post(port, form_of(&[("audience", "nobody")])).await;
     assert_eq!(again.status, 503, "the exchange is not repeated at once");
     assert_eq!(again.headers["retry-after"], "1");

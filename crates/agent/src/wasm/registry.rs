@@ -205,7 +205,7 @@ impl<'a> Registry<'a> {
 
     /// The `Authorization` header that the registry requires.
     async fn log_in(&self, headers: &HeaderMap) -> Result<HeaderValue, RegistryError> {
-        let refused = || RegistryError::Fetch(FetchError::Status(StatusCode::UNAUTHORIZED));
+        let unauthorized = || RegistryError::Fetch(FetchError::Status(StatusCode::UNAUTHORIZED));
         let challenges = headers
             .get_all(WWW_AUTHENTICATE)
             .iter()
@@ -217,7 +217,7 @@ impl<'a> Registry<'a> {
                     .credentials
                     .as_ref()
                     .and_then(Credentials::header)
-                    .ok_or_else(refused);
+                    .ok_or_else(unauthorized);
             }
 
             if scheme.eq_ignore_ascii_case("bearer") {
@@ -226,20 +226,20 @@ impl<'a> Registry<'a> {
                         .credentials
                         .as_ref()
                         .and_then(Credentials::header)
-                        .ok_or_else(refused);
+                        .ok_or_else(unauthorized);
                 }
                 return self.token(rest).await;
             }
         }
 
-        Err(refused())
+        Err(unauthorized())
     }
 
     /// Requests a token from the server in a challenge.
     async fn token(&self, challenge: &str) -> Result<HeaderValue, RegistryError> {
         let realm = parameter(challenge, "realm").unwrap_or_default();
-        let refused = || RegistryError::Realm(realm.to_owned());
-        let url = realm.parse::<Uri>().map_err(|_| refused())?;
+        let invalid_realm = || RegistryError::Realm(realm.to_owned());
+        let url = realm.parse::<Uri>().map_err(|_| invalid_realm())?;
         let own = url
             .authority()
             .is_some_and(|authority| authority.as_str() == self.reference.registry);
@@ -249,7 +249,7 @@ impl<'a> Registry<'a> {
         // Otherwise a registry could make the agent access internal addresses of the workload's
         // machine or network.
         if !good || !own && url.host().is_none_or(is_private) {
-            return Err(refused());
+            return Err(invalid_realm());
         }
 
         let scope = format!("repository:{}:pull", self.reference.repository);
@@ -261,7 +261,7 @@ impl<'a> Registry<'a> {
             service.unwrap_or_default(),
             encode(&scope)
         );
-        let url = text.parse::<Uri>().map_err(|_| refused())?;
+        let url = text.parse::<Uri>().map_err(|_| invalid_realm())?;
 
         let mut headers = HeaderMap::new();
         if let Some(value) = self.credentials.as_ref().and_then(Credentials::header) {
@@ -283,7 +283,9 @@ impl<'a> Registry<'a> {
             token
         };
 
-        Credentials::Bearer(token).header().ok_or_else(refused)
+        Credentials::Bearer(token)
+            .header()
+            .ok_or_else(invalid_realm)
     }
 }
 

@@ -169,13 +169,13 @@ fn service_entries_get_waypoint_conditions() {
     let wild = conditions(&entry("out", "*.example", ""), "ServiceEntry/free/out");
     let missing = "istio.io/WaypointMissing True NoWaypointForWildcardService";
     assert_eq!(wild, [missing, "-istio.io/WaypointBound", rest[1]]);
-    let refused = conditions(
+    let named = conditions(
         &entry("out", "*.example", "istio.io/use-waypoint: gone"),
         "ServiceEntry/free/out",
     );
 
     assert_eq!(
-        refused,
+        named,
         [
             "istio.io/WaypointBound False WaypointIsNotReady",
             missing,

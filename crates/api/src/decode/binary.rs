@@ -89,7 +89,7 @@ fn decode_slowly(kind: Kind, frame: &[u8]) -> Result<WatchEvent, BinaryError> {
     match event.kind.as_str() {
         "ADDED" | "MODIFIED" => match decode_object(kind, content)? {
             Ok(object) => Ok(WatchEvent::Put(stored(object))),
-            Err(error) => Ok(WatchEvent::Put(refused(kind, header()?, error))),
+            Err(error) => Ok(WatchEvent::Put(rejected(kind, header()?, error))),
         },
         "DELETED" => Ok(header()?.deleted()),
         "BOOKMARK" => Ok(header()?.bookmark()),
@@ -133,7 +133,7 @@ where
 }
 
 /// An object that violates a rule.
-fn refused(kind: Kind, header: Header, error: FieldError) -> StoredObject {
+fn rejected(kind: Kind, header: Header, error: FieldError) -> StoredObject {
     let text = |text: Option<String>| text.unwrap_or_default();
     let subject = Subject {
         api_version: kind.group().to_owned(),

@@ -148,7 +148,7 @@ mod tests {
             let read = patch_value(
                 ApplyTo::Cluster,
                 value.as_object().unwrap(),
-                UnknownFields::Refuse,
+                UnknownFields::Reject,
             );
             assert_eq!(read.is_ok(), good, "{written:?}");
         }
@@ -166,7 +166,7 @@ mod tests {
         let read = patch_value(
             ApplyTo::Cluster,
             value.as_object().unwrap(),
-            UnknownFields::Refuse,
+            UnknownFields::Reject,
         );
 
         assert!(read.is_ok(), "{read:?}");

@@ -141,18 +141,18 @@ fn kubernetes_means_json_strictly() {
     };
 
     assert_eq!(read(message).unwrap(), (expected, Vec::new()));
-    let refused = |value: Value| read(value).unwrap_err().to_string();
+    let error_of = |value: Value| read(value).unwrap_err().to_string();
     assert_eq!(
-        refused(json!({ "someNumber": "7" })),
+        error_of(json!({ "someNumber": "7" })),
         r#"someNumber: invalid type: string "7", expected u32"#
     );
     assert_eq!(
-        refused(json!({ "messages": [{}, { "text": null }] })),
+        error_of(json!({ "messages": [{}, { "text": null }] })),
         "messages[1].text: invalid type: null, expected a string"
     );
 
     assert_eq!(
-        refused(json!({ "inner": { "list": {} } })),
+        error_of(json!({ "inner": { "list": {} } })),
         "inner.list: invalid type: map, expected a sequence"
     );
     let (_, mut unknown) = read(json!({ "some_number": 7, "inner": { "signd": null } })).unwrap();

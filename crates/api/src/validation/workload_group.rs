@@ -145,7 +145,7 @@ mod tests {
     use super::*;
     use crate::typed::Typed;
 
-    /// The fields at which a spec is refused.
+    /// The fields at which a spec is rejected.
     fn faults(spec: serde_json::Value) -> Vec<String> {
         let group = Typed::<WorkloadGroup>::from_proto_json(&spec)
             .unwrap()

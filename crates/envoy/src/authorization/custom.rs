@@ -62,7 +62,7 @@ pub(super) fn http_filters(
     ) {
         let Some(mut decider) = rules.decider else {
             let rbac = HttpRbac {
-                rules: Some(refused(rules.enforced)),
+                rules: Some(denying(rules.enforced)),
                 ..HttpRbac::default()
             };
             filters.push(filter(HTTP_RBAC, &rbac));
@@ -103,7 +103,7 @@ pub(super) fn tcp_filters(
         let stat_prefix = TCP_PREFIX.to_owned();
         let Some(decider) = rules.decider else {
             let rbac = NetworkRbac {
-                rules: Some(refused(rules.enforced)),
+                rules: Some(denying(rules.enforced)),
                 stat_prefix,
                 ..NetworkRbac::default()
             };
@@ -181,7 +181,7 @@ fn by_provider(
 }
 
 /// Rules that deny their matches.
-fn refused(rules: Rbac) -> Rbac {
+fn denying(rules: Rbac) -> Rbac {
     let policies = rules
         .policies
         .into_iter()

@@ -103,7 +103,7 @@ mod tests {
     /// What is wrong with a message of this type and JSON.
     fn fault(message: &str, json: &serde_json::Value) -> Option<String> {
         let message = codec()
-            .message_from_json(message, json, UnknownFields::Refuse)
+            .message_from_json(message, json, UnknownFields::Reject)
             .unwrap();
         super::super::check(&message)
             .err()

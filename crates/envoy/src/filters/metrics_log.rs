@@ -215,7 +215,7 @@ fn common(view: &View<'_>, logs: &MetricsLogsOf, counting: &Counting) -> CommonG
 }
 
 /// The log of TCP connections: that of clients and gateways names the cluster, by which they may
-/// refuse a connection.
+/// close a connection.
 fn with_cluster(
     mut common: CommonGrpcAccessLogConfig,
     class: ListenerClass,

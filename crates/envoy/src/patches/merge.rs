@@ -317,7 +317,7 @@ mod tests {
     /// A patch of this type and JSON.
     fn patch<M: Name>(json: &serde_json::Value) -> DynamicMessage {
         codec()
-            .message_from_json(&type_url::<M>(), json, UnknownFields::Refuse)
+            .message_from_json(&type_url::<M>(), json, UnknownFields::Reject)
             .unwrap()
     }
 

@@ -102,11 +102,11 @@ pub(super) fn catch_all(policy: &OutboundPolicy, headers: HeaderFlags) -> Virtua
             egress_proxy: Some(proxy),
         } => ("allow_any", to_cluster(destination_cluster(proxy, None, 0))),
         OutboundPolicy::RegistryOnly => {
-            let refusal = DirectResponseAction {
+            let bad_gateway = DirectResponseAction {
                 status: 502,
                 ..DirectResponseAction::default()
             };
-            ("block_all", route::Action::DirectResponse(refusal))
+            ("block_all", route::Action::DirectResponse(bad_gateway))
         }
     };
 

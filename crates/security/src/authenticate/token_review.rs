@@ -38,7 +38,7 @@ const MAX_QUEUED: usize = 16_384;
 /// Timeout of waiting.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Rate and burst of rejected tokens per address. Beyond it, tokens are not reviewed.
-const REFUSED: (u32, u32) = (10, 100);
+const REJECTED_TOKENS: (u32, u32) = (10, 100);
 /// Maximum length of a stored reason.
 const MAX_REASON: usize = 256;
 /// The group of all service accounts.
@@ -88,7 +88,7 @@ pub struct TokenReviews {
     /// Limits concurrent reviews, fairly among client addresses.
     turns: Arc<FairSemaphore<IpAddr>>,
     /// Rejected tokens by client address.
-    refused: RateLimit<IpAddr>,
+    rejected: RateLimit<IpAddr>,
 }
 
 impl TokenReviews {
@@ -96,13 +96,13 @@ impl TokenReviews {
     #[must_use]
     pub fn new(reviewer: Arc<dyn Reviewer>, audiences: Vec<String>) -> Self {
         let turns = FairSemaphore::new(AT_ONCE, MAX_QUEUED);
-        let refused = RateLimit::new(REFUSED.0, REFUSED.1);
+        let rejected = RateLimit::new(REJECTED_TOKENS.0, REJECTED_TOKENS.1);
         Self {
             reviewer,
             audiences,
             kept: ReviewCache::default(),
             turns,
-            refused,
+            rejected,
         }
     }
 
@@ -147,7 +147,7 @@ impl TokenReviews {
 
     /// Reviews a token that `peer` sent.
     async fn review_token(&self, token: &str, peer: IpAddr) -> Result<Verdict, &'static str> {
-        let allowed = || match self.refused.allows(&peer, Instant::now()) {
+        let allowed = || match self.rejected.allows(&peer, Instant::now()) {
             true => Ok(()),
             false => Err("too many tokens from this address were rejected; try again later"),
         };
@@ -170,7 +170,7 @@ impl TokenReviews {
             })?;
 
         if let Verdict::Bad(_) = verdict {
-            self.refused.charge(&peer, Instant::now());
+            self.rejected.charge(&peer, Instant::now());
         }
 
         Ok(verdict)

@@ -185,9 +185,9 @@ status: {phase: Failed}
 
         assert_eq!(ask(&ztunnel, None, &web), Err(Denied::NoPod));
         let waypoint = id("ns/shop/sa/waypoint");
-        let refused = ask(&waypoint, pod("web", "w"), &web);
+        let denied = ask(&waypoint, pod("web", "w"), &web);
         assert!(
-            matches!(refused, Err(Denied::Untrusted(_))),
+            matches!(denied, Err(Denied::Untrusted(_))),
             "waypoints have certificates of their own alone"
         );
         assert_eq!(

@@ -70,7 +70,7 @@ async fn clean(writer: &Writer) {
     }
 }
 
-/// Puts an object. The API server may still refuse objects in a namespace while an earlier one of
+/// Puts an object. The API server may still reject objects in a namespace while an earlier one of
 /// the same name is being deleted.
 async fn put(writer: &Writer, object: &Value) {
     let end = tokio::time::Instant::now() + Duration::from_secs(30);

@@ -317,20 +317,20 @@ async fn valid_resources_are_accepted_and_others_rejected_with_name_and_field() 
     assert_eq!(answer, ("1".to_owned(), None));
     assert_eq!(rig.next().await, ["+shop/good", "+shop/bad"]);
 
-    let (version, refused) = stream
+    let (version, nack) = stream
         .routes("2", vec![route("good", "c.com"), route("bad", "*.*")])
         .await;
-    let refused = refused.unwrap();
+    let nack = nack.unwrap();
     assert!(
-        refused.starts_with("VirtualService shop/bad: spec.hosts"),
-        "{refused}"
+        nack.starts_with("VirtualService shop/bad: spec.hosts"),
+        "{nack}"
     );
 
     assert_eq!(
         version, "1",
         "the previous version is still the accepted one"
     );
-    let reason = refused.strip_prefix("VirtualService shop/bad: ").unwrap();
+    let reason = nack.strip_prefix("VirtualService shop/bad: ").unwrap();
     assert_eq!(
         rig.next().await,
         [
@@ -343,11 +343,11 @@ async fn valid_resources_are_accepted_and_others_rejected_with_name_and_field() 
 
     // An invalid resource is rejected as long as it is invalid, and its last valid version stays;
     // then the problem is resolved.
-    let (version, refused) = stream
+    let (version, nack) = stream
         .routes("3", vec![route("good", "c.com"), route("bad", "*.*")])
         .await;
     assert_eq!(
-        (version.as_str(), refused.as_deref()),
+        (version.as_str(), nack.as_deref()),
         (
             "1",
             Some(format!("VirtualService shop/bad: {reason}").as_str())
@@ -380,12 +380,12 @@ async fn unnamed_resources_prevent_deletions() {
         .await;
     assert_eq!(rig.next().await, ["+shop/a", "+shop/b"]);
 
-    let (version, refused) = stream
+    let (version, nack) = stream
         .routes("2", vec![route("a", "c.com"), stranger(), stranger()])
         .await;
     assert_eq!(version, "1");
     assert_eq!(
-        refused.unwrap(),
+        nack.unwrap(),
         "2 resources are not of type type.googleapis.com/istio.mcp.v1alpha1.Resource"
     );
 
@@ -399,13 +399,13 @@ async fn unnamed_resources_prevent_deletions() {
         type_url: mcp::RESOURCE_URL.to_owned(),
         value: vec![0xff; 9],
     };
-    let (_, refused) = stream.routes("3", vec![route("a", "d.com"), garbled]).await;
-    let refused = refused.unwrap();
+    let (_, nack) = stream.routes("3", vec![route("a", "d.com"), garbled]).await;
+    let nack = nack.unwrap();
     assert!(
-        refused.starts_with(
+        nack.starts_with(
             "VirtualService: is not a type.googleapis.com/istio.mcp.v1alpha1.Resource: "
         ),
-        "{refused}"
+        "{nack}"
     );
 
     let events = rig.next().await;
@@ -427,7 +427,7 @@ async fn resources_of_a_wrong_type_are_rejected_and_unrequested_types_ignored() 
     let mut rig = Rig::start().await;
     let mut stream = rig.stream().await;
     stream.all_types().await;
-    let (_, refused) = stream
+    let (_, nack) = stream
         .send(
             "networking.istio.io/v1/Gateway",
             "1",
@@ -435,11 +435,10 @@ async fn resources_of_a_wrong_type_are_rejected_and_unrequested_types_ignored() 
         )
         .await;
 
-    let refused = refused.unwrap();
+    let nack = nack.unwrap();
     assert!(
-        refused
-            .starts_with("Gateway shop/a: body: must be a istio.networking.v1alpha3.Gateway, is a"),
-        "{refused}"
+        nack.starts_with("Gateway shop/a: body: must be a istio.networking.v1alpha3.Gateway, is a"),
+        "{nack}"
     );
     let events = rig.next().await;
     assert!(

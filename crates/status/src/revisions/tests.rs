@@ -82,18 +82,18 @@ fn an_object_is_of_the_revision_that_it_its_namespace_or_the_default_names() {
 #[test]
 fn forbidden_kinds_do_not_block_and_failing_ones_do() {
     let mut known = Known::default();
-    let refused = |code| {
+    let failed = |code| {
         Error::WatchError(Box::new(Status {
             code,
             ..Status::default()
         }))
     };
     for source in [TagWebhooks, TagServices, DefaultValidator] {
-        known.hear(source, Err(refused(403)));
+        known.hear(source, Err(failed(403)));
     }
-    known.hear(Namespaces, Err(refused(500)));
+    known.hear(Namespaces, Err(failed(500)));
     assert_eq!(known.own("default"), None);
-    known.hear(Namespaces, Err(refused(403)));
+    known.hear(Namespaces, Err(failed(403)));
     assert_eq!(owners(&known, "shop", None), ["default"]);
 }
 

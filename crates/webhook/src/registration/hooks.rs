@@ -121,8 +121,8 @@ fn only_warns(webhook: &Value) -> bool {
 
 /// Whether a webhook that may reject objects does not fail closed.
 pub(super) fn is_open(object: &DynamicObject) -> bool {
-    let mut refusing = webhooks(object).filter(|webhook| !only_warns(webhook));
-    refusing.any(|webhook| {
+    let mut rejecting = webhooks(object).filter(|webhook| !only_warns(webhook));
+    rejecting.any(|webhook| {
         webhook
             .get("failurePolicy")
             .is_some_and(|policy| policy != "Fail")

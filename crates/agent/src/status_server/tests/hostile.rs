@@ -253,19 +253,22 @@ async fn slow_scrapers_are_rejected_and_others_are_served() {
     };
 
     let mut held = Vec::new();
-    let mut refused = 0;
+    let mut rejected = 0;
 
     for _ in 0..60 {
         let (status, stream) = ask(2).await;
-        refused += usize::from(status == "503");
+        rejected += usize::from(status == "503");
         held.push(stream);
     }
 
-    assert!((1..60).contains(&refused), "{refused} of 60 were rejected");
+    assert!(
+        (1..60).contains(&rejected),
+        "{rejected} of 60 were rejected"
+    );
     let text = OwnMetrics::new(setting.work.clone()).scrape();
     assert!(
         text.contains(&format!(
-            "istio_agent_scrape_failures_total{{type=\"agent\"}} {refused}\n"
+            "istio_agent_scrape_failures_total{{type=\"agent\"}} {rejected}\n"
         )),
         "{text}"
     );

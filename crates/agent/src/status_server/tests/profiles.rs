@@ -58,8 +58,8 @@ async fn a_cpu_profile_of_more_than_a_minute_is_rejected() {
     let setting = setting(1, None, JoinSet::new()).await;
     for seconds in ["0", "61", "-1", "many"] {
         let path = format!("/debug/pprof/profile?seconds={seconds}");
-        let refused = setting.get(&path).await;
-        assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{seconds}");
+        let rejected = setting.get(&path).await;
+        assert_eq!(rejected.status, StatusCode::BAD_REQUEST, "{seconds}");
     }
 }
 

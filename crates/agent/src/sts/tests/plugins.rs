@@ -175,7 +175,11 @@ async fn googles_exchange_asks_for_a_federated_token_and_then_for_an_access_toke
     assert_eq!(head, "/access Bearer federated");
     assert_eq!(body["lifetime"], "3600s");
 
-    let refused = google.exchange(&asked).await.unwrap_err();
-    assert!(matches!(refused, ExchangeError::Rejected { .. }));
-    assert_eq!(received.lock().len(), 4, "a refusal is not repeated");
+    let error = google.exchange(&asked).await.unwrap_err();
+    assert!(matches!(error, ExchangeError::Rejected { .. }));
+    assert_eq!(
+        received.lock().len(),
+        4,
+        "a rejected exchange is not repeated"
+    );
 }

@@ -70,7 +70,7 @@ pub(super) fn value(
         return;
     }
 
-    match patch_value(apply_to, value, UnknownFields::Refuse) {
+    match patch_value(apply_to, value, UnknownFields::Reject) {
         // The lenient decoder skips unknown enum values together with unknown fields.
         Err(error) if error.to_string().contains(UNKNOWN_VALUE) => {
             verdict.error(at, error.to_string())

@@ -76,12 +76,12 @@ fn nesting_is_bounded_on_a_small_stack() {
             .map_err(|fault| fault.to_string())
     };
     let deep = move || {
-        let refused = Err("the expression nests more than 1000 levels deep".to_owned());
+        let too_deep = Err("the expression nests more than 1000 levels deep".to_owned());
         for close in [")", "){1}", ")*", "){0}"] {
-            assert_eq!(nested(200_000, "(", close), refused, "{close}");
+            assert_eq!(nested(200_000, "(", close), too_deep, "{close}");
         }
-        assert_eq!(nested(200_000, "(?:", "){1}"), refused);
-        assert_eq!(nested(200_000, "(?P<n>", ")"), refused);
+        assert_eq!(nested(200_000, "(?:", "){1}"), too_deep);
+        assert_eq!(nested(200_000, "(?P<n>", ")"), too_deep);
         assert_eq!(nested(400, "(", "){1}"), Ok(()));
         assert_eq!(nested(900, "(", ")"), Ok(()));
         // Groups that capture nothing are no level to Go either.

@@ -113,10 +113,10 @@ async fn concurrent_reviews_of_one_token_are_shared() {
     let bad = headers(&[("authorization", &format!("bearer {}", unproved("bad", 0)))]);
 
     for _ in 0..3 {
-        let refused = admit(&authenticator, shown("192.0.2.1:5", &bad))
+        let error = admit(&authenticator, shown("192.0.2.1:5", &bad))
             .await
             .unwrap_err();
-        assert_eq!(refused, "token: the API server rejected it");
+        assert_eq!(error, "token: the API server rejected it");
     }
 
     assert_eq!(fake.requests.load(Ordering::Relaxed), 2);
@@ -223,10 +223,10 @@ async fn obviously_invalid_tokens_are_rejected_without_a_token_review() {
         (claimed(json!({"aud": "somebody-else"})), "another audience"),
         ("y".repeat(MAX_TOKEN + 1), "too long"),
     ] {
-        let refused = admit(&authenticator, shown("192.0.2.1:5", &with_token(&token)))
+        let error = admit(&authenticator, shown("192.0.2.1:5", &with_token(&token)))
             .await
             .unwrap_err();
-        assert!(refused.contains(reason), "{refused}");
+        assert!(error.contains(reason), "{error}");
     }
     assert_eq!(fake.requests.load(Ordering::Relaxed), 0);
 }

@@ -293,8 +293,8 @@ mod tests {
                 "the subject O=system:masters",
             ),
         ] {
-            let refused = checked(&params(names, subject), Vec::new()).unwrap_err();
-            assert!(refused.contains(part), "{names:?} {subject:?}: {refused}");
+            let error = checked(&params(names, subject), Vec::new()).unwrap_err();
+            assert!(error.contains(part), "{names:?} {subject:?}: {error}");
         }
 
         let mut ca = params(&[OWN], &[]);
@@ -338,8 +338,8 @@ mod tests {
             values: der(tag::SET, &[&der(tag::UTF8, &[b"secret"])]),
         };
         for (names, more) in [(&[OWN][..], second), (&[], twice), (&[OWN], password)] {
-            let refused = checked(&params(names, &[]), vec![more]);
-            assert!(refused.is_err(), "{names:?}");
+            let error = checked(&params(names, &[]), vec![more]);
+            assert!(error.is_err(), "{names:?}");
         }
     }
 
@@ -402,8 +402,8 @@ mod tests {
             (server, "client and server authentication"),
             (encipherment, "digital signatures"),
         ] {
-            let refused = check(made).unwrap_err();
-            assert!(refused.contains(part), "{refused}");
+            let error = check(made).unwrap_err();
+            assert!(error.contains(part), "{error}");
         }
 
         let other = KeyPair::generate().unwrap();

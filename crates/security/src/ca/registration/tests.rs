@@ -125,10 +125,10 @@ async fn an_unreadable_file_of_roots_is_not_taken_for_a_missing_one() {
         Some("ROOTS".to_owned())
     );
     assert_eq!(roots_in("none").expect("missing"), None);
-    let refused = roots_in("binary");
+    let result = roots_in("binary");
     assert!(
-        matches!(refused, Err(RegistrationError::Roots { .. })),
-        "{refused:?}"
+        matches!(result, Err(RegistrationError::Roots { .. })),
+        "{result:?}"
     );
 }
 

@@ -53,7 +53,7 @@ async fn files_whose_names_are_not_text_are_distinguished() {
 }
 
 /// Waits until a file has exactly this problem; other files may have others.
-async fn until_refused(listener: &mut Listener<FilesApart>, file: &str, reason: &str) {
+async fn until_rejected(listener: &mut Listener<FilesApart>, file: &str, reason: &str) {
     let is_it = |problem: &&&Problem| {
         problem.place.file.ends_with(file)
             && matches!(&problem.fault, Fault::Unreadable(error) if error.contains(reason))
@@ -82,7 +82,7 @@ async fn devices_and_fifos_are_rejected_and_other_files_are_read() {
     ];
 
     for (file, reason) in bad {
-        until_refused(&mut listener, file, reason).await;
+        until_rejected(&mut listener, file, reason).await;
     }
 
     fs::write(listener.source.0.path("a.yaml"), text("a", "2")).unwrap();
@@ -104,7 +104,7 @@ async fn objects_of_a_file_replaced_by_a_fifo_stay_until_it_is_deleted() {
     let fifo = listener.source.0.path(".fifo");
     nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
     fs::rename(&fifo, &file).unwrap();
-    until_refused(&mut listener, "a.yaml", "is a FIFO").await;
+    until_rejected(&mut listener, "a.yaml", "is a FIFO").await;
     listener.expect_quiet("m").await;
     fs::remove_file(&file).unwrap();
     assert_eq!(listener.next_change().await, "-Namespace a");

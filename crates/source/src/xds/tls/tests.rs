@@ -250,7 +250,7 @@ async fn invalid_tls_settings_and_wrong_peers_are_rejected_with_a_reason() {
         settings
     };
     let nobody = "/nowhere/root.pem";
-    let refused = [
+    let rejected = [
         (
             with(|tls| tls.sni = "istiod.east".to_owned()),
             "not valid for name",
@@ -316,7 +316,7 @@ async fn invalid_tls_settings_and_wrong_peers_are_rejected_with_a_reason() {
         ),
     ];
 
-    for (settings, reason) in refused {
+    for (settings, reason) in rejected {
         let error = server.connect(&settings).await.unwrap_err();
         assert!(error.contains(reason), "{reason}: {error}");
     }

@@ -186,12 +186,12 @@ pub(in super::super) fn clear(annotations: &mut Map<String, Value>) {
 /// When a port is invalid, or is a port of proxy or agent.
 pub(super) fn merge(pod: &mut Value, agent_port: &str) -> Result<(), InjectError> {
     let annotations = pod::annotations_mut(pod);
-    let refused = annotations
+    let is_disabled = annotations
         .iter()
         .filter(|(name, _)| ScrapeAnnotation::of(name) == Some(ScrapeAnnotation::Scrape))
         .find_map(|(_, value)| parse_bool(value.as_str()?))
         .is_some_and(|scrape| !scrape);
-    if refused || port(annotations).as_deref() == Some(agent_port) {
+    if is_disabled || port(annotations).as_deref() == Some(agent_port) {
         return Ok(());
     }
 

@@ -220,7 +220,7 @@ mod tests {
 
         let word = decoded("ä".as_bytes()).unwrap();
         assert_eq!(printed(&word).unwrap(), "ä");
-        let refused = decoded(b"\xff\xfe").unwrap_err().to_string();
-        assert!(refused.contains("not UTF-8 text"), "{refused}");
+        let error = decoded(b"\xff\xfe").unwrap_err().to_string();
+        assert!(error.contains("not UTF-8 text"), "{error}");
     }
 }
