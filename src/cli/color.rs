@@ -15,7 +15,7 @@ const COLORED_PREFIXES: &[(&str, Color)] = &[
     ("error:", Color::Red),
     ("warning:", Color::Yellow),
     ("quarantined:", Color::Red),
-    ("refused  ", Color::Red),
+    ("rejected  ", Color::Red),
     ("pending  ", Color::Yellow),
     ("It fails:", Color::Red),
     ("No problem found in the configuration.", Color::Green),
@@ -23,7 +23,7 @@ const COLORED_PREFIXES: &[(&str, Color)] = &[
     ("Not sent to proxies", Color::Yellow),
 ];
 /// A word that is red at any position.
-const RED_WORD: &str = "REFUSED";
+const RED_WORD: &str = "REJECTED";
 /// The indentation of lines of a diff.
 const DIFF_INDENT: &str = "      ";
 
@@ -140,8 +140,8 @@ mod tests {
             "  + cds x (1 proxies)\n"
         );
         assert_eq!(
-            colors.answer("a: REFUSED\n"),
-            "a: \u{1b}[1;31mREFUSED\u{1b}[0m\n"
+            colors.answer("a: REJECTED\n"),
+            "a: \u{1b}[1;31mREJECTED\u{1b}[0m\n"
         );
 
         let text = "  WRONG  x\n      - y\n";

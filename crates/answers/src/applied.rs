@@ -166,11 +166,11 @@ impl fmt::Display for AppliedEverywhere {
             let taken = sum(|one| one.taken);
             let reached = sum(|one| one.reached);
             let pending = sum(|one| one.pending);
-            let refused = sum(|one| one.refused);
+            let rejected = sum(|one| one.refused);
             let object = escape(&self.object);
             writeln!(
                 f,
-                "{object}: {generation} is acknowledged by {taken} of {reached} affected proxies, {pending} pending, {refused} refused"
+                "{object}: {generation} is acknowledged by {taken} of {reached} affected proxies, {pending} pending, {rejected} rejected"
             )?;
         }
 
@@ -206,7 +206,7 @@ impl fmt::Display for AppliedEverywhere {
                 let resource_type = escape(&one.r#type);
                 writeln!(
                     f,
-                    "  refused  {proxy} {resource_type}: {}",
+                    "  rejected  {proxy} {resource_type}: {}",
                     escape(&one.said)
                 )?;
             }
@@ -244,13 +244,13 @@ impl fmt::Display for AppliedEverywhere {
 mod tests {
     use super::*;
 
-    fn replica(generation: i64, taken: usize, refused: usize) -> Replica {
+    fn replica(generation: i64, taken: usize, rejected: usize) -> Replica {
         let applied = Applied {
             generation,
             reached: 10,
             taken,
-            pending: 10 - taken - refused,
-            refused,
+            pending: 10 - taken - rejected,
+            refused: rejected,
             ..Applied::default()
         };
         Replica {
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn texts_of_proxies_add_no_lines() {
-        let forged = || "a\n  refused  forged\u{1b}[2J".to_owned();
+        let forged = || "a\n  rejected  forged\u{1b}[2J".to_owned();
         let applied = Applied {
             quarantined: Some(forged()),
             pending_proxies: vec![PendingProxy {
@@ -343,7 +343,7 @@ mod tests {
         let text = all(vec![replica(3, 8, 1), replica(3, 10, 0)]).to_string();
         assert!(
             text.contains(
-                "generation 3 is acknowledged by 18 of 20 affected proxies, 1 pending, 1 refused"
+                "generation 3 is acknowledged by 18 of 20 affected proxies, 1 pending, 1 rejected"
             ),
             "{text}"
         );

@@ -39,7 +39,7 @@ const APP: (&str, &str) = ("app", "ztunnel");
 #[must_use]
 pub fn implied(context: &PushContext) -> Vec<Client> {
     let objects = &context.objects;
-    let refuses = |pod: &Object<Pod>| {
+    let disables_injection = |pod: &Object<Pod>| {
         let has_value = |labels: &TextMap, key: &str, value: &str| {
             labels
                 .get(key)
@@ -59,7 +59,7 @@ pub fn implied(context: &PushContext) -> Vec<Client> {
     let pods = objects
         .pods
         .iter()
-        .filter(|pod| !pod.spec.host_network && !refuses(pod) && !is_of_ztunnel(pod));
+        .filter(|pod| !pod.spec.host_network && !disables_injection(pod) && !is_of_ztunnel(pod));
     let of_pods = pods.filter_map(|pod| of_pod(pod, context));
     let of_entries = objects
         .workload_entries

@@ -194,18 +194,18 @@ mod tests {
         rollout.state = RolloutState::Stopped;
         rollout.stage = 0;
         rollout.before = None;
-        rollout.reason = "web-1.shop refused rds: no such filter".to_owned();
+        rollout.reason = "web-1.shop rejected rds: no such filter".to_owned();
         let text = "VirtualService shop/reviews: stopped\n  all proxies have no such object\n  \
-                    web-1.shop refused rds: no such filter\n";
+                    web-1.shop rejected rds: no such filter\n";
         assert_eq!(rollout.to_string(), text);
 
         rollout.object = "a\nb".to_owned();
         rollout.pending_proxies = vec!["web-1\n  forged".to_owned()];
-        rollout.reason = "refused\n  forged\u{1b}[2J".to_owned();
+        rollout.reason = "rejected\n  forged\u{1b}[2J".to_owned();
         assert_eq!(
             rollout.to_string(),
             "a\\nb: stopped\n  all proxies have no such object\n  pending: web-1\\n  forged\n  \
-             refused\\n  forged\\u{1b}[2J\n"
+             rejected\\n  forged\\u{1b}[2J\n"
         );
 
         assert_eq!(

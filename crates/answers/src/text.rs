@@ -18,7 +18,7 @@ impl fmt::Display for Action {
             Self::Changed => "changed",
             Self::Removed => "removed",
             Self::Unchanged => "unchanged",
-            Self::Rejected => "REFUSED",
+            Self::Rejected => "REJECTED",
             Self::Ignored => "ignored: unsupported kind",
         })
     }

@@ -162,7 +162,7 @@ impl fmt::Display for WhyPush {
         for one in &self.pushes {
             let answer = match (one.answered_ms, one.taken) {
                 (Some(ms), Some(true)) => format!("acknowledged after {ms:.1} ms"),
-                (Some(ms), _) => format!("REFUSED after {ms:.1} ms"),
+                (Some(ms), _) => format!("REJECTED after {ms:.1} ms"),
                 (None, _) => "not acknowledged".to_owned(),
             };
             let at = escape(&one.at);

@@ -264,7 +264,7 @@ fn by_kind(object: &AnyObject) -> Verdict {
 const REJECTED_ANNOTATIONS: [(&str, &str); 3] = [
     (
         "internal.istio.io/webhook-always-reject",
-        "objects with this annotation are always refused; remove it",
+        "objects with this annotation are always rejected; remove it",
     ),
     (
         "internal.istio.io/parent-namespace",

@@ -80,7 +80,7 @@ impl Check {
             Self::Replicas => "replicas-that-differ",
             Self::Proxies => "no-proxies",
             Self::Versions => "versions-of-proxies",
-            Self::Nacks => "refusals",
+            Self::Nacks => "nacks",
             Self::Lag => "proxies-that-lag",
             Self::Input => "input-that-is-not-accepted",
             Self::Quarantine => "quarantined-objects",
