@@ -198,9 +198,9 @@ fn try_row(helm: &Helm, chart: &Path, usual: &Usual, row: &Row) -> Option<String
         Err(error) => {
             let error = error.to_string();
             if !is_named_in(&error) {
-                return Some(format!("{}: refused without its name: {error}", row.path));
+                return Some(format!("{}: rejected without its name: {error}", row.path));
             }
-            BTreeSet::from(["refused".to_owned()])
+            BTreeSet::from(["rejected".to_owned()])
         }
         Ok(with) => {
             let mut found = with.differs(&without);

@@ -61,7 +61,7 @@ Besides it gives the context
   {{- if and $values.global.remotePilotAddress (not $values.istiodRemote.enabled) }}
     {{- $_ := set . "warnings" (append .warnings "global.remotePilotAddress has no effect without istiodRemote.enabled") }}
   {{- end }}
-  {{- include "navarch.refuse" . }}
+  {{- include "navarch.checkValues" . }}
 {{- end }}
 {{- end -}}
 
@@ -118,7 +118,7 @@ Besides it gives the context
 {{- end -}}
 
 {{/* Ends with a message where values contradict each other or cannot be obeyed. */}}
-{{- define "navarch.refuse" -}}
+{{- define "navarch.checkValues" -}}
 {{- $global := .Values.global }}
 {{- if not (has $global.resourceScope (list "all" "cluster" "namespace")) }}
   {{- fail (printf "global.resourceScope is %q; write all, cluster or namespace" $global.resourceScope) }}
