@@ -234,7 +234,7 @@ export interface Plan {
 }
 
 /** A failed request: the text is the reason. */
-export class Refusal extends Error {
+export class RequestError extends Error {
   constructor(readonly status: number, text: string) {
     super(text);
   }
@@ -257,10 +257,10 @@ export async function ask<T>(page: string, options: RequestInit = {}): Promise<T
     response = await fetch(page, { ...options, headers: { accept: "application/json", ...options.headers } });
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
-    throw new Refusal(0, "Navarch does not answer. Check that it is running and that port forwarding still works.");
+    throw new RequestError(0, "Navarch does not answer. Check that it is running and that port forwarding still works.");
   }
   if (response.ok) return (await response.json()) as T;
-  throw new Refusal(response.status, told(response.status, (await response.text()).trim()));
+  throw new RequestError(response.status, told(response.status, (await response.text()).trim()));
 }
 
 function told(status: number, text: string): string {

@@ -1,11 +1,11 @@
 // Hooks that views share: periodic loading while the page is visible, and the place in the address.
 
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
-import { Refusal, ask } from "./api";
+import { RequestError, ask } from "./api";
 
 export interface Loaded<T> {
   value: T | undefined;
-  error: Refusal | undefined;
+  error: RequestError | undefined;
   /** When the value was loaded. */
   at: Date | undefined;
   again: () => void;
@@ -13,7 +13,7 @@ export interface Loaded<T> {
 
 /** The response of a page, requested again every `every` milliseconds while the page is visible. */
 export function useLoaded<T>(page: string | undefined, every = 0): Loaded<T> {
-  const [state, setState] = useState<{ page?: string | undefined; value?: T; error?: Refusal | undefined; at?: Date }>({});
+  const [state, setState] = useState<{ page?: string | undefined; value?: T; error?: RequestError | undefined; at?: Date }>({});
   const [turn, setTurn] = useState(0);
   useEffect(() => {
     if (page === undefined) return;
@@ -27,8 +27,8 @@ export function useLoaded<T>(page: string | undefined, every = 0): Loaded<T> {
           setState({ page, value, at: new Date() });
         } catch (error) {
           if (ending.signal.aborted) return;
-          const refusal = error instanceof Refusal ? error : new Refusal(0, String(error));
-          setState((before) => (before.page === page ? { ...before, error: refusal } : { page, error: refusal }));
+          const failure = error instanceof RequestError ? error : new RequestError(0, String(error));
+          setState((before) => (before.page === page ? { ...before, error: failure } : { page, error: failure }));
         }
       }
       if (every > 0 && !ending.signal.aborted) timer = window.setTimeout(load, every);

@@ -1,6 +1,6 @@
 import { useId, useState } from "preact/hooks";
 import type { Action, Plan } from "../api";
-import { Refusal, ask } from "../api";
+import { RequestError, ask } from "../api";
 import { Badge, Table, Title, type Tone } from "../parts";
 import { bytes, count } from "../words";
 
@@ -9,7 +9,7 @@ const TONES: Record<Action, Tone> = { added: "plain", changed: "plain", removed:
 export function PlanView() {
   const [text, setText] = useState("");
   const [remove, setRemove] = useState("");
-  const [answer, setAnswer] = useState<Plan | Refusal>();
+  const [answer, setAnswer] = useState<Plan | RequestError>();
   const [busy, setBusy] = useState(false);
   const id = useId();
   const make = async (event: Event) => {
@@ -23,7 +23,7 @@ export function PlanView() {
       const body = JSON.stringify(proposal);
       setAnswer(await ask<Plan>("/debug/plan", { method: "POST", headers: { "content-type": "application/json" }, body }));
     } catch (error) {
-      setAnswer(error instanceof Refusal ? error : new Refusal(0, String(error)));
+      setAnswer(error instanceof RequestError ? error : new RequestError(0, String(error)));
     }
     setBusy(false);
   };
@@ -46,7 +46,7 @@ export function PlanView() {
         </div>
       </form>
       <div aria-live="polite">
-        {answer instanceof Refusal ? <p class="notice bad">{answer.message}</p> : answer && <Planned plan={answer} />}
+        {answer instanceof RequestError ? <p class="notice bad">{answer.message}</p> : answer && <Planned plan={answer} />}
       </div>
     </>
   );

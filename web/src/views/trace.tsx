@@ -1,6 +1,6 @@
 import { useId, useState } from "preact/hooks";
 import type { Proxies, WhyNot } from "../api";
-import { Refusal, ask, path } from "../api";
+import { RequestError, ask, path } from "../api";
 import { useLoaded, useSettled } from "../hooks";
 import { Badge, Title } from "../parts";
 
@@ -13,7 +13,7 @@ export function TraceView({ proxy: given }: { proxy: string }) {
   const [way, setWay] = useState("/");
   const [method, setMethod] = useState("GET");
   const [claims, setClaims] = useState("");
-  const [answer, setAnswer] = useState<WhyNot | Refusal>();
+  const [answer, setAnswer] = useState<WhyNot | RequestError>();
   const [busy, setBusy] = useState(false);
   const id = useId();
   const settled = useSettled(proxy);
@@ -21,14 +21,14 @@ export function TraceView({ proxy: given }: { proxy: string }) {
   const trace = async (event: Event) => {
     event.preventDefault();
     if (claims.trim() && !isObject(claims)) {
-      setAnswer(new Refusal(0, 'The claims of a token must be a JSON object, as in {"iss": "https://issuer.example", "sub": "me"}.'));
+      setAnswer(new RequestError(0, 'The claims of a token must be a JSON object, as in {"iss": "https://issuer.example", "sub": "me"}.'));
       return;
     }
     setBusy(true);
     try {
       setAnswer(await ask<WhyNot>(path("why/not", { proxy, host, port, path: way || "/", method, claims: claims.trim() })));
     } catch (error) {
-      setAnswer(error instanceof Refusal ? error : new Refusal(0, String(error)));
+      setAnswer(error instanceof RequestError ? error : new RequestError(0, String(error)));
     }
     setBusy(false);
   };
@@ -87,8 +87,8 @@ function isObject(text: string): boolean {
   }
 }
 
-function Answer({ answer }: { answer: WhyNot | Refusal }) {
-  if (answer instanceof Refusal) return <p class="notice bad">{answer.message}</p>;
+function Answer({ answer }: { answer: WhyNot | RequestError }) {
+  if (answer instanceof RequestError) return <p class="notice bad">{answer.message}</p>;
   return (
     <section aria-label="Path of the request">
       <h2>{answer.request}</h2>
