@@ -82,7 +82,7 @@ fn differences(case: &Case, inputs: &InjectorInputs, clean: fn(Value) -> Value) 
             .patch()
             .map(|patch| Some(default::patched(&case.pod, patch)))
             .unwrap_or_default(),
-        Err(error) => return refused(case, &error),
+        Err(error) => return rejected(case, &error),
     };
 
     match (&case.injected, outcome) {
@@ -104,7 +104,7 @@ fn differences(case: &Case, inputs: &InjectorInputs, clean: fn(Value) -> Value) 
 }
 
 /// How a rejection differs from istiod's response.
-fn refused(case: &Case, error: &InjectError) -> Vec<String> {
+fn rejected(case: &Case, error: &InjectError) -> Vec<String> {
     match &case.response {
         Some(response) if response["allowed"] != json!(true) => Vec::new(),
         Some(_) | None => vec![format!(

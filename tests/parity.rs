@@ -56,7 +56,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use case::Case;
-use deliberate::{REFUSED, REFUSED_HERE, deliberate, kind};
+use deliberate::{REJECTED, REJECTED_HERE, deliberate, kind};
 use navarch_proto::json::Codec;
 use navarch_testkit::skip;
 use serde_json::{Value, json};
@@ -103,7 +103,7 @@ fn resources_equal_istiods() {
 
     if foreign.is_none() {
         let run = |line: &str| {
-            let is_difference = ![REFUSED, REFUSED_HERE].contains(&kind(line));
+            let is_difference = ![REJECTED, REJECTED_HERE].contains(&kind(line));
             is_difference
                 && line
                     .split_once(' ')
@@ -145,13 +145,13 @@ fn istiods_resources_are_valid_for_envoy() {
                 continue;
             };
             let fault = navarch::envoy::constraints::check_bytes(&any.type_url, &any.value);
-            let line = format!("{} {} {REFUSED}", case.name, proxy.name);
+            let line = format!("{} {} {REJECTED}", case.name, proxy.name);
             faults.extend(fault.err().map(|fault| (line, fault.to_string())));
         }
     }
 
-    let refused = faults.iter().map(|(line, _)| line.clone()).collect();
-    let known = deliberate(&refused, |line| kind(line) == REFUSED);
+    let rejected = faults.iter().map(|(line, _)| line.clone()).collect();
+    let known = deliberate(&rejected, |line| kind(line) == REJECTED);
     faults.retain(|(line, _)| !known.contains(line));
     assert!(faults.is_empty(), "{faults:#?}");
 }

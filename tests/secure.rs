@@ -146,11 +146,11 @@ async fn an_openssl_request_gets_a_certificate_that_openssl_accepts() -> Result<
 #[tokio::test]
 async fn checks_can_be_stricter_or_laxer_without_exposing_secrets() -> Result<()> {
     let strict = Server::with_variables(server::MESH, "XDS_AUTH_PLAINTEXT=true").await?;
-    let refused = strict
+    let rejected = strict
         .plain_secrets("shop", "web", &["kubernetes://tls"])
         .await
         .unwrap_err();
-    ensure!(refused.code() == Code::Unauthenticated, "{refused:?}");
+    ensure!(rejected.code() == Code::Unauthenticated, "{rejected:?}");
     let lax = Server::with_variables(server::MESH, "PILOT_ENABLE_XDS_IDENTITY_CHECK=false").await?;
     let token = Proof::Token(lax.issuer.token(json!({})));
 
@@ -165,11 +165,11 @@ async fn checks_can_be_stricter_or_laxer_without_exposing_secrets() -> Result<()
         );
     }
 
-    let refused = lax
+    let rejected = lax
         .secrets(&Proof::Nothing, "shop", "web", &["kubernetes://tls"])
         .await
         .unwrap_err();
-    ensure!(refused.code() == Code::Unauthenticated, "{refused:?}");
+    ensure!(rejected.code() == Code::Unauthenticated, "{rejected:?}");
 
     Ok(())
 }
@@ -202,16 +202,16 @@ async fn unauthenticated_clients_and_bad_tokens_are_rejected_with_a_reason() -> 
             "not a service account",
         ),
     ] {
-        let refused = server.certificate(&proof, &csr, 0).await.unwrap_err();
+        let rejected = server.certificate(&proof, &csr, 0).await.unwrap_err();
         ensure!(
-            refused.code() == Code::Unauthenticated && refused.message().contains(reason),
-            "{refused:?}"
+            rejected.code() == Code::Unauthenticated && rejected.message().contains(reason),
+            "{rejected:?}"
         );
-        let refused = server
+        let rejected = server
             .secrets(&proof, "shop", "web", &["kubernetes://tls"])
             .await
             .unwrap_err();
-        ensure!(refused.code() == Code::Unauthenticated, "{refused:?}");
+        ensure!(rejected.code() == Code::Unauthenticated, "{rejected:?}");
     }
 
     let good = Proof::Token(server.issuer.token(json!({})));
@@ -254,11 +254,11 @@ async fn a_proxy_gets_the_secrets_of_its_own_namespace_by_token_or_certificate()
 
         // The namespace and account of the node must be those of the authenticated identity.
         for (namespace, account) in [("bank", "web"), ("shop", "admin")] {
-            let refused = server
+            let denied = server
                 .secrets(proof, namespace, account, &["kubernetes://tls"])
                 .await
                 .unwrap_err();
-            ensure!(refused.code() == Code::PermissionDenied, "{refused:?}");
+            ensure!(denied.code() == Code::PermissionDenied, "{denied:?}");
         }
     }
 

@@ -200,7 +200,7 @@ impl Deployed {
     }
 
     /// The requests of service accounts that were denied.
-    fn refused(&self) -> Vec<String> {
+    fn denied(&self) -> Vec<String> {
         let log = std::fs::read_to_string(&self.audit).unwrap_or_default();
         assert!(
             log.contains("serviceaccount:istio-system:istiod"),
@@ -209,8 +209,8 @@ impl Deployed {
         let events = log
             .lines()
             .filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        let refused = events.filter(|event| event["responseStatus"]["code"] == 403);
-        refused
+        let denied = events.filter(|event| event["responseStatus"]["code"] == 403);
+        denied
             .map(|event| format!("{} {}", event["verb"], event["requestURI"]))
             .collect()
     }

@@ -99,7 +99,7 @@ async fn a_machine_without_a_token_file_authenticates_by_its_metadata_server() -
 #[tokio::test]
 async fn the_agent_does_not_start_with_credentials_that_it_cannot_get() -> Result<()> {
     let server = Server::with_mesh(MESH).await?;
-    let refused = [
+    let rejected = [
         (
             "CREDENTIAL_FETCHER_TYPE",
             "GoogleComputEngine",
@@ -110,7 +110,7 @@ async fn the_agent_does_not_start_with_credentials_that_it_cannot_get() -> Resul
         ("CA_PROVIDER", "GoogleCAS", "Google's own API"),
     ];
 
-    for (name, value, reason) in refused {
+    for (name, value, reason) in rejected {
         let variables = [(name, value), ("CLOUD_PLATFORM", "none")];
         let mut pod = Pod::start_without_token(&server, &variables)?;
         let code = pod.end().await?;

@@ -86,14 +86,14 @@ async fn certificates_can_be_issued_by_a_remote_ca() -> Result<()> {
     );
 
     let token = Proof::Token(server.issuer.token(json!({})));
-    let refused = server
+    let error = server
         .certificate(&token, "", 0)
         .await
         .map(drop)
         .unwrap_err();
     ensure!(
-        refused.code() == Code::Unimplemented,
-        "the control plane refuses to sign: {refused}"
+        error.code() == Code::Unimplemented,
+        "the control plane does not sign: {error}"
     );
 
     pod.stop().await?;

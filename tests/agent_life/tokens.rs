@@ -98,7 +98,7 @@ impl<T: Clone + Send + 'static> TlsServer<T> {
     }
 }
 
-/// Starts a token server, which refuses the audience `nobody`, and writes the files for its clients
+/// Starts a token server, which rejects the audience `nobody`, and writes the files for its clients
 /// into a folder.
 async fn start_token_server(folder: &Path) -> Result<TlsServer<Received>> {
     TlsServer::start(server_config(folder)?, respond).await
@@ -118,7 +118,7 @@ async fn respond(
     let body = request.into_body().collect().await?.to_bytes();
     let form = String::from_utf8(body.to_vec())?;
 
-    let is_refused = form.contains("audience=nobody");
+    let is_rejected = form.contains("audience=nobody");
     let number = {
         let mut kept = kept.lock();
         kept.push(Received {
@@ -127,7 +127,7 @@ async fn respond(
         });
         kept.len()
     };
-    let (status, body) = if is_refused {
+    let (status, body) = if is_rejected {
         (400_u16, json!({"error": "invalid_target"}))
     } else {
         let token = json!({"access_token": format!("issued-{number}"), "issued_token_type": ACCESS_TOKEN,
@@ -237,12 +237,12 @@ async fn the_agent_exchanges_tokens_at_a_server_that_authenticates_it() -> Resul
         ensure!(received[0].form.contains(part), "{received:?}");
     }
 
-    let refused = request_token(port, "e30.c3ViamVjdA.c2ln", "nobody").await?;
-    let body: Value = serde_json::from_slice(&refused.body)?;
+    let rejected = request_token(port, "e30.c3ViamVjdA.c2ln", "nobody").await?;
+    let body: Value = serde_json::from_slice(&rejected.body)?;
     ensure!(
-        refused.status == 400 && body["error"] == "invalid_target",
+        rejected.status == 400 && body["error"] == "invalid_target",
         "{}: {body}",
-        refused.status
+        rejected.status
     );
 
     let (_, status) = pod.get(port, "/stsStatus").await?;

@@ -254,15 +254,15 @@ async fn waypoint_metrics_have_source_and_destination() -> Result<()> {
         );
     }
 
-    let refused = [
+    let denied = [
         LABELS[0],
         LABELS[5],
         "destination_workload=\"unknown\"",
         "response_code=\"403\"",
     ];
 
-    until(&way, "what is refused", |metrics| {
-        value(metrics, "istio_requests_total", &refused) >= Some(1)
+    until(&way, "the denied request", |metrics| {
+        value(metrics, "istio_requests_total", &denied) >= Some(1)
     })
     .await;
     let bytes = with("request_protocol=\"tcp\"");

@@ -71,8 +71,8 @@ async fn the_agent_passes_debug_requests_to_the_control_plane() -> Result<()> {
         "{status}: {body}"
     );
 
-    let refused = ask(port, LISTENER).await.unwrap_err();
-    ensure!(refused.code() == Code::InvalidArgument, "{refused}");
+    let error = ask(port, LISTENER).await.unwrap_err();
+    ensure!(error.code() == Code::InvalidArgument, "{error}");
     let (status, _) = pod.get(port, "/stats").await?;
     ensure!(status == 404, "{status}");
 

@@ -21,7 +21,7 @@ use super::cases::{cases, text_map, texts};
 pub(crate) fn differences(case: &Value) -> Vec<String> {
     let made = match make(case) {
         Ok(made) => made,
-        Err(error) => return vec![format!("refused: {error}")],
+        Err(error) => return vec![format!("rejected: {error}")],
     };
     let mut found = Vec::new();
     for key in ["envoy_args", "bootstrap", "grpc_bootstrap"] {

@@ -24,7 +24,7 @@ pub(crate) fn differences(case: &Value) -> Vec<String> {
             .into_iter()
             .map(|run| (run.program, run.lines))
             .collect(),
-        Err(error) => return vec![format!("refused: {error}")],
+        Err(error) => return vec![format!("rejected: {error}")],
     };
 
     let restoring = planned

@@ -330,7 +330,7 @@ async fn uses_a_waypoint(node: &mut Node) -> Result<()> {
     node.put(&service(true)).await?;
     let order = json!({"op": "get", "host": SERVICE, "path": "/closed"});
 
-    until("the waypoint refuses the path", async || {
+    until("the waypoint denies the path", async || {
         node.app("client", &order)
             .await
             .is_ok_and(|answer| answer["status"] == 403)

@@ -111,8 +111,8 @@ async fn text_of_clients_is_escaped_in_logs_and_on_terminals() {
         (NODE_ID, "", Some("WORKLOAD_NAME")),
     ] {
         let metadata: Vec<_> = metadata.into_iter().map(|key| (key, HOSTILE)).collect();
-        let refused = subscribe(xds, id, cluster, &metadata).await.err();
-        let code = refused.as_ref().map(Status::code);
+        let error = subscribe(xds, id, cluster, &metadata).await.err();
+        let code = error.as_ref().map(Status::code);
         assert_eq!(
             code,
             Some(Code::InvalidArgument),

@@ -429,8 +429,8 @@ async fn applied_covers_many_proxies_in_one_request() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rejection_by_one_of_many_proxies_is_reported_without_quarantine() {
     let (folder, navarch) = start_with_identities(3).await;
-    let refuses = Reaction::Reject("canary-host", "I do not know canary-host");
-    let sidecars = sidecars(&navarch, &[Reaction::Accept, Reaction::Accept, refuses]).await;
+    let rejects = Reaction::Reject("canary-host", "I do not know canary-host");
+    let sidecars = sidecars(&navarch, &[Reaction::Accept, Reaction::Accept, rejects]).await;
     have_routes(&sidecars).await;
     acknowledged_by(&navarch, 3).await;
     let split = edited(
@@ -490,8 +490,8 @@ async fn a_rejection_by_one_of_many_proxies_is_reported_without_quarantine() {
 #[tokio::test(flavor = "multi_thread")]
 async fn rejected_objects_are_quarantined_until_the_next_edit() {
     let (folder, navarch) = start_with_identities(2).await;
-    let refuses = Reaction::Reject("canary-host", "I do not know canary-host");
-    let sidecars = sidecars(&navarch, &[refuses, refuses]).await;
+    let rejects = Reaction::Reject("canary-host", "I do not know canary-host");
+    let sidecars = sidecars(&navarch, &[rejects, rejects]).await;
     have_routes(&sidecars).await;
     acknowledged_by(&navarch, 2).await;
     let text = edited(
@@ -545,18 +545,18 @@ async fn rejected_objects_are_quarantined_until_the_next_edit() {
 }
 
 /// A rule of the reviews that these sidecars reject.
-fn refused_rule() -> String {
+fn rejected_rule() -> String {
     let headers = "    - name: split\n      headers: {request: {set: {x: canary-host}}}\n";
     edited("reviews-routing.yaml", &[("    - name: split\n", headers)])
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rejections_of_the_first_response_and_without_identity_are_reported_only() {
-    let refuses = Reaction::Reject("canary-host", "I do not know canary-host");
+    let rejects = Reaction::Reject("canary-host", "I do not know canary-host");
 
     // A proxy that has never accepted a response could blame any object.
     let (folder, navarch) = start_with_identities(2).await;
-    std::fs::write(folder.path().join("reviews-routing.yaml"), refused_rule()).unwrap();
+    std::fs::write(folder.path().join("reviews-routing.yaml"), rejected_rule()).unwrap();
     until("the rule is read", async || {
         navarch
             .page("/debug/configz")
@@ -564,7 +564,7 @@ async fn rejections_of_the_first_response_and_without_identity_are_reported_only
             .is_ok_and(|page| page.contains("canary-host"))
     })
     .await;
-    let _first = sidecars(&navarch, &[refuses, refuses]).await;
+    let _first = sidecars(&navarch, &[rejects, rejects]).await;
     until("the rejection is investigated", async || {
         navarch
             .output()
@@ -580,9 +580,9 @@ async fn rejections_of_the_first_response_and_without_identity_are_reported_only
     // Clients without authentication do not count, no matter how many they are or what they
     // accepted before.
     let (folder, navarch) = start().await;
-    let _plain = sidecars(&navarch, &[refuses, refuses]).await;
+    let _plain = sidecars(&navarch, &[rejects, rejects]).await;
     acknowledged_by(&navarch, 2).await;
-    std::fs::write(folder.path().join("reviews-routing.yaml"), refused_rule()).unwrap();
+    std::fs::write(folder.path().join("reviews-routing.yaml"), rejected_rule()).unwrap();
     let applied = run_command_until(&navarch, &APPLIED, |output, code| {
         code == 4 && output["replicas"][0]["applied"]["refused"] == 2
     });

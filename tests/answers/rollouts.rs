@@ -229,9 +229,9 @@ async fn a_rollout_advances_by_stage_and_can_be_aborted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rejection_in_a_stage_rolls_back_without_quarantine() {
-    let refuses = Reaction::Reject("bad-mark", "I do not know bad-mark");
+    let rejects = Reaction::Reject("bad-mark", "I do not know bad-mark");
     let (folder, navarch) = start_with_identities(20).await;
-    let (folder, navarch, sidecars) = on(folder, navarch, &[refuses; 20]).await;
+    let (folder, navarch, sidecars) = on(folder, navarch, &[rejects; 20]).await;
     write(
         folder.path(),
         "bad-mark",
@@ -287,8 +287,8 @@ async fn a_rejection_in_a_stage_rolls_back_without_quarantine() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rejections_without_identity_hold_a_rollout_and_do_not_stop_it() {
-    let refuses = Reaction::Reject("bad-mark", "I do not know bad-mark");
-    let (folder, navarch, sidecars) = mesh(&[refuses; 4]).await;
+    let rejects = Reaction::Reject("bad-mark", "I do not know bad-mark");
+    let (folder, navarch, sidecars) = mesh(&[rejects; 4]).await;
     write(
         folder.path(),
         "bad-mark",

@@ -141,7 +141,7 @@ async fn objects_rejected_by_envoys_are_quarantined(mesh: &Mesh) -> Result<()> {
     let before_router = json!({ "name": "envoy.filters.network.http_connection_manager", "subFilter": { "name": "envoy.filters.http.router" } });
     mesh.apply(&[json!({
         "apiVersion": "networking.istio.io/v1alpha3", "kind": "EnvoyFilter",
-        "metadata": { "name": "refused", "namespace": pods::NAMESPACE },
+        "metadata": { "name": "rejected", "namespace": pods::NAMESPACE },
         "spec": { "configPatches": [{
             "applyTo": "HTTP_FILTER",
             "match": { "context": "SIDECAR_OUTBOUND", "listener": { "filterChain": { "filter": before_router } } },
@@ -154,13 +154,13 @@ async fn objects_rejected_by_envoys_are_quarantined(mesh: &Mesh) -> Result<()> {
         "wait",
         "--for=condition=Quarantined",
         "--timeout=60s",
-        "envoyfilter/refused",
+        "envoyfilter/rejected",
     ];
 
     mesh.node.kubectl(&[&namespaced[..], &wait].concat())?;
     let described = || {
         mesh.node
-            .kubectl(&[&namespaced[..], &["describe", "envoyfilter", "refused"]].concat())
+            .kubectl(&[&namespaced[..], &["describe", "envoyfilter", "rejected"]].concat())
     };
     until("an Event has Envoy's error", async || {
         described().is_ok_and(|description| {
@@ -172,12 +172,12 @@ async fn objects_rejected_by_envoys_are_quarantined(mesh: &Mesh) -> Result<()> {
     .await;
     let (applied, code) = run_navarch(
         mesh,
-        &["applied", "envoyfilter", "refused", "-n", pods::NAMESPACE],
+        &["applied", "envoyfilter", "rejected", "-n", pods::NAMESPACE],
     )?;
     ensure!(code == 4, "{code}: {applied}");
     let (health, code) = run_navarch(mesh, &["doctor"])?;
     ensure!(
-        code != 0 && health.to_string().contains("EnvoyFilter bookshop/refused"),
+        code != 0 && health.to_string().contains("EnvoyFilter bookshop/rejected"),
         "{health}"
     );
 
@@ -198,7 +198,7 @@ async fn objects_rejected_by_envoys_are_quarantined(mesh: &Mesh) -> Result<()> {
     ensure!(code == 0, "other objects are still applied: {applied}");
     mesh.apply(&[reviews(mesh, 10, &json!({ "navarch.io/rollout": "off" }))?])?;
     mesh.node
-        .kubectl(&[&namespaced[..], &["delete", "envoyfilter", "refused"]].concat())
+        .kubectl(&[&namespaced[..], &["delete", "envoyfilter", "rejected"]].concat())
         .map(drop)
 }
 

@@ -58,7 +58,7 @@ pub(crate) fn storefront(mesh: &Mesh) -> Result<String> {
 }
 
 /// The error of a navarch command that must fail.
-fn refused(kubeconfig: &Path, arguments: &[&str]) -> Result<String> {
+fn error_of(kubeconfig: &Path, arguments: &[&str]) -> Result<String> {
     let output = command(&program("navarch"), kubeconfig, arguments).output()?;
     ensure!(
         output.status.code() == Some(1),
@@ -152,19 +152,19 @@ pub(crate) async fn commands_find_the_control_plane_by_the_kubeconfig(mesh: &Mes
 /// Errors name the next step for the missing part: rights, pods, the API server.
 fn errors_of_commands_name_the_missing_permission_or_pod(mesh: &Mesh, folder: &Path) -> Result<()> {
     let kubeconfig = mesh.node.kubeconfig();
-    let error = refused(&kubeconfig, &["doctor", "--istioNamespace", "default"])?;
+    let error = error_of(&kubeconfig, &["doctor", "--istioNamespace", "default"])?;
     ensure!(
         error.contains("no pod with the labels app=istiod") && error.contains("--istioNamespace"),
         "{error}"
     );
-    let error = refused(&kubeconfig, &["doctor", "--revision", "canary"])?;
+    let error = error_of(&kubeconfig, &["doctor", "--revision", "canary"])?;
     ensure!(error.contains("app=istiod,istio.io/rev=canary"), "{error}");
 
-    let error = refused(&kubeconfig, &["doctor", "--context", "nowhere"])?;
+    let error = error_of(&kubeconfig, &["doctor", "--context", "nowhere"])?;
     ensure!(error.contains("kubectl config get-contexts"), "{error}");
 
     let may_nothing = kubeconfig_of(mesh, folder, "nobody")?;
-    let error = refused(&may_nothing, &["doctor"])?;
+    let error = error_of(&may_nothing, &["doctor"])?;
     ensure!(
         error.contains("cannot list resource \"pods\"") && error.contains("verb list for pods"),
         "{error}"
@@ -191,7 +191,7 @@ fn errors_of_commands_name_the_missing_permission_or_pod(mesh: &Mesh, folder: &P
     }
 
     let may_list = kubeconfig_of(mesh, folder, "watcher")?;
-    let error = refused(&may_list, &["plan", "--remove", "vs/bookshop/reviews"])?;
+    let error = error_of(&may_list, &["plan", "--remove", "vs/bookshop/reviews"])?;
     ensure!(
         error.contains("verbs get and create for pods/portforward in istio-system"),
         "{error}"
@@ -200,7 +200,7 @@ fn errors_of_commands_name_the_missing_permission_or_pod(mesh: &Mesh, folder: &P
     let mut away: Value = serde_json::from_slice(&std::fs::read(&may_list)?)?;
     away["clusters"][0]["cluster"]["server"] = json!("https://127.0.0.1:1");
     std::fs::write(&may_list, away.to_string())?;
-    let error = refused(&may_list, &["doctor"])?;
+    let error = error_of(&may_list, &["doctor"])?;
     ensure!(
         error.contains("https://127.0.0.1:1") && error.contains("does not respond"),
         "{error}"

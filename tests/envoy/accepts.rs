@@ -34,7 +34,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::ONE_AT_A_TIME;
 use super::case::{Case, CaseProxy};
-use super::deliberate::{REFUSED_HERE, deliberate};
+use super::deliberate::{REJECTED_HERE, deliberate};
 use super::{input, secrets};
 
 /// Envoy's errors about files and directories that a case names and this machine lacks. They depend
@@ -358,7 +358,7 @@ async fn a_stock_envoy_accepts_every_parity_case() -> Result<()> {
     let extensions = feeder.extensions().await?;
     let codec = Codec::new();
     let mut fed = BTreeSet::new();
-    let mut refused = BTreeMap::new();
+    let mut rejected = BTreeMap::new();
     let mut counted = envoy.stats().await?.rejected();
 
     for case in Case::all(&here.join("cases"))
@@ -389,10 +389,10 @@ async fn a_stock_envoy_accepts_every_parity_case() -> Result<()> {
             }
 
             counted = count;
-            let line = format!("{} {} {REFUSED_HERE}", case.name, proxy.name);
+            let line = format!("{} {} {REJECTED_HERE}", case.name, proxy.name);
             fed.insert(line.clone());
             if !rejections.is_empty() {
-                refused.insert(line, rejections);
+                rejected.insert(line, rejections);
             }
 
             // Remove all resources before the next case.
@@ -407,12 +407,12 @@ async fn a_stock_envoy_accepts_every_parity_case() -> Result<()> {
         "PARITY={filter:?}: {} proxies were fed",
         fed.len()
     );
-    let known = deliberate(&refused.keys().cloned().collect(), |line| {
+    let known = deliberate(&rejected.keys().cloned().collect(), |line| {
         fed.contains(line)
     });
 
     let is_here = |rejection: &String| !NOT_HERE.iter().any(|text| rejection.contains(text));
-    refused.retain(|line, rejections| !known.contains(line) && rejections.iter().any(is_here));
-    ensure!(refused.is_empty(), "Envoy rejects: {refused:#?}");
+    rejected.retain(|line, rejections| !known.contains(line) && rejections.iter().any(is_here));
+    ensure!(rejected.is_empty(), "Envoy rejects: {rejected:#?}");
     Ok(())
 }

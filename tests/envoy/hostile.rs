@@ -124,21 +124,18 @@ async fn configuration_that_envoy_would_reject_is_omitted_and_reported() -> Resu
             )?;
 
             reported.extend(remarks);
-            let refused = feeder
+            let nacks = feeder
                 .feed(snapshot)
                 .await
                 .with_context(|| format!("{} {kind}", case.name))?;
-            let refused: Vec<&str> = refused
+            let nacks: Vec<&str> = nacks
                 .iter()
                 .map(|text| text.rsplit("\n}\n").next().unwrap_or(text))
                 .collect();
 
             let count = envoy.stats().await?.rejected();
-            if !refused.is_empty() || count > counted {
-                wrong.push(format!(
-                    "{} {kind}: Envoy rejects it: {refused:?}",
-                    case.name
-                ));
+            if !nacks.is_empty() || count > counted {
+                wrong.push(format!("{} {kind}: Envoy rejects it: {nacks:?}", case.name));
             }
 
             counted = count;

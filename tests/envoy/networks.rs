@@ -113,11 +113,11 @@ async fn a_stock_envoy_joins_networks() -> Result<()> {
             "{app}: endpoints in the other network are wrong"
         );
 
-        let refused = feeder
+        let nacks = feeder
             .feed(snapshot)
             .await
             .with_context(|| app.to_owned())?;
-        ensure!(refused.is_empty(), "{app}: Envoy rejects {refused:?}");
+        ensure!(nacks.is_empty(), "{app}: Envoy rejects {nacks:?}");
         ensure!(
             envoy.stats().await?.rejected() == 0,
             "{app}: {}",

@@ -57,8 +57,8 @@ async fn status_of(path: &str) -> Result<u16> {
     Ok(status.parse()?)
 }
 
-/// Fails if a path is not refused: by the policy, or by Envoy as malformed.
-pub(crate) async fn refuses(path: &str) -> Result<()> {
+/// Fails if a path is neither denied nor rejected: by the policy, or by Envoy as malformed.
+pub(crate) async fn is_not_served(path: &str) -> Result<()> {
     let status = status_of(path).await?;
     ensure!([400, 403].contains(&status), "{path}: {status}");
     Ok(())
@@ -79,7 +79,7 @@ async fn cve_2021_31920_paths_are_normalized_before_policies_look() -> Result<()
     until_status(403, SHOP, "/reviews", &[]).await;
 
     for path in FORMS {
-        refuses(path).await?;
+        is_not_served(path).await?;
     }
 
     // Slashes are merged and decoded only where the mesh config says so, as by istiod.
@@ -105,7 +105,7 @@ async fn cve_2021_29492_slashes_are_decoded_and_merged_before_policies_look() ->
     until_status(403, SHOP, "/reviews", &[]).await;
 
     for path in FORMS.into_iter().chain(FORMS_OF_SLASHES) {
-        refuses(path).await?;
+        is_not_served(path).await?;
     }
 
     let status = status_of("/catalog%2f7").await?;
@@ -149,7 +149,7 @@ async fn cve_2020_8595_queries_and_fragments_lead_around_no_exact_path() -> Resu
         "/catalog?page=1#top",
         "/catalog#top?page=1",
     ] {
-        refuses(path).await?;
+        is_not_served(path).await?;
     }
 
     let own = issuer.token(&claims("https://issuer.example", "readers"))?;

@@ -18,7 +18,7 @@ use navarch_testkit::wait::{until_some, wanted};
 use serde_json::{Value, json};
 
 use super::ONE_AT_A_TIME;
-use super::past::refuses;
+use super::past::is_not_served;
 
 /// The host of the shop.
 pub(crate) const SHOP: &str = "shop.example.com";
@@ -150,12 +150,12 @@ async fn authorization_policies_allow_and_deny() -> Result<()> {
     // CVE-2021-39155 and -39156: case, ports and fragments must not bypass the policy.
     for host in ["Shop.Example.COM", "shop.example.com:18080"] {
         let reply = client::get(GATEWAY, host, "/reviews", &[]).await;
-        let refused = reply
+        let denied = reply
             .as_ref()
             .map_or(true, |reply| reply.status.is_client_error());
-        ensure!(refused, "{host}: {reply:?}");
+        ensure!(denied, "{host}: {reply:?}");
     }
-    refuses("/reviews#x").await?;
+    is_not_served("/reviews#x").await?;
 
     let allow = policy(
         "AuthorizationPolicy",

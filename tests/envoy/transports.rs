@@ -115,14 +115,14 @@ async fn a_stock_envoy_serves_quic_and_holds_tls_to_each_policy() -> Result<()> 
         );
 
         for (kind, snapshot) in [("router", gateway), ("sidecar", sidecar)] {
-            let refused = feeder
+            let nacks = feeder
                 .feed(snapshot)
                 .await
                 .with_context(|| format!("{policy:?} {kind}"))?;
             let count = envoy.stats().await?.rejected();
             ensure!(
-                refused.is_empty() && count == counted,
-                "{policy:?} {kind}: Envoy rejects it: {refused:?}"
+                nacks.is_empty() && count == counted,
+                "{policy:?} {kind}: Envoy rejects it: {nacks:?}"
             );
             counted = count;
             feeder.feed(Snapshot::new()).await?;

@@ -23,15 +23,15 @@ const AGAIN: Duration = Duration::from_secs(1);
 #[derive(Default)]
 struct Tally {
     opened: AtomicUsize,
-    refused: AtomicUsize,
+    failed: AtomicUsize,
     closed: AtomicUsize,
 }
 
 impl Tally {
     fn summary(&self) -> String {
-        let [opened, refused, closed] =
-            [&self.opened, &self.refused, &self.closed].map(|count| count.load(Ordering::SeqCst));
-        format!("{opened} opened, {refused} refused, {closed} closed by the server")
+        let [opened, failed, closed] =
+            [&self.opened, &self.failed, &self.closed].map(|count| count.load(Ordering::SeqCst));
+        format!("{opened} opened, {failed} failed, {closed} closed by the server")
     }
 }
 
@@ -55,7 +55,7 @@ where
                 tally.opened.fetch_add(1, Ordering::SeqCst);
                 let counted = match open().await {
                     Ok(()) => &tally.closed,
-                    Err(_) => &tally.refused,
+                    Err(_) => &tally.failed,
                 };
                 counted.fetch_add(1, Ordering::SeqCst);
                 sleep(AGAIN).await;

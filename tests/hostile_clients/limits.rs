@@ -99,7 +99,7 @@ async fn full_disk() -> Result<()> {
     ensure!(good, "the rotation works with free space: {output}");
     let rotated = until("another root signs", async || file("ca-cert.pem") != root).await;
     println!(
-        "chaos: disk full: rotation refused, certificates were still issued; a new root signs {rotated:?} after space is free"
+        "chaos: disk full: rotation rejected, certificates were still issued; a new root signs {rotated:?} after space is free"
     );
 
     certificate(client(4, 1), &token, csr)

@@ -40,7 +40,7 @@ pub(crate) async fn one_hash(token: String, time: Duration) -> Result<String> {
         outcomes.push(match timeout(Duration::from_secs(1), answer).await {
             Err(_) => "no answer for a second".to_owned(),
             Ok(Ok(())) => "answered".to_owned(),
-            Ok(Err(error)) => format!("refused: {error:#}"),
+            Ok(Err(error)) => format!("rejected: {error:#}"),
         });
         open.push((connection, call));
     }
@@ -78,13 +78,13 @@ pub(crate) async fn alternating(token: String, time: Duration) -> Result<String>
     for token in [None, Some(token)] {
         attackers.spawn(async move {
             let mut rounds = 0;
-            let mut refused = 0;
+            let mut rejected = 0;
             while let Ok(outcome) = timeout_at(end, alternate(token.as_deref(), &mut rounds)).await
             {
-                refused += usize::from(outcome.is_err());
+                rejected += usize::from(outcome.is_err());
                 sleep(Duration::from_millis(100)).await;
             }
-            format!("{rounds} rounds, {refused} refused")
+            format!("{rounds} rounds, {rejected} rejected")
         });
     }
     Ok(attackers.join_all().await.join("; "))
@@ -94,7 +94,7 @@ pub(crate) async fn alternating(token: String, time: Duration) -> Result<String>
 pub(crate) async fn long_versions(time: Duration) -> Result<String> {
     let end = Instant::now() + time;
     let mut answered = 0;
-    let mut refused = 0;
+    let mut rejected = 0;
 
     for number in 0..200 {
         let version = format!("1.{number}{}", "a".repeat(100 << 10));
@@ -117,13 +117,13 @@ pub(crate) async fn long_versions(time: Duration) -> Result<String> {
         *if exchange.await.is_ok() {
             &mut answered
         } else {
-            &mut refused
+            &mut rejected
         } += 1;
     }
 
     sleep_until(end).await;
-    ensure!(answered + refused == 200, "not all streams were opened");
-    Ok(format!("{answered} answered, {refused} refused"))
+    ensure!(answered + rejected == 200, "not all streams were opened");
+    Ok(format!("{answered} answered, {rejected} rejected"))
 }
 
 /// The beginning of a message of `announced` bytes.
@@ -153,18 +153,18 @@ pub(crate) async fn half_messages(time: Duration) -> Result<String> {
     }
 
     let mut held = Vec::new();
-    let mut refused = 0;
+    let mut rejected = 0;
 
     for outcome in attackers.join_all().await {
         match outcome {
             Ok(Ok(call)) => held.push(call),
-            Ok(Err(_)) | Err(_) => refused += 1,
+            Ok(Err(_)) | Err(_) => rejected += 1,
         }
     }
 
     sleep_until(end).await;
     Ok(format!(
-        "{} sent, {refused} rejected or not read in time",
+        "{} sent, {rejected} rejected or not read in time",
         held.len()
     ))
 }

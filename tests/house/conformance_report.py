@@ -50,7 +50,7 @@ class Reports(unittest.TestCase):
         command = [ROOT / "scripts/conformance-report", "--into", self.into, report]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
-    def assert_refused(self, text, reason):
+    def assert_rejected(self, text, reason):
         done = self.file(text)
         self.assertEqual(done.returncode, 1)
         self.assertIn(reason, done.stderr)
@@ -81,18 +81,18 @@ class Reports(unittest.TestCase):
         self.assertIn(f"[1.0.0]({tree}/1.0.0) | default | [1.0.0 report](./experimental-1.0.0-", rows[0])
         self.assertIn(f"({tree}/0f092f87)", rows[1])
 
-    def test_a_report_of_a_changed_clone_is_refused(self):
+    def test_a_report_of_a_changed_clone_is_rejected(self):
         for version in ("1.32.0-navarch.0f092f87-dirty", "1.32.0-navarch.dev"):
-            self.assert_refused(REPORT.replace("1.32.0-navarch.0f092f87", version), "no snapshot")
+            self.assert_rejected(REPORT.replace("1.32.0-navarch.0f092f87", version), "no snapshot")
 
-    def test_a_report_with_a_failed_or_skipped_test_is_refused(self):
+    def test_a_report_with_a_failed_or_skipped_test_is_rejected(self):
         for outcome, result in (("failed", "failure"), ("skipped", "partial")):
             text = REPORT.replace("result: success", f"{outcome}Tests:\n    - HTTPRouteWeight\n    result: {result}")
-            self.assert_refused(text, f"tests {outcome}: HTTPRouteWeight")
+            self.assert_rejected(text, f"tests {outcome}: HTTPRouteWeight")
 
-    def test_a_report_without_a_contact_is_refused(self):
+    def test_a_report_without_a_contact_is_rejected(self):
         contact = "  contact:\n  - https://github.com/navarch/navarch/issues/new\n"
-        self.assert_refused(REPORT.replace(contact, ""), "implementation.contact")
+        self.assert_rejected(REPORT.replace(contact, ""), "implementation.contact")
 
 
 if __name__ == "__main__":

@@ -374,9 +374,9 @@ class Signatures(Folder):
     def test_changed_artefacts_are_not_signed(self):
         out = self.dist("out", "charts", self.programs())
         (out / f"charts/base-{VERSION}.tgz").write_text("changed")
-        refused = run(ROOT / "scripts/sign", out, "--key", self.key())
-        self.assertEqual(refused.returncode, 1)
-        self.assertIn(f"charts/base-{VERSION}.tgz", refused.stderr)
+        result = run(ROOT / "scripts/sign", out, "--key", self.key())
+        self.assertEqual(result.returncode, 1)
+        self.assertIn(f"charts/base-{VERSION}.tgz", result.stderr)
         self.assertFalse((out / "SHA256SUMS.sig").exists())
 
 
@@ -392,7 +392,7 @@ class FakeRegistry(ThreadingHTTPServer):
         self.blobs = {}
         self.manifests = {}
         self.uploads = 0
-        self.refuse_after = None
+        self.fail_after = None
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def handle_error(self, request, client_address):
@@ -439,7 +439,7 @@ class FakeRegistryHandler(BaseHTTPRequestHandler):
             assert parse_qs(url.query)["state"] == ["x"]
             if digest != f"sha256:{hashlib.sha256(body).hexdigest()}":
                 return self.answer(400, b"another digest")
-            if server.uploads == server.refuse_after:
+            if server.uploads == server.fail_after:
                 return self.answer(403, b"out of room")
             server.uploads += 1
             server.blobs[repository, digest] = body
@@ -503,13 +503,13 @@ class Publish(ImageFolder):
 
     def test_a_push_that_broke_is_continued_and_repeating_sends_nothing(self):
         out = self.artefacts()
-        self.registry.refuse_after = 2
+        self.registry.fail_after = 2
         broken = self.publish(out)
         self.assertEqual(broken.returncode, 1)
         self.assertIn("out of room", broken.stderr)
         self.assertNotIn(("mesh/navarch", "1"), self.registry.manifests)
 
-        self.registry.refuse_after = None
+        self.registry.fail_after = None
         self.assertEqual(self.publish(out).returncode, 0)
         # Two configurations and three layers; the layer of packages is the same for both.
         self.assertEqual(self.registry.uploads, 5)
@@ -519,23 +519,23 @@ class Publish(ImageFolder):
     def test_a_version_is_not_replaced(self):
         self.assertEqual(self.publish(self.artefacts()).returncode, 0)
         before = dict(self.registry.manifests)
-        refused = self.publish(self.artefacts("new"))
-        self.assertEqual(refused.returncode, 1)
-        self.assertIn("already", refused.stderr)
+        result = self.publish(self.artefacts("new"))
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("already", result.stderr)
         self.assertEqual(self.registry.manifests, before)
 
     def test_artefacts_of_an_untagged_commit_are_not_pushed(self):
         out = self.artefacts()
         (out / "manifest.json").write_text(json.dumps({"version": "1", "commit": "c0ffee", "tagged": False}))
-        refused = self.publish(out)
-        self.assertEqual((refused.returncode, self.registry.uploads), (1, 0))
-        self.assertIn("no tag 1", refused.stderr)
+        result = self.publish(out)
+        self.assertEqual((result.returncode, self.registry.uploads), (1, 0))
+        self.assertIn("no tag 1", result.stderr)
         self.assertEqual(self.publish(out, "--untagged").returncode, 0)
 
     def test_wrong_credentials_are_an_error(self):
-        refused = self.publish(self.artefacts(), user="stranger")
-        self.assertEqual(refused.returncode, 1)
-        self.assertIn("401", refused.stderr)
+        result = self.publish(self.artefacts(), user="stranger")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("401", result.stderr)
 
     def test_credentials_are_those_of_docker_login(self):
         known = {"auths": {self.registry.name: {"auth": FakeRegistry.USER}}}

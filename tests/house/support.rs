@@ -37,7 +37,7 @@ fn supported_versions_are_those_that_are_tested() {
             "deploy/charts/navarch/Chart.yaml",
             r#"kubeVersion: ">=(\d+\.\d+)"#,
             " | ",
-            " and newer; the chart refuses older ones |",
+            " and newer; the chart rejects older ones |",
         ),
         (
             "crates/api/src/version.rs",

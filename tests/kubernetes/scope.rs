@@ -63,14 +63,14 @@ async fn istio_61563_mesh_config_is_reloaded_and_an_invalid_one_rejected() -> Re
     edge.writer
         .put(&edge::mesh("istio-blue", "connectTimeout: [broken\n"))
         .await?;
-    let refused = async || {
+    let is_named = async || {
         navarch
             .page("/debug/push_status")
             .await
             .is_ok_and(|page| page.contains("ConfigMap/istio-system/istio-blue"))
     };
 
-    edge::eventually("the broken mesh config is named", refused).await;
+    edge::eventually("the broken mesh config is named", is_named).await;
     ensure!(
         says("\"4s\"").await,
         "the last valid mesh config stays in force"

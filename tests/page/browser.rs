@@ -42,7 +42,7 @@ async fn every_view_works_in_a_browser_by_keyboard_on_a_phone_and_in_the_dark() 
 
     gateway.wait_ready().await.unwrap();
     sidecar.wait_ready().await.unwrap();
-    let refuses = Reaction::Reject(
+    let rejects = Reaction::Reject(
         "canary",
         "Didn't find a registered implementation for name: 'canary'",
     );
@@ -51,7 +51,7 @@ async fn every_view_works_in_a_browser_by_keyboard_on_a_phone_and_in_the_dark() 
         Reaction::Accept,
         Reaction::Accept,
         Reaction::Ignore,
-        refuses,
+        rejects,
     ]
     .into_iter()
     .enumerate()

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 /// Stands for the type where Envoy rejects istiod's resources.
-pub(crate) const REFUSED: &str = "refused-by-envoy";
+pub(crate) const REJECTED: &str = "rejected-by-envoy";
 
 /// Stands for the type where the Envoy on the test machine rejects Navarch's resources.
-pub(crate) const REFUSED_HERE: &str = "refused-by-envoy-here";
+pub(crate) const REJECTED_HERE: &str = "rejected-by-envoy-here";
 
 /// The listed lines `<case> <proxy> <type>` that `concerned` selects. A line that is not in
 /// `different` fails the test.

@@ -72,14 +72,14 @@ async fn recorded() -> (TempDir, Vec<String>) {
     let record = tempfile::tempdir().unwrap();
     let hidden = add_secret(folder.path());
     let navarch = start(folder.path(), record.path(), &[]).await;
-    let refuses = Reaction::Reject("v2|reviews", "no such weight");
+    let rejects = Reaction::Reject("v2|reviews", "no such weight");
     let mut proxies = sidecars(
         &navarch,
         &[
             Reaction::Accept,
             Reaction::Accept,
             Reaction::Accept,
-            refuses,
+            rejects,
         ],
     )
     .await;

@@ -203,8 +203,8 @@ async fn every_panel_about_the_control_plane_has_data() -> Result<()> {
     );
     let injected = review(&server, "/inject", &pod("note")).await?;
     ensure!(injected.contains("\"patch\""), "{injected}");
-    let refused = review(&server, "/inject", &pod("status.sidecar.istio.io/port")).await?;
-    ensure!(!refused.contains("\"patch\""), "{refused}");
+    let denied = review(&server, "/inject", &pod("status.sidecar.istio.io/port")).await?;
+    ensure!(!denied.contains("\"patch\""), "{denied}");
 
     server.write_mesh(&MESH.replace("port: 80", "port: 81"))?;
     let counted = async |name: &str| {
@@ -215,7 +215,7 @@ async fn every_panel_about_the_control_plane_has_data() -> Result<()> {
     };
 
     until("the change is pushed", || counted("pilot_push_triggers{")).await;
-    until("the refusal is counted", || {
+    until("the NACK is counted", || {
         counted("pilot_total_xds_rejects{")
     })
     .await;

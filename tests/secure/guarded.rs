@@ -50,10 +50,10 @@ async fn ca_commands_are_accepted_only_from_loopback_and_not_from_browsers() -> 
             "127.0.0.1.rebound.example",
             "localhost.rebound.example:8080",
         ] {
-            let refused = web::send("POST", address, host, "/debug/ca", &begin).await?;
-            ensure!(refused.status == 403, "{host}: {refused:?}");
-            let refused = web::get(address, host, "/debug/syncz", &[]).await?;
-            ensure!(refused.status == 401, "{host}: {refused:?}");
+            let denied = web::send("POST", address, host, "/debug/ca", &begin).await?;
+            ensure!(denied.status == 403, "{host}: {denied:?}");
+            let denied = web::get(address, host, "/debug/syncz", &[]).await?;
+            ensure!(denied.status == 401, "{host}: {denied:?}");
         }
 
         for host in ["localhost", "127.0.0.1:8080", "[::1]"] {
@@ -81,8 +81,8 @@ async fn ca_commands_are_accepted_only_from_loopback_and_not_from_browsers() -> 
                 seen.status == 200,
                 "operators can read the state of the rotation: {seen:?}"
             );
-            let refused = web::send("POST", elsewhere, "istiod", "/debug/ca", &ordered).await?;
-            ensure!(refused.status == 403, "but not change it: {refused:?}");
+            let denied = web::send("POST", elsewhere, "istiod", "/debug/ca", &ordered).await?;
+            ensure!(denied.status == 403, "but not change it: {denied:?}");
         }
         None => skip("the machine has only loopback addresses"),
     }
@@ -301,14 +301,14 @@ async fn a_certificate_that_expires_during_its_connection_is_rejected() -> Resul
 
     // Either the call is rejected, or the server has closed the connection, which may interrupt a
     // call, and then the next handshake fails.
-    let is_expired = |refused: &Status| {
-        refused.code() == Code::Unauthenticated && refused.message().contains("expired")
-            || format!("{refused:?}").contains("CertificateExpired")
+    let is_expired = |error: &Status| {
+        error.code() == Code::Unauthenticated && error.message().contains("expired")
+            || format!("{error:?}").contains("CertificateExpired")
     };
 
     loop {
         match service.create_certificate(request.clone()).await {
-            Err(refused) if is_expired(&refused) => return Ok(()),
+            Err(error) if is_expired(&error) => return Ok(()),
             outcome => ensure!(Instant::now() < end, "{outcome:?}"),
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
@@ -336,7 +336,8 @@ async fn objects_cannot_forge_annotations_of_the_control_plane() -> Result<()> {
 }
 
 #[tokio::test]
-async fn without_xds_auth_the_identity_of_a_client_neither_refuses_nor_admits_it() -> Result<()> {
+async fn without_xds_auth_the_identity_of_a_client_neither_denies_nor_permits_access() -> Result<()>
+{
     let server = Server::with_variables(MESH, "XDS_AUTH=false").await?;
     let as_other = Proof::Token(
         server

@@ -41,11 +41,11 @@ async fn cve_2022_23635_null_tokens_and_list_metadata_are_harmless() -> Result<(
         let proof = Proof::Token(format!(
             "eyJhbGciOiJFUzI1NiIsImtpZCI6Im9uZSJ9.{payload}.AAAA"
         ));
-        let refused = server
+        let error = server
             .secrets(&proof, "shop", "web", &["kubernetes://tls"])
             .await
             .unwrap_err();
-        ensure!(refused.code() == Code::Unauthenticated, "{refused:?}");
+        ensure!(error.code() == Code::Unauthenticated, "{error:?}");
     }
 
     let byte = prost_types::Value {
@@ -83,9 +83,9 @@ async fn cve_2022_23635_null_tokens_and_list_metadata_are_harmless() -> Result<(
             .fields
             .insert(name.to_owned(), list.clone());
         // The request succeeds or is rejected with a message.
-        if let Err(refused) = server.plain_resources(odd, CLUSTERS, &["*"]).await {
+        if let Err(error) = server.plain_resources(odd, CLUSTERS, &["*"]).await {
             let words = [Code::InvalidArgument, Code::Unimplemented];
-            ensure!(words.contains(&refused.code()), "{name}: {refused:?}");
+            ensure!(words.contains(&error.code()), "{name}: {error:?}");
         }
     }
 

@@ -204,15 +204,15 @@ async fn invalid_profile_requests_are_rejected_with_a_reason() -> Result<()> {
             "debug: allocs is only available in the format of go tool pprof",
         ),
     ] {
-        let refused = get(http, page).await?;
+        let rejected = get(http, page).await?;
         ensure!(
-            refused.status == 400 && refused.body.starts_with(reason),
-            "{page}: {refused:?}"
+            rejected.status == 400 && rejected.body.starts_with(reason),
+            "{page}: {rejected:?}"
         );
     }
 
     let many = vec!["0x1"; 10_001].join("+");
-    let refused = web::send_body(
+    let rejected = web::send_body(
         "POST",
         http,
         "localhost",
@@ -221,7 +221,7 @@ async fn invalid_profile_requests_are_rejected_with_a_reason() -> Result<()> {
         many.into(),
     )
     .await?;
-    ensure!(refused.status == 400, "{refused:?}");
+    ensure!(rejected.status == 400, "{rejected:?}");
     Ok(())
 }
 

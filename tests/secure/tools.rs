@@ -448,7 +448,7 @@ async fn debug_data_requires_authentication_and_other_namespaces_an_operator() -
     )
     .await?;
     ensure!(String::from_utf8_lossy(&foreign.resources[0].value).contains("Proxy not connected"));
-    let refused = ask(
+    let denied = ask(
         &server,
         &bank,
         tool("bank", "db"),
@@ -457,7 +457,7 @@ async fn debug_data_requires_authentication_and_other_namespaces_an_operator() -
     )
     .await
     .unwrap_err();
-    ensure!(refused.code() == Code::PermissionDenied, "{refused:?}");
+    ensure!(denied.code() == Code::PermissionDenied, "{denied:?}");
 
     for url in ["istio.io/debug/syncz", "istio.io/connections"] {
         let seen = ask(&server, &bank, tool("bank", "db"), url, &[]).await?;
@@ -483,13 +483,13 @@ async fn debug_data_requires_authentication_and_other_namespaces_an_operator() -
         "istio.io/debug/config_dump",
         "istio.io/connections",
     ] {
-        let refused = server
+        let rejected = server
             .plain_resources(tool("istio-system", "default"), url, &["list"])
             .await
             .unwrap_err();
         ensure!(
-            refused.code() == Code::Unauthenticated,
-            "{url}: {refused:?}"
+            rejected.code() == Code::Unauthenticated,
+            "{url}: {rejected:?}"
         );
     }
 

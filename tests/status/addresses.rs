@@ -102,9 +102,10 @@ pub(crate) async fn are_allocated_once_and_released(deployed: &Deployed) {
         &json!({ "networking.istio.io/enable-autoallocate-ip": "false" }),
     );
 
-    until("who refuses has none", async || {
-        addresses(deployed, "b").await.is_empty()
-    })
+    until(
+        "an entry that disables allocation has no addresses",
+        async || addresses(deployed, "b").await.is_empty(),
+    )
     .await;
     stop.cancel();
     task.await.unwrap();

@@ -117,5 +117,5 @@ async fn the_manifests_apply_and_grant_every_write_of_navarch() {
     ambient::conditions_coexist_with_others_and_are_removed(&deployed).await;
     registration::follows_proxies(&deployed).await;
     whole::replicas_write_in_turn_and_serve_the_same(&deployed).await;
-    assert_eq!(deployed.refused(), Vec::<String>::new());
+    assert_eq!(deployed.denied(), Vec::<String>::new());
 }

@@ -142,9 +142,9 @@ async fn exports_are_made_for_services() {
     }
 
     assert!(navarch.stop().await.unwrap(), "navarch exits on SIGTERM");
-    let refused = deployed.requests("serviceexports");
+    let requests = deployed.requests("serviceexports");
     assert!(
-        refused.iter().any(|call| call.starts_with("\"create\"")),
-        "{refused:?}"
+        requests.iter().any(|call| call.starts_with("\"create\"")),
+        "{requests:?}"
     );
 }

@@ -81,7 +81,7 @@ async fn managed_gateways_get_their_objects_without_changing_others() {
         .start_controllers(&["garbage-collector-controller".to_owned()])
         .unwrap();
     follow(&deployed).await;
-    assert_eq!(deployed.refused(), Vec::<String>::new());
+    assert_eq!(deployed.denied(), Vec::<String>::new());
 }
 
 /// The ConfigMap with the overlays of the Gateway `web`.
@@ -92,9 +92,9 @@ fn options(replicas: u32) -> String {
     json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data }).to_string()
 }
 
-/// Overlays of the Gateway `web` are refused, by this control plane or by the API server, which its
+/// Overlays of the Gateway `web` are rejected, by this control plane or by the API server, which its
 /// status tells until they are corrected. Its Deployment stays as it is.
-async fn refusals_are_told(deployed: &Deployed) {
+async fn rejections_are_reported(deployed: &Deployed) {
     let told = async || {
         let gateway = deployed.get(&path("gateways", "web")).await;
         let conditions = gateway["status"]["conditions"].as_array().cloned();
@@ -110,10 +110,10 @@ async fn refusals_are_told(deployed: &Deployed) {
         "spec: {replicas: three}",
         "spec: {replicas: -1}",
     ] {
-        let mut refused: Value = serde_json::from_str(&options(4)).unwrap();
-        refused["data"]["deployment"] = json!(overlay);
-        deployed.cluster.apply(&refused.to_string()).unwrap();
-        until("the refusal is told", async || {
+        let mut rejected: Value = serde_json::from_str(&options(4)).unwrap();
+        rejected["data"]["deployment"] = json!(overlay);
+        deployed.cluster.apply(&rejected.to_string()).unwrap();
+        until("the rejection is reported", async || {
             let told = told().await;
             let message = told["message"].as_str().unwrap_or_default();
             told["status"] == "False"
@@ -125,7 +125,7 @@ async fn refusals_are_told(deployed: &Deployed) {
         assert_eq!(deployment["spec"]["replicas"], 3, "{overlay}");
 
         deployed.cluster.apply(&options(3)).unwrap();
-        until("the refusal is taken back", async || {
+        until("the rejection is gone", async || {
             told().await["status"] == "True"
         })
         .await;
@@ -302,7 +302,7 @@ async fn changes_are_applied(deployed: &Deployed, injector: &CurrentInjector) {
         .await;
     }
 
-    refusals_are_told(deployed).await;
+    rejections_are_reported(deployed).await;
 
     let ports =
         async || deployed.get(&path("services", "web-istio")).await["spec"]["ports"].clone();

@@ -120,7 +120,7 @@ async fn navarch_works_with_an_installation_by_helm() {
     deployed.forget_webhooks();
     assert!(navarch.is_ready().await);
     assert!(navarch.stop().await.unwrap(), "navarch exits on SIGTERM");
-    assert_eq!(deployed.refused(), Vec::<String>::new());
+    assert_eq!(deployed.denied(), Vec::<String>::new());
 
     on_cluster(&["uninstall", "navarch"]);
     assert!(

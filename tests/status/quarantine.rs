@@ -21,7 +21,7 @@ use crate::whole::start;
 use crate::{Deployed, NAMESPACE, until};
 
 /// The path of the object.
-const PATH: &str = "/apis/networking.istio.io/v1/namespaces/default/virtualservices/refused";
+const PATH: &str = "/apis/networking.istio.io/v1/namespaces/default/virtualservices/rejected";
 
 /// The message of the Event, if there is one.
 async fn note(deployed: &Deployed) -> Value {
@@ -31,7 +31,7 @@ async fn note(deployed: &Deployed) -> Value {
     let all = events["items"].as_array().cloned().unwrap_or_default();
     let found = all
         .iter()
-        .find(|event| event["regarding"]["name"] == "refused" && event["reason"] == "Quarantined");
+        .find(|event| event["regarding"]["name"] == "rejected" && event["reason"] == "Quarantined");
     found.map_or(Value::Null, |event| event["note"].clone())
 }
 
@@ -81,12 +81,12 @@ async fn reporter(
 pub(crate) async fn a_quarantine_is_reported_by_a_condition_and_an_event(deployed: &Deployed) {
     let service = json!({
         "apiVersion": "networking.istio.io/v1", "kind": "VirtualService",
-        "metadata": { "name": "refused", "namespace": "default" },
+        "metadata": { "name": "rejected", "namespace": "default" },
         "spec": { "hosts": ["a"], "http": [{ "route": [{ "destination": { "host": "a" } }] }] },
     });
 
     deployed.cluster.apply(&service.to_string()).unwrap();
-    let (sender, stop, task) = reporter(deployed, Kind::VirtualService, "refused").await;
+    let (sender, stop, task) = reporter(deployed, Kind::VirtualService, "rejected").await;
 
     let condition = async || deployed.get(PATH).await["status"]["conditions"][0].clone();
     until("the condition is written", async || {

@@ -42,8 +42,8 @@ async fn tried(client: &kube::Client, pod: &Value, namespace: &str) -> Result<Va
 
 /// Whether the API server rejects a mistake of the user: an annotation that mounts an undefined
 /// volume.
-fn is_users_mistake(refused: &str) -> bool {
-    refused.contains(".volumeMounts[") && refused.contains(r#".name: Not found: "u""#)
+fn is_users_mistake(error: &str) -> bool {
+    error.contains(".volumeMounts[") && error.contains(r#".name: Not found: "u""#)
 }
 
 /// The parts of a pod that its user has written.
@@ -73,13 +73,11 @@ pub(crate) async fn are_taken(installed: &Installed) {
 
         let once = match tried(&client, &pod, "shop").await {
             Ok(once) => once,
-            Err(refused)
-                if refused.contains("denied the request") || is_users_mistake(&refused) =>
-            {
+            Err(error) if error.contains("denied the request") || is_users_mistake(&error) => {
                 continue;
             }
-            Err(refused) => {
-                faults.push(format!("{refused}\n{pod}"));
+            Err(error) => {
+                faults.push(format!("{error}\n{pod}"));
                 continue;
             }
         };
@@ -93,7 +91,7 @@ pub(crate) async fn are_taken(installed: &Installed) {
                 "changed again: {pod}\n{}\n{}",
                 once["spec"], twice["spec"]
             )),
-            Err(refused) => faults.push(format!("{refused}\nagain: {pod}")),
+            Err(error) => faults.push(format!("{error}\nagain: {pod}")),
         }
     }
 

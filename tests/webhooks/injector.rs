@@ -32,7 +32,7 @@ async fn no_pod_is_admitted_without_its_proxy() {
     );
     let navarch = installed.navarch("missing").await;
 
-    is_refused(&installed, "missing", UNAVAILABLE).await;
+    is_rejected(&installed, "missing", UNAVAILABLE).await;
     assert!(
         ready(&navarch)
             .await
@@ -51,7 +51,7 @@ async fn no_pod_is_admitted_without_its_proxy() {
     })
     .await;
 
-    is_refused(&installed, "broken", UNAVAILABLE).await;
+    is_rejected(&installed, "broken", UNAVAILABLE).await;
     state_is(&navarch, "failed").await;
 
     // Valid.
@@ -121,7 +121,7 @@ async fn it_cannot_be_read(installed: &Installed) {
     })
     .await;
     state_is(&navarch, "pending").await;
-    is_refused(installed, "unreadable", "failed calling webhook").await;
+    is_rejected(installed, "unreadable", "failed calling webhook").await;
     patch(&json!([]));
     navarch.wait_ready().await.unwrap();
     is_injected(installed, "readable").await;
@@ -159,7 +159,7 @@ async fn state_is(navarch: &Navarch, state: &str) {
 }
 
 /// Tries to create a pod until it is rejected with this reason.
-async fn is_refused(installed: &Installed, name: &str, why: &str) {
+async fn is_rejected(installed: &Installed, name: &str, why: &str) {
     until(why, async || {
         let output = installed.apply(&pods::pod(name));
         assert!(!output.succeeded, "{output:?}");

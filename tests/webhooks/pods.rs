@@ -74,13 +74,13 @@ pub(crate) async fn are_injected(installed: &Installed) {
     );
 
     // A pod that opts out is not injected.
-    let mut refusing = pod("refusing");
-    refusing["metadata"]["labels"]["sidecar.istio.io/inject"] = json!("false");
-    assert!(installed.apply(&refusing).succeeded);
-    let refusing = installed
-        .get(&format!("/api/v1/namespaces/{SHOP}/pods/refusing"))
+    let mut excluded = pod("excluded");
+    excluded["metadata"]["labels"]["sidecar.istio.io/inject"] = json!("false");
+    assert!(installed.apply(&excluded).succeeded);
+    let excluded = installed
+        .get(&format!("/api/v1/namespaces/{SHOP}/pods/excluded"))
         .await;
-    assert_eq!(containers(&refusing), ["app"]);
+    assert_eq!(containers(&excluded), ["app"]);
 
     through_a_controller(installed).await;
     gateway(installed);

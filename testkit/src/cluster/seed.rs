@@ -373,7 +373,7 @@ impl Cluster {
             count += puts.len();
             let body = json!({"success": puts}).to_string();
             let reply = client::post(self.etcd_address, "etcd", "/v3/kv/txn", body).await?;
-            ensure!(reply.status == 200, "etcd refuses: {}", reply.body);
+            ensure!(reply.status == 200, "etcd rejects: {}", reply.body);
         }
     }
 }

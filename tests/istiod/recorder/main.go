@@ -3,7 +3,7 @@
 //	recorder [-prune] [-runs N] [-out NAME] [-clusters | -statuses] FOLDER
 //
 // FOLDER holds <area>/<case>/ with input.yaml, proxies.yaml and so on; each case gets the folder NAME ("expect"). With -prune
-// objects that an API server or Istio's validation would refuse are taken out of the inputs first. istiod runs within this process
+// objects that an API server or Istio's validation would reject are taken out of the inputs first. istiod runs within this process
 // over a fake API server. It reads its environment once, when the process starts, keeps what it made of a mesh's access log
 // format for the process's life, and may panic: so a child process records the cases of one environment and MeshConfig, and a case
 // that ends the child is told and left out.
@@ -23,7 +23,7 @@ import (
 )
 
 var (
-	prune         = flag.Bool("prune", false, "take out of the inputs what would be refused")
+	prune         = flag.Bool("prune", false, "take out of the inputs what would be rejected")
 	outName       = flag.String("out", "expect", "name of the folder of answers in each case")
 	runs          = flag.Int("runs", 1, "times that istiod is asked; answers that differ between them are left out")
 	child         = flag.Bool("child", false, "record the folders on the standard input in this process")
@@ -127,7 +127,7 @@ func runChild(environment string, folders []string) (done, bad int) {
 func tellLines(log string) {
 	text, _ := os.ReadFile(log)
 	for _, line := range strings.Split(string(text), "\n") {
-		if strings.Contains(line, ": refused: ") || strings.HasSuffix(line, "from run to run") {
+		if strings.Contains(line, ": rejected: ") || strings.HasSuffix(line, "from run to run") {
 			fmt.Fprintln(os.Stderr, line)
 		}
 	}

@@ -149,16 +149,16 @@ func (s *apiServer) put(object *unstructured.Unstructured) error {
 	delete(object.Object, "status")
 	options := metav1.ApplyOptions{FieldManager: "recorder", Force: true}
 	// A kind may have been defined just now.
-	var refused error
+	var rejected error
 	err = poll("not taken", func() error {
 		_, err := client.Apply(context.Background(), object.GetName(), object, options)
 		if err != nil && !isPassing(err) {
-			refused = err
+			rejected = err
 			return nil
 		}
 		return err
 	})
-	err = cmp.Or(refused, err)
+	err = cmp.Or(rejected, err)
 	if err != nil || !hasStatus {
 		return err
 	}
@@ -185,7 +185,7 @@ func resourceOf(kind k8sschema.GroupVersionKind) (k8sschema.GroupVersionResource
 	return kind.GroupVersion().WithResource(schema.Plural()), !schema.IsClusterScoped(), nil
 }
 
-// Whether a server may take what it refuses as soon as it knows the kind.
+// Whether a server may take what it rejects as soon as it knows the kind.
 func isPassing(err error) bool {
 	status, ok := err.(apierrors.APIStatus)
 	return !ok || slices.Contains([]int32{http.StatusNotFound, http.StatusTooManyRequests, http.StatusServiceUnavailable}, status.Status().Code)

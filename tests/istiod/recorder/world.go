@@ -29,7 +29,7 @@ type world struct {
 	dynamic []*unstructured.Unstructured
 }
 
-// The definitions of Istio and of the Gateway API, which say what is refused and what is defaulted.
+// The definitions of Istio and of the Gateway API, which say what is rejected and what is defaulted.
 var definitions *schemavalidator.Validator
 
 func readDefinitions() error {
@@ -42,7 +42,7 @@ func readDefinitions() error {
 	return err
 }
 
-// Reads the objects of a file. With -prune those that are refused are taken out of the file; else they are an error.
+// Reads the objects of a file. With -prune those that are rejected are taken out of the file; else they are an error.
 func readWorld(file string) (world, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -61,7 +61,7 @@ func readWorld(file string) (world, error) {
 		case !*prune:
 			return world{}, fmt.Errorf("%w in\n%s", err, document)
 		default:
-			fmt.Fprintf(os.Stderr, "%s: refused: %v\n", file, err)
+			fmt.Fprintf(os.Stderr, "%s: rejected: %v\n", file, err)
 		}
 	}
 	if *prune {
