@@ -3,6 +3,7 @@
 //! One event of the log is one line, so each line of the config has the same beginning:
 //! `sed -n 's/.*Effective config: //p'` returns the YAML.
 
+use navarch_api::credential_names::{CredentialLikelihood, credential_likelihood};
 use navarch_api::go_text::quoted;
 use navarch_api::mesh::ProxyConfig;
 use navarch_api::proto_json::to_proto_json;
@@ -10,17 +11,6 @@ use navarch_api::yaml;
 
 /// What stands for a value that may be secret.
 const REDACTED: &str = "[redacted]";
-/// Parts of the names of variables whose values may be secret.
-const SECRET_WORDS: [&str; 8] = [
-    "AUTH",
-    "CREDENTIAL",
-    "HEADER",
-    "KEY",
-    "PASSWORD",
-    "SECRET",
-    "TOKEN",
-    "URL",
-];
 
 /// Logs all flags with their values.
 pub(super) fn log_flags(flags: &[(&str, String)]) {
@@ -46,7 +36,7 @@ fn config_yaml(config: &ProxyConfig) -> String {
 /// Replaces what may be secret.
 fn redact(config: &mut ProxyConfig) {
     for (name, value) in &mut config.proxy_metadata {
-        if may_be_secret(name) {
+        if credential_likelihood(name) >= CredentialLikelihood::Possible {
             REDACTED.clone_into(value);
         }
     }
@@ -68,12 +58,6 @@ fn redact(config: &mut ProxyConfig) {
     for header in probe.into_iter().flat_map(|probe| &mut probe.http_headers) {
         REDACTED.clone_into(&mut header.value);
     }
-}
-
-/// Whether the value of a variable may be secret, by its name.
-fn may_be_secret(name: &str) -> bool {
-    let name = name.to_ascii_uppercase();
-    SECRET_WORDS.iter().any(|word| name.contains(word))
 }
 
 #[cfg(test)]

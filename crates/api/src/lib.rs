@@ -17,6 +17,7 @@ pub mod base64_text;
 pub mod cidr;
 pub mod cluster_settings;
 pub mod counter;
+pub mod credential_names;
 pub mod crds;
 pub mod decode;
 pub mod digest;

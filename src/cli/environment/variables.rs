@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use navarch_api::credential_names::{CredentialLikelihood, credential_likelihood};
 use parking_lot::Mutex;
 
 use crate::cli::istiod_variables::{ISTIOD, REMOVED_VARIABLES};
@@ -44,7 +45,7 @@ impl Variables {
     /// that can hold a credential. All others of the process are none of Navarch's business.
     pub(in crate::cli) fn shown(&self) -> BTreeSet<String> {
         let mut names = self.read_names();
-        names.retain(|name| !may_hold_credential(name));
+        names.retain(|name| credential_likelihood(name) < CredentialLikelihood::Likely);
         names
     }
 
@@ -67,13 +68,4 @@ impl Variables {
             .map(|(name, _)| *name)
             .collect()
     }
-}
-
-/// Whether the value of a variable that Navarch reads can hold a credential: headers, addresses
-/// with a user in them, and names that say so.
-fn may_hold_credential(name: &str) -> bool {
-    const WORDS: [&str; 5] = ["SECRET", "PASSWORD", "CREDENTIAL", "PRIVATE_KEY", "HEADERS"];
-    const SUFFIXES: [&str; 3] = ["_URL", "_ENDPOINT", "_TOKEN"];
-    WORDS.iter().any(|word| name.contains(word))
-        || SUFFIXES.iter().any(|suffix| name.ends_with(suffix))
 }

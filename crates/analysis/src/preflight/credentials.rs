@@ -1,11 +1,8 @@
 //! Values that may be credentials: they are never printed.
 
+use navarch_api::credential_names::{CredentialLikelihood, credential_likelihood};
 use serde_json::Value;
 
-/// Words in the names of credentials, without separators and in upper case.
-const WORDS: [&str; 4] = ["PASSWORD", "PRIVATEKEY", "ACCESSTOKEN", "APIKEY"];
-/// The ends of such names.
-const ENDS: [&str; 2] = ["TOKEN", "SECRET"];
 /// Lists of headers, whose values may be credentials whatever their names.
 const HEADERS: [&str; 4] = [
     "headers",
@@ -19,16 +16,6 @@ pub(super) fn remove(value: &mut Value) -> Vec<String> {
     let mut removed = Vec::new();
     remove_below(value, "", false, &mut removed);
     removed
-}
-
-/// Whether the value of this name may be a credential.
-fn is_credential(name: &str) -> bool {
-    let name: String = name
-        .chars()
-        .filter(char::is_ascii_alphanumeric)
-        .map(|character| character.to_ascii_uppercase())
-        .collect();
-    WORDS.iter().any(|word| name.contains(word)) || ENDS.iter().any(|end| name.ends_with(end))
 }
 
 /// Whether a text is an address with a password in it, such as `https://user:password@host`.
@@ -48,9 +35,9 @@ fn remove_below(value: &mut Value, path: &str, of_header: bool, removed: &mut Ve
             };
 
             let is_name = name == "name" || name == "key";
+            let is_credential = credential_likelihood(name) == CredentialLikelihood::Certain;
             let is_secret = |text: &str| {
-                !text.is_empty()
-                    && (is_credential(name) || has_password(text) || of_header && !is_name)
+                !text.is_empty() && (is_credential || has_password(text) || of_header && !is_name)
             };
             if member.as_str().is_some_and(is_secret) {
                 removed.push(path);
