@@ -19,13 +19,24 @@ pub(super) fn predicted_rejection(resource: &Resource, part: &Bytes) -> Option<S
         return Some(error.to_string());
     }
 
-    if resource.kind == ResourceType::Route {
-        return claimed_twice(&resource.body, part);
+    match resource.kind {
+        ResourceType::Route => claimed_twice(&resource.body, part),
+        ResourceType::Listener => matched_twice(&Listener::decode(resource.body.clone()).ok()?),
+        ResourceType::Cluster
+        | ResourceType::Endpoint
+        | ResourceType::VirtualHost
+        | ResourceType::Secret
+        | ResourceType::ExtensionConfig
+        | ResourceType::NameTable
+        | ResourceType::ProxyConfig
+        | ResourceType::Bootstrap
+        | ResourceType::Locality
+        | ResourceType::ObjectStatus
+        | ResourceType::Address
+        | ResourceType::Workload
+        | ResourceType::Authorization
+        | ResourceType::Object(_) => None,
     }
-    if resource.kind == ResourceType::Listener {
-        return matched_twice(&Listener::decode(resource.body.clone()).ok()?);
-    }
-    None
 }
 
 /// A domain of a route configuration's part that occurs twice in the whole. Domains are compared
