@@ -223,6 +223,7 @@ fn report(connections: &[ConnectionInfo], generation: i64, progress: &Distributi
                     said,
                 });
             }
+
             continue;
         }
 

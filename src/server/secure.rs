@@ -289,6 +289,7 @@ impl Authentication {
                     let path = request.uri().path();
                     tracing::warn!(peer, path, %unknown, suppressed, "caller rejected");
                 }
+
                 return Err(Status::unauthenticated(unknown.to_string()));
             }
         }

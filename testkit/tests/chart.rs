@@ -214,6 +214,7 @@ fn try_row(helm: &Helm, chart: &Path, usual: &Usual, row: &Row) -> Option<String
                 }
                 found.insert("warned".to_owned());
             }
+
             found
         }
     };

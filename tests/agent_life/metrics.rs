@@ -365,6 +365,7 @@ impl Mesh {
                 reply.body
             );
         }
+
         Ok(())
     }
 

@@ -229,6 +229,7 @@ async fn the_agent_exchanges_tokens_at_a_server_that_authenticates_it() -> Resul
             pod.log()
         );
     }
+
     let received = tokens.received();
     ensure!(received.len() == 1, "one exchange: {received:?}");
     let basic = format!("Basic {}", STANDARD.encode("agent:s3cret"));

@@ -199,6 +199,7 @@ fn the_state_of_a_quarantine_is_read_and_written() {
         };
         counter.add(voter, answer);
     }
+
     counter.add_stranger();
     let votes = counter.votes();
     let object = ObjectRef {

@@ -187,12 +187,14 @@ async fn stages() -> Result<()> {
         };
         proxies.push(stranger.connect(&plane).await?);
     }
+
     // With its identity, it names pods that do not exist.
     for number in 0..30 {
         let pod = format!("zz-{number}");
         let stream = Client { pod: &pod, ..own };
         proxies.push(stream.connect(&plane).await?);
     }
+
     until("all have their configuration", async || {
         proxies.iter().all(|proxy| proxy.has("|v2|"))
     })

@@ -19,6 +19,7 @@ fn compare(at: &str, expected: &Value, actual: &Value, found: &mut Vec<String>) 
                     None => found.push(format!("{at}/{name} is missing: {value}")),
                 }
             }
+
             let further = actual
                 .iter()
                 .filter(|(name, _)| !expected.contains_key(*name));

@@ -94,6 +94,7 @@ async fn follow_virtual_services(cluster: &Cluster, navarch: &Navarch) -> Result
                 "the edit is acknowledged"
             );
         }
+
         times.push(begun.elapsed());
         eventually("edited split", "shop.example.com", "/reviews", wanted).await;
     }

@@ -407,6 +407,7 @@ async fn cve_2022_24726_large_bodies_and_deep_expressions_are_harmless() -> Resu
                 "{levels} of {unit:?}: {response}"
             );
         }
+
         // The object may exist all the same, if it was created while the webhook was not installed.
         std::fs::write(server.folder().join("mesh/deep.yaml"), filter.to_string())?;
         let clusters = server

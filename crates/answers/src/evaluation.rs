@@ -83,6 +83,7 @@ pub(super) fn evaluate(
             } else {
                 "requires a token"
             };
+
             answer.reason = Some(format!("{name} {what}: {status}, {reason}"));
             answer.advice = Some(format!(
                 "the issuers that it accepts: {}",
@@ -104,6 +105,7 @@ pub(super) fn evaluate(
             } else {
                 ", and removes it from the request (forwardOriginalToken is not set)"
             };
+
             answer.step_once(format!("{name} accepts the token of {issuer:?}{goes}"));
             answer.unknown_once(ASSUMED_VALID_TOKEN);
             TokenClaims::Believed(claims)

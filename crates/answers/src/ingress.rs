@@ -487,6 +487,7 @@ fn claims(context: &PushContext, proxy: &Proxy, entry_port: &GatewayEntryPort) -
         }) {
             continue;
         }
+
         for server in &gateway.spec.servers {
             if server
                 .port

@@ -105,11 +105,13 @@ fn share(share: &Share, total: u64, called: Authority<'_>, namespace: &str) -> S
             } else {
                 format!(":{of}")
             };
+
             let subset = if subset.is_empty() {
                 String::new()
             } else {
                 format!(" {subset}")
             };
+
             format!("{}{port_text}{subset}", short(to, namespace))
         }
         None => match (&*share.cluster, &share.upstream) {

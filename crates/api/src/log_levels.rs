@@ -46,6 +46,7 @@ pub fn filter(
                 });
             }
         };
+
         if matches!(scope, "default" | "all") {
             default = level;
             continue;

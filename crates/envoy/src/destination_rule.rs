@@ -102,6 +102,7 @@ fn candidates(view: &View<'_>, service: &ServiceKey) -> Vec<Arc<MergedRule>> {
         } else {
             Pool::Local
         };
+
         let rules = view.get(&RulesOfHost {
             namespace: own,
             pool,

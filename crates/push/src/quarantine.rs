@@ -134,6 +134,7 @@ impl Quarantine {
                         self.remember(name, current);
                     }
                 }
+
                 Some(Change::Put(object))
             }
             Change::Removed(name) => {

@@ -308,6 +308,7 @@ impl View<'_> {
                         .filter(|dep| matches!(dep, Dep::Fact(_)));
                     facts.for_each(|fact| frame.read(*fact));
                 }
+
                 core.keep_answer(self.proxy, attr, failure.text())
             }
         }

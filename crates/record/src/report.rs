@@ -220,6 +220,7 @@ impl fmt::Display for PlayedStep {
                 } else {
                     some(inputs, inputs.len() + more)
                 };
+
                 writeln!(f, "push {revision} for {all}")?;
             }
             Played::Anew { revision } => writeln!(f, "push {revision}: everything was recomputed")?,

@@ -176,6 +176,7 @@ impl Members {
                 }) {
                     continue;
                 }
+
                 is_pending = true;
                 let rejected = state.and_then(|state| state.rejected.as_ref());
                 // It may have rejected an older response, and not have answered yet.

@@ -267,6 +267,7 @@ fn configure(
                         .into()
                 }
             };
+
             (files.certificates(&given.chain)?, key, known_by)
         }
         ServerCertificate::Requested(request) => {

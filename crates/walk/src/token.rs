@@ -191,6 +191,7 @@ impl<'a> Check<'a> {
                         Err(unmet) => worst = worst.max(unmet),
                     }
                 }
+
                 Err(worst)
             }
             Some(RequiresType::RequiresAll(list)) => {

@@ -146,6 +146,7 @@ fn versions_of<'a>(all: impl Iterator<Item = (String, &'a str)>, health: &mut He
                 "{count} proxies, for example {first}, have version {version}, most have {usual}"
             ),
         };
+
         let namespace = first
             .rsplit_once('.')
             .map_or("NAMESPACE", |(_, namespace)| namespace);

@@ -261,11 +261,13 @@ fn a_default_of_the_control_plane_is_the_value_that_changes_nothing() {
                 "{name}={value} is no default in ambient mode"
             );
         }
+
         let other = match value {
             "true" => "false",
             "false" => "true",
             _ => continue,
         };
+
         // It has an effect beside the other two alone.
         let beside = [
             ("ENABLE_MCS_SERVICE_DISCOVERY", "true"),
@@ -276,6 +278,7 @@ fn a_default_of_the_control_plane_is_the_value_that_changes_nothing() {
             assert_ne!(text(&with).unwrap(), text(&beside).unwrap());
             continue;
         }
+
         if text(&[(name, other)]).unwrap() == usual
             && text(&[ambient, (name, other)]).unwrap() == in_ambient
         {
@@ -406,6 +409,7 @@ fn a_default_of_the_agent_is_the_one_in_its_sources() {
                 // Words tell of what no literal says.
                 Value::Words(_) => continue,
             };
+
             assert_eq!(
                 documented, value,
                 "{name}, whose default in the sources is {source}"

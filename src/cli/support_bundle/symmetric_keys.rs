@@ -47,6 +47,7 @@ fn leave_out_of(value: &mut Value) -> bool {
                     found |= leave_out_of(field);
                 }
             }
+
             found
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => false,

@@ -281,6 +281,7 @@ impl Bench {
                     "only {count} routes are accepted after {TIMEOUT:?}; one of the others: {found}"
                 );
             }
+
             sleep(Duration::from_millis(5)).await;
         }
 

@@ -436,6 +436,7 @@ impl Stream {
                 } else {
                     modules.localize(resources).await
                 };
+
                 match changed {
                     Ok(false) => Ok(response),
                     Ok(true) => Ok(decoded.encode_to_vec().into()),

@@ -400,6 +400,7 @@ async fn the_rest_is_forwarded_and_lies_loops_and_failures_are_survived() {
                 );
             }
         }
+
         assert_eq!(
             by_tcp(address, &query("web.", RecordType::A))
                 .await

@@ -95,6 +95,7 @@ impl<'a> EntryFields<'a> {
                     "" => peers::identity_of_endpoint(tag(WORKLOAD_TAG)),
                     peer => peer,
                 };
+
                 (
                     PeerMetadata::Endpoint(tag(WORKLOAD_TAG)),
                     peer,

@@ -310,6 +310,7 @@ impl Families {
                 set.write(&mut text, name);
                 next = Some(place + 1);
             }
+
             match next {
                 Some(set) => {
                     cursor.set = set;

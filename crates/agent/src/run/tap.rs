@@ -26,6 +26,7 @@ pub(super) fn start(
     } else {
         Ipv4Addr::LOCALHOST.into()
     };
+
     let address = SocketAddr::new(ip, port);
     match listen(address) {
         Ok(listener) => {

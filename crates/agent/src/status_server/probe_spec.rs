@@ -149,6 +149,7 @@ fn action(written: ProbeJson) -> Option<Action> {
             } else {
                 format!("/{}", http.path)
             };
+
             Some(Action::Http {
                 tls: http.scheme == "HTTPS",
                 port: http.port,

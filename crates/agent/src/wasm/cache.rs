@@ -247,6 +247,7 @@ impl Cache {
                 }) => Err(FetchError::Status(status)),
                 Err(error) => Err(error),
             };
+
             let wait = backoff.next_delay();
             match outcome {
                 Err(error)

@@ -81,6 +81,7 @@ fn injection(context: &Context, report: &mut Report) {
             labels
                 .extend(others.filter_map(|key| Some(format!("{key}={}", namespace.label(key)?))));
         }
+
         if labels.len() > 1 {
             report.add(Message::new(
                 &messages::NAMESPACE_MULTIPLE_INJECTION_LABELS,
@@ -88,6 +89,7 @@ fn injection(context: &Context, report: &mut Report) {
                 parameters![labels],
             ));
         }
+
         if namespace.label(DATAPLANE_MODE) == Some(AMBIENT) {
             continue;
         }

@@ -285,6 +285,7 @@ fn gateways(context: &Context, report: &mut Report) {
                 );
                 continue;
             }
+
             let own = context.find(Kind::Gateway, namespace, short);
             let kubernetes = own
                 .is_none()
@@ -301,6 +302,7 @@ fn gateways(context: &Context, report: &mut Report) {
                     .at(&field),
                 );
             }
+
             // Unlike istioctl, this does not report a Gateway without the hosts if another Gateway
             // of the VirtualService has them.
             let is_missing = own.is_none() && kubernetes.is_none();

@@ -68,6 +68,7 @@ fn release(installation: Installation<'_>) -> Row {
             format!("Istio {minor} is older than {oldest}, the oldest whose defaults Navarch has");
         return row(Outcome::DoFirst, reason).then(format!("upgrade istiod to {oldest} or newer"));
     }
+
     if is_newer {
         let known = Minor::of_navarch().map(|known| known.to_string());
         let reason = format!(
@@ -77,6 +78,7 @@ fn release(installation: Installation<'_>) -> Row {
         return row(Outcome::NoEffect, reason)
             .then("use a newer release of Navarch, if there is one");
     }
+
     if minor.has_defaults() {
         let reason = format!("Istio {minor}: the values keep its defaults (compatibilityVersion)");
         return row(Outcome::Same, reason);

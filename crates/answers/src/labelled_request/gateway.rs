@@ -80,6 +80,7 @@ impl ProxyInput<'_> {
                 } else {
                     of_routes
                 };
+
                 for domain in domains.iter().take(MAX_HOSTS) {
                     questions.extend(self.at_gateway(chain, routes, domain, port));
                 }

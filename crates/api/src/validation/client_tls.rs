@@ -74,6 +74,7 @@ fn skipped_checks(verdict: &mut Verdict, at: &Path<'_>, tls: &ClientTlsSettings)
         ClientTlsMode::Mutual => false,
         ClientTlsMode::Disable | ClientTlsMode::IstioMutual => return,
     };
+
     let checks = [
         ("caCertificates", !tls.ca_certificates.is_empty()),
         // With MUTUAL the secret may contain only the client certificate.

@@ -50,6 +50,7 @@ pub(super) fn workload_entry(
                 "is set, but the address is a Unix domain socket; leave it out",
             );
         }
+
         if service_ports.is_some_and(|ports| ports.len() != 1) {
             verdict.error(
                 address,

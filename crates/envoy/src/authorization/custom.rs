@@ -68,6 +68,7 @@ pub(super) fn http_filters(
             filters.push(filter(HTTP_RBAC, &rbac));
             continue;
         };
+
         decider.http.filter_enabled_metadata = Some(matched_rule_of(HTTP_RBAC, &name));
         let rbac = HttpRbac {
             rules: Some(rules.tried).filter(|tried| !tried.policies.is_empty()),
@@ -110,6 +111,7 @@ pub(super) fn tcp_filters(
             filters.push(network_filter(NETWORK_RBAC, &rbac));
             continue;
         };
+
         let Some(mut ext_authz) = decider.tcp else {
             continue;
         };

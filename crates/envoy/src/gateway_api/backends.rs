@@ -104,6 +104,7 @@ pub(super) fn backend(
                     "service name invalid; the name of the Service must be used, not the hostname.";
                 return Err(Fault::new(INVALID_DESTINATION, message));
             }
+
             (
                 values.host(&to.name, namespace),
                 *view.get(&HasService(name)),

@@ -188,6 +188,7 @@ fn programmed(mesh: &TestMesh, proxy: ProxyId) -> BTreeSet<String> {
             }
         }
     }
+
     names
 }
 

@@ -244,6 +244,7 @@ fn bind(
                     hostnames.to_vec()
                 }
             };
+
             (gateway.to_string(), hosts, None, own)
         }
         Target::Mesh(parent) => {

@@ -126,6 +126,7 @@ fn merge_filter(view: &View<'_>, patches: &[&Patch], filter: &mut Filter) {
         ) {
             continue;
         }
+
         let Some(value) = patch.value::<Filter>() else {
             continue;
         };

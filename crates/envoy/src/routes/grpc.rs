@@ -104,6 +104,7 @@ impl Query for DomainTable {
                         .entry(domain.text.to_ascii_lowercase())
                         .or_default(),
                 };
+
                 if places.last() != Some(&place) {
                     places.push(place);
                 }

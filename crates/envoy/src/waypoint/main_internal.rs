@@ -107,6 +107,7 @@ fn choice(view: &View<'_>, services: &[Arc<Service>], workloads: &[String]) -> M
                     matcher::then(matcher::by_protocol(view, &http, &tcp))
                 }
             };
+
             if !addresses.is_empty() {
                 by_authority.insert(format!("{host}:{}", port.port), found.clone());
             }
@@ -233,6 +234,7 @@ fn http_inspection(
             } else {
                 port.protocol
             };
+
             // Two services may use one port number with different protocols.
             let now = match before {
                 _ if protocol.is_unsupported() => Protocol::Unsupported,
@@ -241,6 +243,7 @@ fn http_inspection(
                 Some(before) if !protocol.is_http() && before.is_tcp() => protocol,
                 Some(_) => Protocol::Unsupported,
             };
+
             protocols.insert(port.port, now);
         }
     }

@@ -203,6 +203,7 @@ fn results_are_split_only_by_proxy_properties_that_were_read() {
         ] {
             engine.subscribe(id, kind, names(&["a"]));
         }
+
         let expected = [
             (ResourceType::Endpoint, vec!["a=1".to_owned()]),
             (ResourceType::Cluster, vec![format!("a in {namespace}")]),

@@ -104,6 +104,7 @@ impl Slots {
                     assigned.extend(queue.drain(..).map(|rollout| (rollout, Err(full))));
                 }
             }
+
             if queue.is_empty() {
                 queues.remove(&namespace);
             }

@@ -388,6 +388,7 @@ mod tests {
                 .unwrap_err();
             assert!(matches!(error, FetchError::Keys(_)), "{body}: {error}");
         }
+
         let at = server(vec![ok(&"x".repeat(MAX_RESPONSE + 1))]).await;
         assert!(matches!(
             local().keys(&KeySource::Uri(Arc::from(at)), TIMEOUT).await,

@@ -100,6 +100,7 @@ impl Objects {
                     let error = InWords(&error);
                     tracing::warn!(kind = kind.plural(), %error, "not authorized to read a kind; its analyzers are skipped");
                 }
+
                 is_new
             }
             Err(error) => {

@@ -380,6 +380,7 @@ fn note(name: &NamespacedName, settled: Result<ApplyOutcome, Failure>, queue: &m
             } else {
                 tracing::warn!(ns = %name.namespace, gateway = %name.name, error = %InWords(&error), "failed to apply the gateway deployment");
             }
+
             queue.failed(name.clone(), now);
         }
     }

@@ -79,6 +79,7 @@ pub fn status_correction(
             (_, Some(list)) => entries(before, value, list, controllers, now),
             (_, None) => value.clone(),
         };
+
         let is_empty = after.as_array().is_some_and(Vec::is_empty);
         if is_empty && value.is_null() {
             if before.is_none() {
@@ -86,6 +87,7 @@ pub fn status_correction(
             }
             after = Value::Null;
         }
+
         if before != Some(&after)
             && !(is_empty && before.is_none() && !LISTS.iter().any(|list| list.name == name))
         {

@@ -27,6 +27,7 @@ fn known() -> Known {
         known.take(source, Event::Init);
         known.take(source, Event::InitDone);
     }
+
     let tag = object(
         "istio-revision-tag-next",
         json!({ "istio.io/rev": "canary", "istio.io/tag": "next" }),

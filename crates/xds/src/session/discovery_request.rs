@@ -325,6 +325,7 @@ fn unserved(
                     "the debug request has too many or too long resource names",
                 ));
             }
+
             Ok(Request::Question { url, names, nonce })
         }
         // A kind of objects (`group/version/kind`): the stream checks whether the client may get an

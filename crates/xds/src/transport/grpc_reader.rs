@@ -330,12 +330,14 @@ fn first(bytes: &[u8], limit: usize) -> Result<Option<FirstMessage<'_>>, Status>
             )));
         }
     };
+
     let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
     if length > limit {
         return Err(Status::out_of_range(format!(
             "a request of {length} bytes exceeds the limit of {limit} bytes"
         )));
     }
+
     let body = rest.get(..length);
     Ok(body.map(|body| FirstMessage {
         body,

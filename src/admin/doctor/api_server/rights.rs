@@ -143,11 +143,13 @@ pub(super) fn check(denied: &[Right], user: &str, health: &mut Health) {
         } else {
             format!(" in namespace {namespace}")
         };
+
         let object = if name.is_empty() {
             String::new()
         } else {
             format!(" named {name}")
         };
+
         let what = format!(
             "{user} may not {} {resource}{object}{place}: {purpose}",
             verbs.join(", ")
@@ -158,16 +160,19 @@ pub(super) fn check(denied: &[Right], user: &str, health: &mut Health) {
         } else {
             format!(" --subresource={part}")
         };
+
         let place = if namespace.is_empty() {
             "-A".to_owned()
         } else {
             format!("-n {namespace}")
         };
+
         let object = if name.is_empty() {
             String::new()
         } else {
             format!("/{name}")
         };
+
         let verb = verbs.first().expect("every entry has a verb");
         let next = format!("kubectl auth can-i {verb} {plain}{object}{part} {place} --as={user}");
         health.add(Check::Rights, Level::Wrong, what, &next);

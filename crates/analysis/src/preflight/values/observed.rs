@@ -159,6 +159,7 @@ fn set_flags(values: &mut Value, flags: &[String]) {
                 continue;
             }
         };
+
         if let Some(value) = value {
             set(values, path, value.into());
         }

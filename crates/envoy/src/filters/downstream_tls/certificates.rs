@@ -146,6 +146,7 @@ pub(super) fn apply_credentials(
         } else {
             settings.ca_cert_credential_name.clone()
         };
+
         common.validation_context_type =
             Some(sds::trust(context, sds::credential(&roots, &external)));
     } else if !settings.subject_alt_names.is_empty() {

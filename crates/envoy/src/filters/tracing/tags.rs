@@ -303,6 +303,7 @@ fn given_tag(view: &View<'_>, name: &str, given: &TracingTag) -> Option<CustomTa
             ));
             return None;
         }
+
         let value = custom_tag::Type::Value(formatter.value.clone());
         return istio_version::at_least(view, 1, 29).then(|| tag(name, value));
     } else {

@@ -296,6 +296,7 @@ async fn tokens_of_a_configured_issuer_identify_the_caller() {
             }
             _ => panic!("{found:?}, not {expected:?}"),
         }
+
         if let Err(reason) = found {
             assert!(
                 !reason.contains(&token),

@@ -131,6 +131,7 @@ impl RootKeeper {
                 self.set.switch(rules, now).map_err(KeeperError::from)?
             }
         };
+
         Ok(next?)
     }
 }

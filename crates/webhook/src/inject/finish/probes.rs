@@ -75,6 +75,7 @@ fn probers(pod: &Value, agent_port: i32) -> Map<String, Value> {
                     &["httpGet", "tcpSocket", "grpc"],
                 );
             }
+
             for (field, path) in HOOKS {
                 let hook = container
                     .get("lifecycle")
