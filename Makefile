@@ -37,7 +37,7 @@ unit:
 	scripts/test-lanes
 
 # The laws of the engine with new seeds, ten times the cases of `make test`, which has fixed seeds. A case that fails is kept in
-# tests/laws.proptest-regressions: commit it with what mends it, and every later run has it.
+# tests/laws/main.proptest-regressions: commit it with what mends it, and every later run has it.
 CASES ?= 120
 
 laws:

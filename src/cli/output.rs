@@ -1,6 +1,6 @@
 //! Output formats, and the only way to the terminal: whatever a command prints is escaped here.
 //!
-//! `tests/house.rs` fails on other files that print.
+//! `tests/house/main.rs` fails on other files that print.
 
 use std::borrow::Cow;
 use std::fmt::Display;

@@ -1,12 +1,8 @@
 //! istioctl with Navarch in istiod's place: the commands that users run to inspect their mesh.
 
-#[path = "istioctl/analysis.rs"]
 mod analysis;
-#[path = "istioctl/controlz.rs"]
 mod controlz;
-#[path = "istioctl/report.rs"]
 mod report;
-#[path = "istioctl/tags.rs"]
 pub(crate) mod tags;
 
 use std::path::PathBuf;

@@ -1,8 +1,6 @@
 //! Requests of many kinds through a sidecar and a gateway; each rule has its effect.
 
-#[path = "requests/client.rs"]
 mod client;
-#[path = "requests/upstream.rs"]
 mod upstream;
 
 use std::collections::BTreeMap;

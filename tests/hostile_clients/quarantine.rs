@@ -1,13 +1,9 @@
 //! Clients that reject the configuration of others, in order to have it quarantined for honest
 //! proxies.
 
-#[path = "deciders.rs"]
 mod deciders;
-#[path = "newcomers.rs"]
 mod newcomers;
-#[path = "rejecting_client.rs"]
 mod rejecting_client;
-#[path = "rollouts.rs"]
 mod rollouts;
 
 use std::net::{Ipv4Addr, SocketAddr};

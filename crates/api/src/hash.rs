@@ -2,7 +2,7 @@
 //! that collide, and each insertion then costs time linear in the size of the table.
 //!
 //! All tables of the crate, except `BTreeMap`, are of these types or of std's; a test in
-//! `tests/house.rs` rejects other hashers. These types are about as fast as hashers without a key,
+//! `tests/house/main.rs` rejects other hashers. These types are about as fast as hashers without a key,
 //! std's are several times slower.
 
 use std::hash::Hash;

@@ -15,25 +15,15 @@
     reason = "a test may fail loudly, print, and read its switches from the environment"
 )]
 
-#[path = "cluster/answers.rs"]
 mod answers;
-#[path = "cluster/asked.rs"]
 mod asked;
-#[path = "cluster/changes.rs"]
 mod changes;
-#[path = "cluster/injected.rs"]
 mod injected;
-#[path = "cluster/istioctl.rs"]
 mod istioctl;
-#[path = "cluster/locks.rs"]
 mod locks;
-#[path = "cluster/swap.rs"]
 mod swap;
-#[path = "cluster/traffic.rs"]
 mod traffic;
-#[path = "cluster/upgrade.rs"]
 mod upgrade;
-#[path = "cluster/watched.rs"]
 mod watched;
 
 use std::path::{Path, PathBuf};

@@ -17,9 +17,7 @@ use std::sync::{Arc, Mutex};
 use navarch_testkit::helm::Helm;
 use serde_json::{Map, Value, json};
 
-#[path = "chart/istio.rs"]
 mod istio;
-#[path = "chart/rights.rs"]
 mod rights;
 
 /// The root of the checkout.

@@ -13,45 +13,25 @@
     reason = "a test may fail loudly, spawn and print"
 )]
 
-#[path = "status/addresses.rs"]
 mod addresses;
-#[path = "status/ambient.rs"]
 mod ambient;
-#[path = "status/analysis.rs"]
 mod analysis;
-#[path = "status/deploy.rs"]
 mod deploy;
-#[path = "status/doctor.rs"]
 mod doctor;
-#[path = "status/exports.rs"]
 mod exports;
-#[path = "status/gateway_api.rs"]
 mod gateway_api;
-#[path = "status/gateways.rs"]
 mod gateways;
-#[path = "status/helm.rs"]
 mod helm;
-#[path = "status/inference_pools.rs"]
 mod inference_pools;
-#[path = "status/leaders.rs"]
 mod leaders;
-#[path = "status/machines.rs"]
 mod machines;
-#[path = "status/quarantine.rs"]
 mod quarantine;
-#[path = "status/registration.rs"]
 mod registration;
-#[path = "status/rollouts.rs"]
 mod rollouts;
-#[path = "status/roots.rs"]
 mod roots;
-#[path = "status/routes.rs"]
 mod routes;
-#[path = "status/unready.rs"]
 mod unready;
-#[path = "status/untaint.rs"]
 mod untaint;
-#[path = "status/whole.rs"]
 mod whole;
 
 use std::path::{Path, PathBuf};
@@ -148,7 +128,7 @@ impl Deployed {
     }
 
     /// Deletes the webhook configurations. The cluster has no network for Services, so every call
-    /// of a webhook would time out. tests/webhooks.rs tests webhooks.
+    /// of a webhook would time out. tests/webhooks/main.rs tests webhooks.
     fn forget_webhooks(&self) {
         for kind in [
             "mutatingwebhookconfigurations",

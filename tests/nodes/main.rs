@@ -15,13 +15,9 @@
     reason = "a test may fail loudly, and print"
 )]
 
-#[path = "nodes/ambient.rs"]
 mod ambient;
-#[path = "nodes/changes.rs"]
 mod changes;
-#[path = "nodes/shop.rs"]
 mod shop;
-#[path = "nodes/zones.rs"]
 mod zones;
 
 use std::path::{Path, PathBuf};

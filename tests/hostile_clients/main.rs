@@ -24,52 +24,35 @@
     reason = "a test may fail loudly, print, spawn and read its switches from the environment"
 )]
 
-#[path = "hostile_clients/agent.rs"]
 mod agent;
-#[path = "shared/any_certificate.rs"]
+#[path = "../shared/any_certificate.rs"]
 mod any_certificate;
-#[path = "hostile_clients/api_server.rs"]
 mod api_server;
-#[path = "hostile_clients/attack.rs"]
 mod attack;
-#[path = "secure/client.rs"]
+#[path = "../secure/client.rs"]
 #[allow(dead_code, reason = "the test of the secure port uses the rest")]
 mod client;
-#[path = "hostile_clients/collisions.rs"]
 mod collisions;
-#[path = "hostile_clients/connections.rs"]
 mod connections;
-#[path = "hostile_clients/debug.rs"]
 mod debug;
-#[path = "hostile_clients/files.rs"]
 mod files;
-#[path = "hostile_clients/grpc.rs"]
 mod grpc;
-#[path = "secure/issuer.rs"]
+#[path = "../secure/issuer.rs"]
 mod issuer;
-#[path = "hostile_clients/limits.rs"]
 mod limits;
-#[path = "hostile_clients/network.rs"]
 mod network;
-#[path = "hostile_clients/others.rs"]
 mod others;
-#[path = "hostile_clients/plane.rs"]
 mod plane;
-#[path = "agent_life/pod.rs"]
+#[path = "../agent_life/pod.rs"]
 #[allow(dead_code, reason = "the tests of the agent's life use the rest")]
 mod pod;
-#[path = "hostile_clients/proxies.rs"]
 mod proxies;
-#[path = "hostile_clients/quarantine.rs"]
 mod quarantine;
-#[path = "hostile_clients/report.rs"]
 mod report;
-#[path = "hostile_clients/series.rs"]
 mod series;
-#[path = "secure/server.rs"]
+#[path = "../secure/server.rs"]
 #[allow(dead_code, reason = "the test of the secure port uses the rest")]
 mod server;
-#[path = "hostile_clients/streams.rs"]
 mod streams;
 
 use std::sync::Arc;

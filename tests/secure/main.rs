@@ -16,72 +16,42 @@
     reason = "a test may fail loudly, print, spawn and read its switches from the environment"
 )]
 
-#[path = "secure/agent.rs"]
 mod agent;
-#[path = "secure/api_server.rs"]
 mod api_server;
-#[path = "shared/bare_mesh.rs"]
+#[path = "../shared/bare_mesh.rs"]
 mod bare_mesh;
-#[path = "secure/client.rs"]
 mod client;
-#[path = "secure/compliance.rs"]
 mod compliance;
-#[path = "secure/config_source.rs"]
 mod config_source;
-#[path = "secure/control_z.rs"]
 mod control_z;
-#[path = "secure/dashboards.rs"]
 mod dashboards;
-#[path = "secure/debug_members.rs"]
 mod debug_members;
-#[path = "secure/floods.rs"]
 mod floods;
-#[path = "secure/grpc.rs"]
 mod grpc;
-#[path = "secure/guarded.rs"]
 mod guarded;
-#[path = "secure/hbone.rs"]
 mod hbone;
-#[path = "secure/issuer.rs"]
 mod issuer;
-#[path = "secure/istioctl.rs"]
 mod istioctl;
-#[path = "secure/istiod.rs"]
 mod istiod;
-#[path = "secure/metric_names.rs"]
 mod metric_names;
-#[path = "secure/mtls.rs"]
 mod mtls;
-#[path = "secure/openssl.rs"]
 mod openssl;
-#[path = "shared/panels.rs"]
+#[path = "../shared/panels.rs"]
 mod panels;
-#[path = "secure/past.rs"]
 mod past;
-#[path = "agent_life/pod.rs"]
+#[path = "../agent_life/pod.rs"]
 #[allow(dead_code, reason = "the test of the agent uses the rest")]
 mod pod;
-#[path = "secure/ports.rs"]
 mod ports;
-#[path = "secure/profiles.rs"]
 mod profiles;
-#[path = "secure/reflection.rs"]
 mod reflection;
-#[path = "secure/registration.rs"]
 mod registration;
-#[path = "secure/rotation.rs"]
 mod rotation;
-#[path = "secure/server.rs"]
 mod server;
-#[path = "secure/source_events.rs"]
 mod source_events;
-#[path = "secure/tools.rs"]
 mod tools;
-#[path = "secure/waypoint.rs"]
 mod waypoint;
-#[path = "secure/web.rs"]
 mod web;
-#[path = "secure/workload_sds.rs"]
 mod workload_sds;
 
 use std::time::Duration;

@@ -14,47 +14,46 @@
     reason = "a test may fail loudly, has a clock, and the targets are public where they are fuzzed"
 )]
 
-#[path = "../fuzz/entries/access_logs.rs"]
+#[path = "../../fuzz/entries/access_logs.rs"]
 mod access_logs;
-#[path = "../fuzz/entries/admission_body.rs"]
+#[path = "../../fuzz/entries/admission_body.rs"]
 mod admission_body;
-#[path = "../fuzz/entries/admission_review.rs"]
+#[path = "../../fuzz/entries/admission_review.rs"]
 mod admission_review;
-#[path = "../fuzz/entries/certificate_request.rs"]
+#[path = "../../fuzz/entries/certificate_request.rs"]
 mod certificate_request;
-#[path = "../fuzz/entries/csr.rs"]
+#[path = "../../fuzz/entries/csr.rs"]
 mod csr;
-#[path = "../fuzz/entries/discovery_request.rs"]
+#[path = "../../fuzz/entries/discovery_request.rs"]
 mod discovery_request;
-#[path = "../fuzz/entries/dns_packet.rs"]
+#[path = "../../fuzz/entries/dns_packet.rs"]
 mod dns_packet;
-#[path = "../fuzz/entries/grpc_frames.rs"]
+#[path = "../../fuzz/entries/grpc_frames.rs"]
 mod grpc_frames;
-#[path = "../fuzz/entries/injection_annotations.rs"]
+#[path = "../../fuzz/entries/injection_annotations.rs"]
 mod injection_annotations;
-#[path = "../fuzz/entries/injection_templates.rs"]
+#[path = "../../fuzz/entries/injection_templates.rs"]
 mod injection_templates;
-#[path = "../fuzz/entries/jwks.rs"]
+#[path = "../../fuzz/entries/jwks.rs"]
 mod jwks;
-#[path = "../fuzz/entries/jwt.rs"]
+#[path = "../../fuzz/entries/jwt.rs"]
 mod jwt;
-#[path = "../fuzz/entries/node_metadata.rs"]
+#[path = "../../fuzz/entries/node_metadata.rs"]
 mod node_metadata;
-#[path = "../fuzz/entries/pem_bundle.rs"]
+#[path = "../../fuzz/entries/pem_bundle.rs"]
 mod pem_bundle;
-#[path = "../fuzz/entries/probe_spec.rs"]
+#[path = "../../fuzz/entries/probe_spec.rs"]
 mod probe_spec;
-#[path = "../fuzz/entries/prometheus_text.rs"]
+#[path = "../../fuzz/entries/prometheus_text.rs"]
 mod prometheus_text;
-#[path = "corpora/state.rs"]
 mod state;
-#[path = "../fuzz/entries/wasm_image.rs"]
+#[path = "../../fuzz/entries/wasm_image.rs"]
 mod wasm_image;
-#[path = "../fuzz/entries/watch_event.rs"]
+#[path = "../../fuzz/entries/watch_event.rs"]
 mod watch_event;
-#[path = "../fuzz/entries/workload_registration.rs"]
+#[path = "../../fuzz/entries/workload_registration.rs"]
 mod workload_registration;
-#[path = "../fuzz/entries/yaml_to_xds.rs"]
+#[path = "../../fuzz/entries/yaml_to_xds.rs"]
 mod yaml_to_xds;
 
 use std::fs;
@@ -219,7 +218,7 @@ fn every_target_has_corpus_wrapper_and_entry() {
     entries.sort();
     let mut known = TARGETS.to_vec();
     known.sort_unstable();
-    assert_eq!(entries, known, "tests/corpora.rs names every entry");
+    assert_eq!(entries, known, "tests/corpora/main.rs names every entry");
     let manifest = fs::read_to_string(folder("Cargo.toml")).unwrap();
 
     for target in TARGETS {

@@ -18,21 +18,13 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use regex::Regex;
 
-#[path = "house/benchmarks.rs"]
 mod benchmarks;
-#[path = "house/chart_values.rs"]
 mod chart_values;
-#[path = "house/conformance_report.rs"]
 mod conformance_report;
-#[path = "house/listed_tests.rs"]
 mod listed_tests;
-#[path = "house/metric_labels.rs"]
 mod metric_labels;
-#[path = "house/release_artefacts.rs"]
 mod release_artefacts;
-#[path = "house/support.rs"]
 mod support;
-#[path = "house/terminal.rs"]
 mod terminal;
 
 /// Maximum length of a file without its tests.

@@ -16,37 +16,26 @@
     reason = "a test may fail loudly, print, spawn and read its switches from the environment"
 )]
 
-#[path = "envoy/accepts.rs"]
 mod accepts;
-#[path = "parity/case.rs"]
+#[path = "../parity/case.rs"]
 #[expect(dead_code, reason = "the parity test uses the rest")]
 mod case;
-#[path = "parity/deliberate.rs"]
+#[path = "../parity/deliberate.rs"]
 #[expect(dead_code, reason = "the parity test uses the rest")]
 mod deliberate;
-#[path = "envoy/hostile.rs"]
 mod hostile;
-#[path = "parity/input.rs"]
+#[path = "../parity/input.rs"]
 mod input;
-#[path = "secure/issuer.rs"]
+#[path = "../secure/issuer.rs"]
 mod issuer;
-#[path = "envoy/networks.rs"]
 mod networks;
-#[path = "envoy/past.rs"]
 mod past;
-#[path = "envoy/policy.rs"]
 mod policy;
-#[path = "envoy/quarantine.rs"]
 mod quarantine;
-#[path = "envoy/requests.rs"]
 mod requests;
-#[path = "envoy/rollouts.rs"]
 mod rollouts;
-#[path = "envoy/secrets.rs"]
 mod secrets;
-#[path = "envoy/traffic.rs"]
 mod traffic;
-#[path = "envoy/transports.rs"]
 mod transports;
 
 use std::sync::LazyLock;

@@ -20,35 +20,21 @@
     reason = "a test may fail loudly, print, spawn and read its switches from the environment"
 )]
 
-#[path = "parity/ads.rs"]
 mod ads;
-#[path = "parity/caller.rs"]
 mod caller;
-#[path = "parity/canon.rs"]
 mod canon;
-#[path = "parity/case.rs"]
 mod case;
-#[path = "parity/cluster.rs"]
 mod cluster;
-#[path = "parity/created.rs"]
 mod created;
-#[path = "parity/deliberate.rs"]
 mod deliberate;
-#[path = "parity/environment.rs"]
 mod environment;
-#[path = "parity/forms.rs"]
 mod forms;
-#[path = "parity/grpc.rs"]
 mod grpc;
-#[path = "parity/input.rs"]
 mod input;
-#[path = "parity/object_status.rs"]
 mod object_status;
-#[path = "parity/run.rs"]
 mod run;
-#[path = "shared/shown.rs"]
+#[path = "../shared/shown.rs"]
 mod shown;
-#[path = "parity/ztunnel.rs"]
 mod ztunnel;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -13,13 +13,9 @@
     reason = "a test may fail loudly and read its switches from the environment"
 )]
 
-mod agent_parity {
-    pub(crate) mod bootstrap;
-    pub(crate) mod cases;
-    pub(crate) mod iptables;
-}
-
-use agent_parity::{bootstrap, cases, iptables};
+mod bootstrap;
+mod cases;
+mod iptables;
 
 #[test]
 fn iptables_rules_are_those_of_istio_iptables() {

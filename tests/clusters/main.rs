@@ -16,15 +16,10 @@
     reason = "a test may fail loudly, and print"
 )]
 
-#[path = "clusters/istioctl.rs"]
 mod istioctl;
-#[path = "clusters/pair.rs"]
 mod pair;
-#[path = "clusters/primaries.rs"]
 mod primaries;
-#[path = "clusters/remote.rs"]
 mod remote;
-#[path = "clusters/shop.rs"]
 mod shop;
 
 use std::path::{Path, PathBuf};

@@ -17,34 +17,21 @@
     reason = "a test may fail loudly, print, spawn and read its switches from the environment"
 )]
 
-#[path = "kubernetes/analyze.rs"]
 mod analyze;
-#[path = "kubernetes/chaos.rs"]
 mod chaos;
-#[path = "secure/client.rs"]
+#[path = "../secure/client.rs"]
 #[allow(dead_code, reason = "the test of the secure port uses the rest")]
 mod client;
-#[path = "kubernetes/crashes.rs"]
 mod crashes;
-#[path = "kubernetes/edge.rs"]
 mod edge;
-#[path = "kubernetes/follows.rs"]
 mod follows;
-#[path = "kubernetes/led.rs"]
 mod led;
-#[path = "kubernetes/remote.rs"]
 mod remote;
-#[path = "kubernetes/replicas.rs"]
 mod replicas;
-#[path = "kubernetes/scope.rs"]
 mod scope;
-#[path = "kubernetes/shares.rs"]
 mod shares;
-#[path = "kubernetes/unready.rs"]
 mod unready;
-#[path = "kubernetes/waits.rs"]
 mod waits;
-#[path = "kubernetes/weather.rs"]
 mod weather;
 
 use std::path::Path;

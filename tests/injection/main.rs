@@ -7,11 +7,8 @@
     reason = "a test may fail loudly"
 )]
 
-#[path = "injection/default.rs"]
 mod default;
-#[path = "injection/installations.rs"]
 mod installations;
-#[path = "injection/pods.rs"]
 mod pods;
 
 use std::cell::Cell;
@@ -22,7 +19,7 @@ use navarch::webhook::inject::{
     InjectRequest, Injection, Injector, InjectorInputs, Note, inject_object,
 };
 use proptest::prelude::*;
-use proptest::test_runner::TestRunner;
+use proptest::test_runner::{FileFailurePersistence, TestRunner};
 use serde_json::{Value, json};
 
 /// An injector with the default configuration and other values.
@@ -103,8 +100,11 @@ const PODS: u32 = 400;
 
 #[test]
 fn injection_is_idempotent_and_keeps_user_fields() {
+    // The default is one file for the `main.rs` of all programs of tests.
+    let beside = FileFailurePersistence::WithSource("proptest-regressions");
     let config = ProptestConfig {
         cases: PODS,
+        failure_persistence: Some(Box::new(beside)),
         source_file: Some(file!()),
         ..ProptestConfig::default()
     };

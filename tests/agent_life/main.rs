@@ -16,55 +16,41 @@
     reason = "a test may fail loudly, print, and reads where programs are from the environment"
 )]
 
-#[path = "secure/client.rs"]
+#[path = "../secure/client.rs"]
 #[allow(dead_code, reason = "the test of the secure port uses the rest")]
 mod client;
-#[path = "agent_life/cost.rs"]
 mod cost;
-#[path = "agent_life/credentials.rs"]
 mod credentials;
-#[path = "agent_life/dashboards.rs"]
 mod dashboards;
-#[path = "agent_life/detected.rs"]
 mod detected;
-#[path = "agent_life/dynamic_bootstrap.rs"]
 mod dynamic_bootstrap;
-#[path = "agent_life/epochs.rs"]
 mod epochs;
-#[path = "secure/hbone.rs"]
+#[path = "../secure/hbone.rs"]
 #[allow(
     dead_code,
     reason = "the test of waypoints without an agent uses the rest"
 )]
 mod hbone;
-#[path = "secure/issuer.rs"]
+#[path = "../secure/issuer.rs"]
 mod issuer;
-#[path = "agent_life/metrics.rs"]
 mod metrics;
-#[path = "agent_life/other_ca.rs"]
 mod other_ca;
-#[path = "shared/panels.rs"]
+#[path = "../shared/panels.rs"]
 mod panels;
-#[path = "agent_life/pod.rs"]
 #[allow(dead_code, reason = "the test of the rotation of roots uses the rest")]
 mod pod;
-#[path = "secure/server.rs"]
+#[path = "../secure/server.rs"]
 #[allow(dead_code, reason = "the test of the secure port uses the rest")]
 mod server;
-#[path = "agent_life/starting.rs"]
 mod starting;
-#[path = "agent_life/tokens.rs"]
 mod tokens;
-#[path = "agent_life/waypoint.rs"]
 mod waypoint;
-#[path = "secure/web.rs"]
+#[path = "../secure/web.rs"]
 mod web;
-#[path = "secure/workload_sds.rs"]
+#[path = "../secure/workload_sds.rs"]
 #[allow(dead_code, reason = "the agent gives Envoy its certificate")]
 mod workload_sds;
-#[path = "agent_life/xds_debug.rs"]
 mod xds_debug;
-#[path = "agent_life/zone.rs"]
 mod zone;
 
 use std::time::Duration;

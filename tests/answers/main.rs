@@ -10,27 +10,17 @@
     reason = "a test may fail loudly, print what it measures, and spawn"
 )]
 
-#[path = "answers/doctor.rs"]
 mod doctor;
-#[path = "answers/fields.rs"]
 mod fields;
-#[path = "answers/foreign_text.rs"]
 mod foreign_text;
-#[path = "secure/issuer.rs"]
+#[path = "../secure/issuer.rs"]
 mod issuer;
-#[path = "answers/live.rs"]
 mod live;
-#[path = "answers/plans.rs"]
 mod plans;
-#[path = "answers/proxy.rs"]
 mod proxy;
-#[path = "answers/replicas.rs"]
 mod replicas;
-#[path = "answers/rollouts.rs"]
 mod rollouts;
-#[path = "answers/terminal.rs"]
 mod terminal;
-#[path = "answers/traces.rs"]
 mod traces;
 
 use std::path::{Path, PathBuf};

@@ -4,7 +4,7 @@
 //! An incremental result equals a fresh start, whatever the order of changes; a change is pushed
 //! exactly to the proxies whose resources it changes; proxies share resources unless these would
 //! differ. `PROPTEST_CASES=<n>` runs more cases, `make laws` ten times as many with new seeds.
-//! Failed cases are stored in laws.proptest-regressions, and run first.
+//! Failed cases are stored in main.proptest-regressions, and run first.
 
 #![allow(
     clippy::disallowed_methods,
@@ -19,15 +19,11 @@
     reason = "a test may fail loudly, print, spawn and read its switches from the environment"
 )]
 
-#[path = "laws/mesh.rs"]
 mod mesh;
-#[path = "laws/policies.rs"]
 mod policies;
-#[path = "laws/probe.rs"]
 mod probe;
-#[path = "laws/universe.rs"]
 mod universe;
-#[path = "../benches/world.rs"]
+#[path = "../../benches/world.rs"]
 #[expect(dead_code, reason = "benches use the rest")]
 mod world;
 
@@ -44,6 +40,7 @@ use navarch::push::view::Translator;
 use probe::Probe;
 use proptest::collection::vec;
 use proptest::prelude::*;
+use proptest::test_runner::FileFailurePersistence;
 use universe::places;
 
 /// A random event.
@@ -71,8 +68,12 @@ fn cases(few: u32) -> ProptestConfig {
     let given = ProptestConfig::default();
     // 256 is proptest's default, when PROPTEST_CASES is not set.
     let cases = if given.cases == 256 { few } else { given.cases };
+    // The default is one file for the `main.rs` of all programs of tests.
+    let beside = FileFailurePersistence::WithSource("proptest-regressions");
+
     ProptestConfig {
         cases,
+        failure_persistence: Some(Box::new(beside)),
         max_shrink_iters: 2_000,
         ..given
     }

@@ -21,9 +21,7 @@ use navarch_testkit::navarch::{Addresses, Navarch};
 use navarch_testkit::wait::until;
 use tokio_stream::wrappers::ReceiverStream;
 
-#[path = "command_line/preflight.rs"]
 mod preflight;
-#[path = "command_line/unready.rs"]
 mod unready;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_navarch");

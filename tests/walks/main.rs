@@ -8,35 +8,21 @@
     reason = "a test may fail loudly, and looks for one variant of foreign enums"
 )]
 
-#[path = "walks/authorization.rs"]
 mod authorization;
-#[path = "walks/breadth.rs"]
 mod breadth;
-#[path = "walks/crashes.rs"]
 mod crashes;
-#[path = "walks/documented_policies.rs"]
 mod documented_policies;
-#[path = "walks/ingress.rs"]
 mod ingress;
-#[path = "walks/mesh.rs"]
 mod mesh;
-#[path = "walks/past_paths.rs"]
 mod past_paths;
-#[path = "walks/past_policies.rs"]
 mod past_policies;
-#[path = "walks/past_routes.rs"]
 mod past_routes;
-#[path = "walks/place.rs"]
 mod place;
-#[path = "walks/rare.rs"]
 mod rare;
-#[path = "walks/rbac.rs"]
 mod rbac;
-#[path = "shared/shown.rs"]
+#[path = "../shared/shown.rs"]
 mod shown;
-#[path = "walks/waypoint.rs"]
 mod waypoint;
-#[path = "walks/ztunnel.rs"]
 mod ztunnel;
 
 use mesh::Mesh;

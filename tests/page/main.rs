@@ -10,21 +10,16 @@
     reason = "a test may fail loudly and spawn"
 )]
 
-#[path = "page/ambient.rs"]
 mod ambient;
-#[path = "page/browser.rs"]
 mod browser;
-#[path = "page/build.rs"]
 mod build;
-#[path = "secure/issuer.rs"]
+#[path = "../secure/issuer.rs"]
 #[allow(dead_code, reason = "the tests of answers use it")]
 mod issuer;
-#[path = "answers/proxy.rs"]
+#[path = "../answers/proxy.rs"]
 #[allow(dead_code, reason = "the test of answers uses the rest")]
 mod proxy;
-#[path = "page/replicas.rs"]
 mod replicas;
-#[path = "page/served.rs"]
 mod served;
 
 use std::net::SocketAddr;
@@ -42,7 +37,7 @@ fn root() -> &'static Path {
 
 /// Policies for the sample mesh: two more namespaces, callers by name, all modes of mutual TLS, and
 /// an invalid object.
-const POLICIES: &str = include_str!("page/policies.yaml");
+const POLICIES: &str = include_str!("policies.yaml");
 
 /// A control plane with a CA, the sample mesh and these policies.
 async fn start() -> (TempDir, Navarch) {

@@ -18,27 +18,17 @@
     reason = "a test may fail loudly, print, spawn and read its switches from the environment"
 )]
 
-#[path = "agent_pods/ambient.rs"]
 mod ambient;
-#[path = "agent_pods/cni.rs"]
 mod cni;
-#[path = "injection/default.rs"]
+#[path = "../injection/default.rs"]
 mod default;
-#[path = "agent_pods/injected.rs"]
 mod injected;
-#[path = "agent_pods/machine.rs"]
 mod machine;
-#[path = "agent_pods/net.rs"]
 mod net;
-#[path = "agent_pods/node.rs"]
 mod node;
-#[path = "agent_pods/pod.rs"]
 mod pod;
-#[path = "agent_pods/rules.rs"]
 mod rules;
-#[path = "agent_pods/world.rs"]
 mod world;
-#[path = "agent_pods/ztunnel.rs"]
 mod ztunnel;
 
 use std::collections::BTreeSet;

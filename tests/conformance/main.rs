@@ -13,7 +13,6 @@
     reason = "a test may fail loudly and print"
 )]
 
-#[path = "conformance/fields.rs"]
 mod fields;
 
 use std::path::Path;

@@ -10,17 +10,14 @@
     reason = "a test may fail loudly, print what it measures, and spawn"
 )]
 
-#[path = "record/disk.rs"]
 mod disk;
-#[path = "secure/issuer.rs"]
+#[path = "../secure/issuer.rs"]
 #[allow(dead_code, reason = "the tests of answers use it")]
 mod issuer;
-#[path = "record/kubernetes.rs"]
 mod kubernetes;
-#[path = "answers/proxy.rs"]
+#[path = "../answers/proxy.rs"]
 #[allow(dead_code, reason = "the tests of answers use the rest")]
 mod proxy;
-#[path = "record/replays.rs"]
 mod replays;
 
 use std::path::{Path, PathBuf};
