@@ -206,7 +206,7 @@ fn main() {
     let took = begun.elapsed();
     let shown = plane
         .engine
-        .shown(first, ResourceType::Address)
+        .published(first, ResourceType::Address)
         .expect("it subscribes");
     let bytes: usize = shown
         .resources

@@ -272,7 +272,7 @@ impl Edge {
     fn all(&self) -> BTreeMap<(usize, ResourceType, String), Vec<u8>> {
         let mut all = BTreeMap::new();
         for (place, (id, kind)) in self.shown.iter().enumerate() {
-            for resource in self.engine.shown(*id, *kind).unwrap().resources.iter() {
+            for resource in self.engine.published(*id, *kind).unwrap().resources.iter() {
                 all.insert(
                     (place, *kind, resource.name.to_string()),
                     resource.body.to_vec(),

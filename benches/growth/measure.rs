@@ -160,7 +160,7 @@ pub(crate) fn measure(case: &Case, length: usize) -> Cost {
         };
         let all = |kind| {
             engine
-                .shown(id, kind)
+                .published(id, kind)
                 .map(|all| all.resources.clone())
                 .unwrap_or_default()
         };

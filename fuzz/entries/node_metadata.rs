@@ -69,7 +69,7 @@ pub fn run(data: &[u8]) {
             names: Arc::new(names.unwrap_or_default()),
         };
         engine.subscribe(id, kind, interest);
-        let shown = engine.shown(id, kind);
+        let shown = engine.published(id, kind);
         let names = shown
             .iter()
             .flat_map(|shown| &shown.resources)

@@ -111,7 +111,7 @@ fn follow(engine: &mut Engine, id: ProxyId) {
             },
         );
 
-        let shown = engine.shown(id, kind);
+        let shown = engine.published(id, kind);
         let resources = shown.iter().flat_map(|shown| &shown.resources);
         resources
             .map(|resource| (resource.name.to_string(), resource.body.to_vec()))

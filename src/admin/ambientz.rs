@@ -38,7 +38,7 @@ pub(super) async fn ambientz(State(state): State<AdminState>, parameters: Parame
                     ..Interest::default()
                 },
             );
-            engine.shown(id, kind)
+            engine.published(id, kind)
         };
 
         let kinds = [ResourceType::Address, ResourceType::Authorization];

@@ -86,7 +86,7 @@ fn of_one(inspect: &Inspect<'_>, object: &AnyObject, taken: &Acknowledged) -> Di
         let mut is_shown = || {
             inspect
                 .engine
-                .shown(proxy, kind)
+                .published(proxy, kind)
                 .is_some_and(|shown| compared.are_equal(&shown, collection))
         };
         *revision >= changed_at || is_shown()

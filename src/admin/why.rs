@@ -86,7 +86,7 @@ pub(super) async fn proxy_resource(
         let made = |kind| {
             let resource = inspect
                 .engine
-                .shown(id, kind)?
+                .published(id, kind)?
                 .resources
                 .find(&name)?
                 .clone();

@@ -340,7 +340,7 @@ fn gather(
     into: &mut Snapshot,
 ) {
     engine.subscribe(id, kind, interest);
-    let shown = engine.shown(id, kind);
+    let shown = engine.published(id, kind);
     let resources = shown.iter().flat_map(|shown| shown.resources.iter());
     into.extend(resources.map(|resource| ((kind, resource.name.clone()), resource.body.clone())));
 }

@@ -139,7 +139,7 @@ impl Mesh {
         let mut interests = client.interests.clone();
         let of = |kind| {
             self.engine
-                .shown(client.id, kind)
+                .published(client.id, kind)
                 .map(|shown| named_in(&shown))
                 .unwrap_or_default()
         };
@@ -171,7 +171,7 @@ impl Mesh {
         let client = &self.clients[&n];
         let kinds = client.interests.keys();
         let shown: Shown = kinds
-            .filter_map(|kind| Some((*kind, self.engine.shown(client.id, *kind)?)))
+            .filter_map(|kind| Some((*kind, self.engine.published(client.id, *kind)?)))
             .collect();
         assert_eq!(
             *client.sink.shown.lock().unwrap(),

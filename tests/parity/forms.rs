@@ -84,7 +84,9 @@ fn tables(
                 names: Arc::new(names.clone()),
             },
         );
-        engine.shown(id, kind).ok_or("no collection was computed")
+        engine
+            .published(id, kind)
+            .ok_or("no collection was computed")
     };
 
     let routes = ask(ResourceType::Route, false)?;

@@ -241,7 +241,7 @@ fn gather(engine: &mut Engine, id: ProxyId) -> (Resources, BTreeMap<String, Rout
             names: Arc::new(names.unwrap_or_default()),
         };
         engine.subscribe(id, kind, interest);
-        let shown = engine.shown(id, kind).unwrap();
+        let shown = engine.published(id, kind).unwrap();
         let faults = engine.faults();
         assert!(faults.is_empty(), "{faults:?}");
         shown

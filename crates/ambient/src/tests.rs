@@ -91,7 +91,7 @@ impl Mesh {
     }
 
     fn shown(&self, proxy: ProxyId, kind: ResourceType) -> Shown {
-        let shown = self.engine.shown(proxy, kind).unwrap();
+        let shown = self.engine.published(proxy, kind).unwrap();
         shown
             .resources
             .iter()

@@ -351,7 +351,7 @@ fn had(engine: &Engine, id: ProxyId, client: &Client) -> ProxyResources {
     client
         .interests
         .keys()
-        .filter_map(|kind| Some((*kind, engine.shown(id, *kind)?)))
+        .filter_map(|kind| Some((*kind, engine.published(id, *kind)?)))
         .collect()
 }
 

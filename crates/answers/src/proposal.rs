@@ -14,7 +14,7 @@ use navarch_store::Objects;
 use navarch_webhook::verdict::{UNKNOWN, around};
 
 /// The warning for the deletion of an object with a rollout annotation.
-const AT_ONCE: &str = "navarch.io/rollout: a deletion affects all proxies at once; to remove its effect in stages, edit the object first";
+const DELETION_IN_STAGES: &str = "navarch.io/rollout: a deletion affects all proxies at once; to remove its effect in stages, edit the object first";
 
 /// A proposed change, as sent to a control plane.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -168,7 +168,7 @@ impl ParsedProposal {
                     .any(&name)
                     .is_some_and(|object| requests_stages(name.kind, object.meta()))
                 {
-                    plan.warnings.push(AT_ONCE.to_owned());
+                    plan.warnings.push(DELETION_IN_STAGES.to_owned());
                 }
                 self.names.push(name.clone());
                 self.changes.push(Change::Removed(name));

@@ -48,7 +48,7 @@ impl Query for ListGeneratedObjects {
         }
     }
 
-    fn rescue(&self, _: Option<&GeneratedObjects>) -> Option<GeneratedObjects> {
+    fn fallback(&self, _: Option<&GeneratedObjects>) -> Option<GeneratedObjects> {
         Some(GeneratedObjects::default())
     }
 }

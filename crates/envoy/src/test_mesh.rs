@@ -198,7 +198,7 @@ impl TestMesh {
                 ..Interest::default()
             },
         );
-        let shown = self.engine.shown(proxy, kind).unwrap();
+        let shown = self.engine.published(proxy, kind).unwrap();
         shown
             .resources
             .iter()
@@ -240,7 +240,7 @@ impl TestMesh {
                 names,
             },
         );
-        let shown = self.engine.shown(proxy, kind).unwrap();
+        let shown = self.engine.published(proxy, kind).unwrap();
         let decoded = |body: &Bytes| M::decode(body.clone()).unwrap();
         shown
             .resources
@@ -293,7 +293,7 @@ impl TestMesh {
                 names,
             },
         );
-        let shown = self.engine.shown(proxy, ResourceType::Secret).unwrap();
+        let shown = self.engine.published(proxy, ResourceType::Secret).unwrap();
         shown
             .resources
             .first()
@@ -326,7 +326,7 @@ impl TestMesh {
                 names,
             },
         );
-        let shown = self.engine.shown(proxy, ResourceType::Route).unwrap();
+        let shown = self.engine.published(proxy, ResourceType::Route).unwrap();
         let body = shown.resources.first().unwrap().body.clone();
         let decoded = RouteConfiguration::decode(body.clone()).unwrap();
         assert_eq!(decoded.encode_to_vec(), body);

@@ -37,7 +37,7 @@ pub(super) struct ProxyState {
     /// The origin of derived answers.
     pub(super) derived: BTreeMap<AttrId, Derived>,
     /// The published state of its subscriptions.
-    pub(super) shown: KeyedMap<ResourceType, PublishedState>,
+    pub(super) published: KeyedMap<ResourceType, PublishedState>,
     /// A subscription that is being computed in time slices.
     pub(super) prepared: Option<Prepared>,
 }
@@ -138,7 +138,7 @@ pub(super) struct Core {
     /// Number of results marked and dependencies checked since the start.
     pub(super) visited: u64,
     /// Marked nodes with subscribers, waiting to be revalidated.
-    pub(super) marked_shown: Vec<NodeId>,
+    pub(super) marked_published: Vec<NodeId>,
     /// Marked nodes that are attributes of proxies, waiting to be revalidated.
     pub(super) marked_watched: Vec<NodeId>,
     /// Subscriptions whose node was dropped, waiting to be revalidated.
@@ -583,7 +583,7 @@ impl Core {
 
     /// Whether results with subscribers or watchers were dropped and these are not revalidated yet.
     pub(super) fn has_dropped(&self) -> bool {
-        let marked = self.marked_shown.is_empty() && self.marked_watched.is_empty();
+        let marked = self.marked_published.is_empty() && self.marked_watched.is_empty();
         !(marked && self.dropped_subscriptions.is_empty() && self.unanswered.is_empty())
     }
 }

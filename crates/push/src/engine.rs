@@ -179,7 +179,7 @@ impl Engine {
             proxy,
             answers: KeyedMap::default(),
             derived: BTreeMap::new(),
-            shown: KeyedMap::default(),
+            published: KeyedMap::default(),
             prepared: None,
         };
         self.core.get_mut().proxies.insert(id, state);
@@ -196,8 +196,8 @@ impl Engine {
         };
 
         core.has_orphans |= state.prepared.is_some();
-        for (kind, shown) in state.shown {
-            Self::unlink_ended(core, id.0, kind, shown.node);
+        for (kind, published) in state.published {
+            Self::unlink_ended(core, id.0, kind, published.node);
         }
 
         for (attr, derived) in state.derived {
@@ -234,13 +234,13 @@ impl Engine {
             .get_mut()
             .proxies
             .get_mut(&id.0)
-            .and_then(|state| state.shown.remove(&kind))
+            .and_then(|state| state.published.remove(&kind))
         {
             Self::unlink_ended(self.core.get_mut(), id.0, kind, old.node);
         }
 
         if let Some((node, collection)) = self.evaluate(id.0, query) {
-            self.show(
+            self.link_published(
                 id.0,
                 kind,
                 PublishedState {
@@ -281,7 +281,7 @@ impl Engine {
         if let Some(old) = core
             .proxies
             .get_mut(&id.0)
-            .and_then(|state| state.shown.remove(&kind))
+            .and_then(|state| state.published.remove(&kind))
         {
             Self::unlink_ended(core, id.0, kind, old.node);
         }
@@ -318,14 +318,14 @@ impl Engine {
 
     /// The collection of a type that was last published to a proxy.
     #[must_use]
-    pub fn shown(&self, id: ProxyId, kind: ResourceType) -> Option<Arc<Collection>> {
+    pub fn published(&self, id: ProxyId, kind: ResourceType) -> Option<Arc<Collection>> {
         self.core
             .borrow()
             .proxies
             .get(&id.0)?
-            .shown
+            .published
             .get(&kind)
-            .map(|shown| shown.collection.clone())
+            .map(|published| published.collection.clone())
     }
 
     /// Sizes for metrics and debugging.

@@ -161,7 +161,7 @@ pub(super) trait AnyQuery: Debug + Send + Sync {
     /// Whether two values are equal.
     fn same(&self, a: &Value, b: &Value) -> bool;
     /// The fallback value after a panic.
-    fn rescue(&self, previous: Option<&Value>) -> Option<Value>;
+    fn fallback(&self, previous: Option<&Value>) -> Option<Value>;
     /// The hash of type and key.
     fn key_hash(&self) -> KeyHash;
     /// For comparison with a query of a known type.
@@ -187,9 +187,9 @@ impl<Q: Query> AnyQuery for Q {
         )
     }
 
-    fn rescue(&self, previous: Option<&Value>) -> Option<Value> {
+    fn fallback(&self, previous: Option<&Value>) -> Option<Value> {
         let previous = previous.and_then(|value| value.downcast_ref::<Q::Value>());
-        Query::rescue(self, previous).map(|value| Arc::new(value) as Value)
+        Query::fallback(self, previous).map(|value| Arc::new(value) as Value)
     }
 
     fn key_hash(&self) -> KeyHash {

@@ -46,7 +46,7 @@ pub enum Event {
         /// subscription is removed after the answer.
         interest: Option<Interest>,
         /// What was published since the last event that has collections.
-        shown: Vec<PublishedCollection>,
+        published: Vec<PublishedCollection>,
     },
     /// A stream unsubscribed from a type.
     Unsubscribed(ProxyId, ResourceType),
@@ -62,7 +62,7 @@ pub enum Event {
         /// The revision of the snapshot.
         revision: u64,
         /// The collections that differ from those that their proxies had; empty if none does.
-        shown: Vec<PublishedCollection>,
+        published: Vec<PublishedCollection>,
     },
     /// All results were recomputed.
     Recomputed(Vec<PublishedCollection>),

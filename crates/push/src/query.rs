@@ -34,7 +34,7 @@ pub trait Query: Clone + Eq + Hash + Debug + Send + Sync + 'static {
 
     /// The fallback value after a panic of `compute`: `previous` is the last good value. `None`
     /// propagates the panic to the calling query.
-    fn rescue(&self, previous: Option<&Self::Value>) -> Option<Self::Value> {
+    fn fallback(&self, previous: Option<&Self::Value>) -> Option<Self::Value> {
         let _ = previous;
         None
     }

@@ -435,7 +435,7 @@ impl View<'_> {
         let previous = before.as_ref().map(|(value, _)| value);
         let (value, fault) = match result {
             Ok(value) => (value, None),
-            Err(panic) => match code.rescue(previous) {
+            Err(panic) => match code.fallback(previous) {
                 Some(value) => {
                     // The fallback value depends on these answers: proxies with other answers must
                     // not get it.

@@ -34,7 +34,7 @@ pub(super) async fn candidates(
         .unwrap_or_default();
 
     let looked = push.inspect(move |inspect| {
-        let shown = inspect.engine.shown(id, kind);
+        let shown = inspect.engine.published(id, kind);
         let step = CollectionDiff::between(
             taken.as_ref().map(|(collection, _)| &**collection),
             shown.as_deref(),

@@ -290,7 +290,7 @@ impl Answers<'_> {
         let Some((taken, revision)) = &watch.taken else {
             return Answer::Pending;
         };
-        let shown = self.inspect.engine.shown(proxy, watch.kind);
+        let shown = self.inspect.engine.published(proxy, watch.kind);
         let is_shown = || {
             shown
                 .as_ref()

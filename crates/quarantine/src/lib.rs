@@ -289,7 +289,7 @@ impl QuarantineWork {
         // It may be about an older response, or about a trial.
         let shown = self
             .push
-            .inspect(move |inspect| inspect.engine.shown(id, kind))
+            .inspect(move |inspect| inspect.engine.published(id, kind))
             .await?;
         let Some(shown) = shown.filter(|shown| {
             let rejected = watch.rejected_collection.as_ref();

@@ -177,13 +177,13 @@ impl Journal {
                 proxy,
                 kind,
                 interest,
-                shown,
+                published,
             } => {
                 let subscription = SubscriptionKey {
                     proxy: proxy.number(),
                     kind,
                 };
-                self.note_subscribed(now, subscription, interest, shown, out)
+                self.note_subscribed(now, subscription, interest, published, out)
             }
             Event::Unsubscribed(proxy, kind) => {
                 let proxy = proxy.number();
@@ -196,7 +196,7 @@ impl Journal {
                 context,
                 before,
                 revision,
-                shown,
+                published,
             } => {
                 for change in &changes {
                     self.inputs.apply(change);
@@ -207,7 +207,7 @@ impl Journal {
                 }
 
                 self.force = Some((context, before, revision));
-                let pushes = self.show(shown);
+                let pushes = self.set_published(published);
                 line(
                     out,
                     &Line::Push(Push {
@@ -218,7 +218,7 @@ impl Journal {
                     }),
                 )
             }
-            Event::Recomputed(shown) => self.note_recomputed(at, shown, out),
+            Event::Recomputed(published) => self.note_recomputed(at, published, out),
             Event::Synced => {
                 self.is_synced = true;
                 line(out, &Line::Synced(At { at }))
@@ -239,14 +239,14 @@ impl Journal {
     fn note_recomputed(
         &mut self,
         at: Moment,
-        shown: Vec<PublishedCollection>,
+        published: Vec<PublishedCollection>,
         out: &mut dyn Write,
     ) -> io::Result<()> {
         let revision = self.force.as_mut().map_or(0, |(_, _, revision)| {
             *revision += 1;
             *revision
         });
-        let pushes = self.show(shown);
+        let pushes = self.set_published(published);
 
         line(
             out,
@@ -264,10 +264,10 @@ impl Journal {
         now: Timestamp,
         subscription: SubscriptionKey,
         interest: Option<Interest>,
-        shown: Vec<PublishedCollection>,
+        published: Vec<PublishedCollection>,
         out: &mut dyn Write,
     ) -> io::Result<()> {
-        let pushes = self.show(shown);
+        let pushes = self.set_published(published);
         let before = self
             .interests
             .get(&subscription)
@@ -328,11 +328,11 @@ impl Journal {
         )
     }
 
-    fn show(&mut self, shown: Vec<PublishedCollection>) -> Vec<PushGroup> {
-        self.groups.show(
-            shown
+    fn set_published(&mut self, published: Vec<PublishedCollection>) -> Vec<PushGroup> {
+        self.groups.set(
+            published
                 .into_iter()
-                .map(|shown| (shown.proxy.number(), shown.collection)),
+                .map(|one| (one.proxy.number(), one.collection)),
         )
     }
 

@@ -172,12 +172,13 @@ impl State {
 
     /// The collections published since the last call.
     fn published(&mut self) -> (Vec<PlayedPush>, Vec<PushGroup>) {
-        let published = self.engine.take_published();
-        let shown: Vec<(u64, Arc<Collection>)> = published
+        let published: Vec<(u64, Arc<Collection>)> = self
+            .engine
+            .take_published()
             .into_iter()
-            .filter_map(|shown| Some((*self.numbers.get(&shown.proxy)?, shown.collection)))
+            .filter_map(|one| Some((*self.numbers.get(&one.proxy)?, one.collection)))
             .collect();
-        let before: BTreeMap<(u64, ResourceType), Option<Arc<Collection>>> = shown
+        let before: BTreeMap<(u64, ResourceType), Option<Arc<Collection>>> = published
             .iter()
             .map(|(proxy, now)| {
                 (
@@ -187,7 +188,7 @@ impl State {
             })
             .collect();
 
-        let groups = self.groups.show(shown);
+        let groups = self.groups.set(published);
         (
             groups
                 .iter()

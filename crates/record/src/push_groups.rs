@@ -30,12 +30,12 @@ pub(crate) struct PushGroups {
 impl PushGroups {
     /// Sets the collections of proxies, by number. Returns the groups, in an order that does not
     /// depend on that of the input.
-    pub(crate) fn show(
+    pub(crate) fn set(
         &mut self,
-        shown: impl IntoIterator<Item = (u64, Arc<Collection>)>,
+        published: impl IntoIterator<Item = (u64, Arc<Collection>)>,
     ) -> Vec<PushGroup> {
         // Of several collections of one proxy and type the last is used.
-        let shown: KeyedMap<_, _> = shown
+        let published: KeyedMap<_, _> = published
             .into_iter()
             .map(|(proxy, collection)| ((proxy, collection.kind), collection))
             .collect();
@@ -44,7 +44,7 @@ impl PushGroups {
         // A group moves from one collection to another.
         let mut steps: KeyedMap<(usize, usize), Arc<PublishedEntry>> = KeyedMap::default();
 
-        for (key, collection) in shown {
+        for (key, collection) in published {
             let before = self.of.get(&key).cloned();
             let place = |collection: &Arc<Collection>| Arc::as_ptr(collection).addr();
             let step = (

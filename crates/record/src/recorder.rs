@@ -156,8 +156,10 @@ impl Queue {
 /// The weight of an event in the queue.
 fn weight(event: &Event) -> usize {
     1 + match event {
-        Event::Applied { changes, shown, .. } => changes.len() + shown.len(),
-        Event::Subscribed { shown, .. } | Event::Recomputed(shown) => shown.len(),
+        Event::Applied {
+            changes, published, ..
+        } => changes.len() + published.len(),
+        Event::Subscribed { published, .. } | Event::Recomputed(published) => published.len(),
         Event::Connected(..)
         | Event::Gone(_)
         | Event::Unsubscribed(..)

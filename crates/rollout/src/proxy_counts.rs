@@ -163,7 +163,7 @@ impl Members {
                 .into_iter()
                 .filter(|kind| !before.contains(&(proxy, *kind)))
             {
-                let shown = inspect.engine.shown(proxy, kind);
+                let shown = inspect.engine.published(proxy, kind);
                 let mut is_shown = |of: &Arc<Collection>| {
                     shown
                         .as_ref()

@@ -35,7 +35,7 @@ pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Maximum number of concurrent fetches: a user with many sources must not cause as many
 /// connections.
-const AT_ONCE: usize = 32;
+const MAX_CONCURRENT_FETCHES: usize = 32;
 /// How long the first fetches may delay readiness: many sources may be slow or never respond.
 const INITIAL_FETCH_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -132,7 +132,7 @@ impl KeyFetching {
     pub fn new(config: KeyConfig) -> Self {
         let fetches = Fetches {
             fetcher: Arc::new(Fetcher::new(config.addresses)),
-            turns: FairSemaphore::new(AT_ONCE, usize::MAX),
+            turns: FairSemaphore::new(MAX_CONCURRENT_FETCHES, usize::MAX),
             tasks: JoinSet::new(),
             handles: BTreeMap::new(),
         };
@@ -283,7 +283,7 @@ mod tests {
             held.push(more.unwrap());
         }
 
-        assert!(held.len() <= AT_ONCE, "{}", held.len());
+        assert!(held.len() <= MAX_CONCURRENT_FETCHES, "{}", held.len());
 
         // Withdrawing the demand frees its slots.
         demands.send(demand("flood", [])).await.unwrap();

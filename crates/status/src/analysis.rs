@@ -29,7 +29,7 @@ use navarch_kubernetes::{InWords, is_stale, status_patch};
 use objects::Objects;
 
 /// Maximum number of concurrent writes.
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT_WRITES: usize = 8;
 /// Debounce time before analyzers run; after the whole interval they run anyway.
 const DEBOUNCE: Duration = Duration::from_secs(1);
 /// Maximum number of logged findings; all are in the statuses.
@@ -217,7 +217,7 @@ impl Analysis {
                 log_messages(&mut standing.logged, &messages);
                 let failures: Vec<_> = stream::iter(due)
                     .map(|due| self.write(due))
-                    .buffer_unordered(AT_ONCE)
+                    .buffer_unordered(MAX_CONCURRENT_WRITES)
                     .collect()
                     .await;
                 let mut is_done = true;

@@ -26,7 +26,7 @@ use navarch_api::object::{Kind, NamespacedName, ObjectRef};
 use navarch_kubernetes::{InWords, is_stale, status_patch};
 
 /// Maximum number of concurrent writes.
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT_WRITES: usize = 8;
 
 /// The progress of each object.
 pub type Progresses = Arc<BTreeMap<ObjectRef, Progress>>;
@@ -113,7 +113,7 @@ impl Distribution {
 
             let writes = stream::iter(due)
                 .map(write)
-                .buffer_unordered(AT_ONCE)
+                .buffer_unordered(MAX_CONCURRENT_WRITES)
                 .collect::<Vec<_>>();
             tokio::select! {
                 () = stop.cancelled() => return,

@@ -33,7 +33,7 @@ use navarch_kubernetes::InWords;
 use pace::{Pace, WriteOutcome};
 
 /// Maximum number of concurrent writes.
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT_WRITES: usize = 8;
 /// Maximum number of events that are applied before due statuses are written.
 const EVENTS_AT_ONCE: usize = 256;
 
@@ -88,7 +88,7 @@ impl ObjectStatuses {
                     pace.is_written(object, outcome, Instant::now());
                 }
                 // While the maximum number of writes runs, due statuses wait.
-                () = pace.sleep(), if under_way.len() < AT_ONCE => {}
+                () = pace.sleep(), if under_way.len() < MAX_CONCURRENT_WRITES => {}
                 Some(event) = events.next() => {
                     live.take(event, &mut pace.due);
                     // Events that already arrived are applied before any write.
@@ -115,7 +115,7 @@ impl ObjectStatuses {
                 }
             }
 
-            while under_way.len() < AT_ONCE {
+            while under_way.len() < MAX_CONCURRENT_WRITES {
                 let Some(object) = pace.next(Instant::now()) else {
                     break;
                 };

@@ -29,7 +29,7 @@ pub const REVOCATIONS_KEY: &str = "ca-crl.pem";
 /// mesh may run there.
 const SKIPPED: [&str; 3] = ["kube-public", "kube-node-lease", "local-path-storage"];
 /// Maximum number of concurrent writes.
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT_WRITES: usize = 8;
 /// Retry delay.
 const RETRY: Duration = Duration::from_secs(5);
 
@@ -195,7 +195,7 @@ impl RootCertificates {
 
         let writes = futures_util::stream::iter(namespaces.into_iter().map(write));
         writes
-            .buffer_unordered(AT_ONCE)
+            .buffer_unordered(MAX_CONCURRENT_WRITES)
             .filter_map(std::future::ready)
             .collect()
             .await

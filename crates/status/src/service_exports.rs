@@ -21,7 +21,7 @@ use navarch_api::mcs;
 use navarch_api::object::NamespacedName;
 
 /// Maximum number of concurrent creations.
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT_CREATIONS: usize = 8;
 /// Retry delay.
 const RETRY: Duration = Duration::from_secs(5);
 /// Retry delay without the CustomResourceDefinition, which may be installed later.
@@ -206,7 +206,10 @@ impl ServiceExports {
         };
 
         let exports = futures_util::stream::iter(services.into_iter().map(export));
-        exports.buffer_unordered(AT_ONCE).collect().await
+        exports
+            .buffer_unordered(MAX_CONCURRENT_CREATIONS)
+            .collect()
+            .await
     }
 
     /// Creates the export of a Service. `false` if an earlier Service of the same name still has

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::session::push_ring::REMEMBERED;
+use crate::session::push_ring::DEFAULT_PUSH_HISTORY;
 
 /// Limits per client, and the keepalive settings of connections.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,7 +55,7 @@ impl Default for Limits {
             first_request: Duration::from_secs(10),
             request_rest: Duration::from_secs(30),
             unproved_names: 50_000,
-            push_history: REMEMBERED,
+            push_history: DEFAULT_PUSH_HISTORY,
         }
     }
 }

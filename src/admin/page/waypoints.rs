@@ -50,7 +50,7 @@ pub(super) async fn before(
                 names: Arc::new(names),
             },
         );
-        engine.shown(id, ResourceType::Address)
+        engine.published(id, ResourceType::Address)
     };
 
     let Some(Some(shown)) = scratch::run(state, vec![client.into()], ask).await else {

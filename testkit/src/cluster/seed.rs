@@ -16,7 +16,7 @@ use super::{Cluster, ClusterConfig, plural};
 use crate::client;
 
 /// Maximum number of objects per request: etcd allows 128.
-const AT_ONCE: usize = 100;
+const MAX_PUTS_PER_TRANSACTION: usize = 100;
 /// Timeout until the API server has everything in its cache.
 const SEEDING: Duration = Duration::from_mins(10);
 
@@ -366,7 +366,11 @@ impl Cluster {
                 let value = base64(object.to_string().as_bytes());
                 json!({"requestPut": {"key": base64(key(&object).as_bytes()), "value": value}})
             };
-            let puts: Vec<Value> = objects.by_ref().take(AT_ONCE).map(put).collect();
+            let puts: Vec<Value> = objects
+                .by_ref()
+                .take(MAX_PUTS_PER_TRANSACTION)
+                .map(put)
+                .collect();
             if puts.is_empty() {
                 return Ok(count);
             }

@@ -97,7 +97,7 @@ impl Mesh {
 
     /// The listeners of a proxy by name.
     fn listeners(&self, id: ProxyId) -> BTreeMap<String, Listener> {
-        let shown = self.engine.shown(id, ResourceType::Listener).unwrap();
+        let shown = self.engine.published(id, ResourceType::Listener).unwrap();
         let decode = |body: &Bytes| Listener::decode(body.clone()).unwrap();
         shown
             .resources

@@ -86,7 +86,7 @@ impl Query for DescribeScope {
         }
     }
 
-    fn rescue(&self, _: Option<&ScopeDescription>) -> Option<ScopeDescription> {
+    fn fallback(&self, _: Option<&ScopeDescription>) -> Option<ScopeDescription> {
         Some(ScopeDescription::default())
     }
 }

@@ -12,7 +12,7 @@ impl Core {
                 proxy,
                 answers,
                 derived,
-                shown,
+                published,
                 prepared: _,
             } = state;
 
@@ -24,7 +24,7 @@ impl Core {
                     proxy,
                     answers,
                     derived: derived.clone(),
-                    shown: shown.clone(),
+                    published: published.clone(),
                     prepared: None,
                 },
             )
@@ -55,7 +55,7 @@ impl Core {
             settling: self.settling.clone(),
             waits_at_gates: self.waits_at_gates,
             visited: self.visited,
-            marked_shown: self.marked_shown.clone(),
+            marked_published: self.marked_published.clone(),
             marked_watched: self.marked_watched.clone(),
             dropped_subscriptions: self.dropped_subscriptions.clone(),
             unanswered: self.unanswered.clone(),

@@ -63,7 +63,7 @@ impl Core {
             node.dirty = true;
             self.visited += 1;
             if !node.rare().subscribers.is_empty() {
-                self.marked_shown.push(id);
+                self.marked_published.push(id);
             }
 
             if !node.rare().watchers.is_empty() {

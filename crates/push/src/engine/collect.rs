@@ -88,7 +88,7 @@ impl Query for MembersOf {
         sort_and_cut(&view.translator().members(self.kind, &self.of, view))
     }
 
-    fn rescue(&self, previous: Option<&NameChunks>) -> Option<NameChunks> {
+    fn fallback(&self, previous: Option<&NameChunks>) -> Option<NameChunks> {
         Some(previous.cloned().unwrap_or_default())
     }
 }
@@ -100,7 +100,7 @@ impl Query for Unnamed {
         sort_and_cut(&view.translator().unnamed(self.kind, view))
     }
 
-    fn rescue(&self, previous: Option<&NameChunks>) -> Option<NameChunks> {
+    fn fallback(&self, previous: Option<&NameChunks>) -> Option<NameChunks> {
         Some(previous.cloned().unwrap_or_default())
     }
 }
@@ -133,7 +133,7 @@ impl Query for NamesOf {
         }
     }
 
-    fn rescue(&self, previous: Option<&NameChunks>) -> Option<NameChunks> {
+    fn fallback(&self, previous: Option<&NameChunks>) -> Option<NameChunks> {
         Some(previous.cloned().unwrap_or_default())
     }
 }
@@ -195,7 +195,7 @@ impl Query for ResourceOf {
         Some(Arc::new(Resource::new(self.kind, self.name.clone(), body)))
     }
 
-    fn rescue(&self, previous: Option<&Self::Value>) -> Option<Self::Value> {
+    fn fallback(&self, previous: Option<&Self::Value>) -> Option<Self::Value> {
         Some(previous.cloned().flatten())
     }
 }

@@ -29,7 +29,7 @@ impl Engine {
     pub fn proxies(&self) -> Vec<(ProxyId, BTreeSet<ResourceType>)> {
         let core = self.core.borrow();
         let of = |(id, state): (&u64, &crate::core::ProxyState)| {
-            (ProxyId(*id), state.shown.keys().copied().collect())
+            (ProxyId(*id), state.published.keys().copied().collect())
         };
         core.proxies.iter().map(of).collect()
     }

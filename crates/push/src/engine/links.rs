@@ -7,12 +7,17 @@ use crate::resource::ResourceType;
 
 impl Engine {
     /// Links a subscription to its node.
-    pub(super) fn show(&mut self, proxy: u64, kind: ResourceType, shown: PublishedState) {
+    pub(super) fn link_published(
+        &mut self,
+        proxy: u64,
+        kind: ResourceType,
+        published: PublishedState,
+    ) {
         let core = self.core.get_mut();
         core.dropped_subscriptions.remove(&(proxy, kind));
-        Self::link(core, proxy, kind, shown.node);
+        Self::link(core, proxy, kind, published.node);
         if let Some(state) = core.proxies.get_mut(&proxy) {
-            state.shown.insert(kind, shown);
+            state.published.insert(kind, published);
         }
     }
 

@@ -82,7 +82,7 @@ impl Engine {
         // names.
         let is_on_demand = kind == ResourceType::Workload
             && self
-                .shown(id, kind)
+                .published(id, kind)
                 .is_some_and(|collection| collection.unknown.is_some());
         self.core.borrow_mut().query_id(&ResourceOf {
             kind,

@@ -22,14 +22,14 @@ impl Engine {
     ) {
         let core = self.core.get_mut();
         let watched = std::mem::take(&mut core.marked_watched);
-        let shown = std::mem::take(&mut core.marked_shown);
+        let published = std::mem::take(&mut core.marked_published);
         let mut watchers = retried;
         for node in watched.iter().filter_map(|id| core.nodes.get(id)) {
             watchers.extend(node.rare().watchers.iter().map(|(proxy, _)| *proxy));
         }
 
         // Subscribers are noted before anything is computed, since computing may replace nodes.
-        let groups: Vec<(NodeId, Vec<(u64, ResourceType)>)> = shown
+        let groups: Vec<(NodeId, Vec<(u64, ResourceType)>)> = published
             .into_iter()
             .filter_map(|id| {
                 Some((
@@ -53,7 +53,7 @@ impl Engine {
 
         for proxy in moved {
             let kinds: Vec<ResourceType> = match self.core.get_mut().proxies.get(&proxy) {
-                Some(state) => state.shown.keys().copied().collect(),
+                Some(state) => state.published.keys().copied().collect(),
                 None => Vec::new(),
             };
             for kind in ResourceType::ALL
@@ -166,19 +166,25 @@ impl Engine {
         stats: &mut PushStats,
     ) -> Option<(NodeId, Arc<Collection>)> {
         let (query, old) = {
-            let shown = self.core.get_mut().proxies.get(&proxy)?.shown.get(&kind)?;
-            (shown.query, shown.node)
+            let published = self
+                .core
+                .get_mut()
+                .proxies
+                .get(&proxy)?
+                .published
+                .get(&kind)?;
+            (published.query, published.node)
         };
         let (node, collection) = self.evaluate(proxy, query)?;
         if node != old {
             let core = self.core.get_mut();
             Self::unlink(core, proxy, kind, old);
-            if let Some(shown) = core
+            if let Some(published) = core
                 .proxies
                 .get_mut(&proxy)
-                .and_then(|state| state.shown.get_mut(&kind))
+                .and_then(|state| state.published.get_mut(&kind))
             {
-                shown.node = node;
+                published.node = node;
             }
             Self::link(core, proxy, kind, node);
         }
@@ -202,11 +208,11 @@ impl Engine {
         stats: &mut PushStats,
     ) {
         let state = self.core.get_mut().proxies.get_mut(&proxy);
-        let Some(shown) = state.and_then(|state| state.shown.get_mut(&kind)) else {
+        let Some(published) = state.and_then(|state| state.published.get_mut(&kind)) else {
             return;
         };
 
-        if Arc::ptr_eq(&shown.collection, collection) {
+        if Arc::ptr_eq(&published.collection, collection) {
             return;
         }
 
@@ -214,14 +220,14 @@ impl Engine {
         // compared once, not once per proxy.
         let equal = match &self.compared {
             Some((old, new, equal))
-                if Arc::ptr_eq(old, &shown.collection) && Arc::ptr_eq(new, collection) =>
+                if Arc::ptr_eq(old, &published.collection) && Arc::ptr_eq(new, collection) =>
             {
                 *equal
             }
-            Some(_) | None => *shown.collection == **collection,
+            Some(_) | None => *published.collection == **collection,
         };
 
-        let old = std::mem::replace(&mut shown.collection, collection.clone());
+        let old = std::mem::replace(&mut published.collection, collection.clone());
         self.compared = Some((old, collection.clone(), equal));
 
         if !equal && let Some(sink) = self.sinks.get(&proxy) {

@@ -149,7 +149,7 @@ impl Mesh {
     fn shown(&self, n: usize) -> Vec<(String, String)> {
         let shown = self
             .engine
-            .shown(self.proxies[n], ResourceType::Cluster)
+            .published(self.proxies[n], ResourceType::Cluster)
             .unwrap();
         let text = |body: &Bytes| String::from_utf8_lossy(body).into_owned();
         shown

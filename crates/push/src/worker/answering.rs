@@ -56,12 +56,12 @@ impl Worker {
 
         if is_answered {
             self.notify(|worker| {
-                let shown = worker.engine.take_published();
+                let published = worker.engine.take_published();
                 Event::Subscribed {
                     proxy: id,
                     kind,
                     interest,
-                    shown,
+                    published,
                 }
             });
         }
@@ -83,7 +83,7 @@ impl Worker {
             context: worker.mesh_state.context(),
             before: worker.mesh_state.before(),
             revision: worker.engine.revision(),
-            shown: worker.engine.take_published(),
+            published: worker.engine.take_published(),
         });
     }
 

@@ -32,7 +32,7 @@ use navarch_net::rate::RateLimit;
 
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum concurrent reviews, which is the number of connections to the API server.
-const AT_ONCE: usize = 64;
+const MAX_CONCURRENT_REVIEWS: usize = 64;
 /// Maximum waiting reviews.
 const MAX_QUEUED: usize = 16_384;
 /// Timeout of waiting.
@@ -95,7 +95,7 @@ impl TokenReviews {
     /// Reviews tokens for these audiences with `reviewer`.
     #[must_use]
     pub fn new(reviewer: Arc<dyn Reviewer>, audiences: Vec<String>) -> Self {
-        let turns = FairSemaphore::new(AT_ONCE, MAX_QUEUED);
+        let turns = FairSemaphore::new(MAX_CONCURRENT_REVIEWS, MAX_QUEUED);
         let rejected = RateLimit::new(REJECTED_TOKENS.0, REJECTED_TOKENS.1);
         Self {
             reviewer,

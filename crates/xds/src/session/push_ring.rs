@@ -7,7 +7,7 @@ use std::time::Duration;
 use navarch_push::resource::ResourceType;
 
 /// Default number of responses in the history of a stream: less than 2 kB.
-pub(crate) const REMEMBERED: usize = 20;
+pub(crate) const DEFAULT_PUSH_HISTORY: usize = 20;
 
 /// The reason of a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn the_last_responses_are_kept_in_less_than_two_kilobytes() {
-        let mut ring = PushRing::new(REMEMBERED);
+        let mut ring = PushRing::new(DEFAULT_PUSH_HISTORY);
         (1..100).for_each(|number| ring.sent(sent(number)));
         assert_eq!(
             ring.iter().map(|sent| sent.number).collect::<Vec<_>>(),

@@ -40,7 +40,7 @@ impl Query for DescribeTelemetry {
         description
     }
 
-    fn rescue(&self, _: Option<&TelemetryDescription>) -> Option<TelemetryDescription> {
+    fn fallback(&self, _: Option<&TelemetryDescription>) -> Option<TelemetryDescription> {
         Some(TelemetryDescription::default())
     }
 }

@@ -94,7 +94,7 @@ pub(super) fn relabel(engine: &mut Engine, pod: &str, app: &str) -> PushStats {
 }
 
 pub(super) fn shown(engine: &Engine, id: ProxyId) -> Vec<String> {
-    let collection = engine.shown(id, ResourceType::Route).unwrap();
+    let collection = engine.published(id, ResourceType::Route).unwrap();
     collection
         .resources
         .iter()

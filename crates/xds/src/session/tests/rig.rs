@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::super::*;
 use crate::session::discovery_request::Wire;
-use crate::session::push_ring::REMEMBERED;
+use crate::session::push_ring::DEFAULT_PUSH_HISTORY;
 use navarch_push::resource::Resource;
 
 pub(crate) use ResourceType::{
@@ -153,7 +153,7 @@ fn detail(message: &str) -> ErrorDetail {
 
 impl Rig {
     pub(crate) fn new(protocol: Protocol) -> Self {
-        Self::remembering(protocol, REMEMBERED)
+        Self::remembering(protocol, DEFAULT_PUSH_HISTORY)
     }
 
     /// With a history of this many responses.
