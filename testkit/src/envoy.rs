@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -138,6 +138,20 @@ impl Envoy {
     /// If the admin interface does not respond.
     pub async fn stats(&self) -> Result<Stats> {
         Ok(Stats(self.admin("/stats").await?))
+    }
+
+    /// Checks that it has accepted all updates.
+    ///
+    /// # Errors
+    /// With its output if it has rejected one, and if the admin interface does not respond.
+    pub async fn ensure_no_update_rejected(&self) -> Result<()> {
+        let rejected = self.stats().await?.rejected();
+        ensure!(
+            rejected == 0,
+            "{rejected} updates were rejected:\n{}",
+            self.output()
+        );
+        Ok(())
     }
 
     /// Waits until the stats satisfy a condition.

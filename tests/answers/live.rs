@@ -123,7 +123,7 @@ async fn have_routes(sidecars: &[Sidecar]) {
 }
 
 /// Changes the weights of the reviews' routes.
-fn edit(folder: &TempDir, weight: u32) {
+pub(crate) fn edit(folder: &TempDir, weight: u32) {
     let text = edited(
         "reviews-routing.yaml",
         &[("weight: 90", &format!("weight: {weight}"))],

@@ -26,7 +26,7 @@ use tokio::task::JoinHandle;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{Request, Response, Status};
 
-use crate::live::sidecars;
+use crate::live::{edit, sidecars};
 use crate::proxy::Reaction;
 use crate::{bookshop, edited};
 
@@ -171,15 +171,6 @@ async fn start(variables: &[(&str, &str)]) -> (TempDir, Navarch) {
     let started =
         Navarch::start_at(program, folder.path(), &flags, variables, Addresses::ANY).await;
     (folder, started.unwrap())
-}
-
-/// Changes the weights of the reviews' routes.
-fn edit(folder: &TempDir, weight: u32) {
-    let text = edited(
-        "reviews-routing.yaml",
-        &[("weight: 90", &format!("weight: {weight}"))],
-    );
-    std::fs::write(folder.path().join("reviews-routing.yaml"), text).unwrap();
 }
 
 /// Edits the mesh once two proxies have their routes, and returns the trace of the edit.

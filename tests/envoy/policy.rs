@@ -54,11 +54,7 @@ pub(crate) async fn open_with(policies: &str, config: &str) -> Result<(Bookshop,
     let mut gateway = bookshop::gateway(navarch.xds, AdsProtocol::Delta).await?;
     gateway.wait_ready().await?;
 
-    ensure!(
-        gateway.stats().await?.rejected() == 0,
-        "{}",
-        gateway.output()
-    );
+    gateway.ensure_no_update_rejected().await?;
 
     Ok((shop, navarch, gateway))
 }
@@ -169,11 +165,7 @@ async fn authorization_policies_allow_and_deny() -> Result<()> {
     until_status(403, SHOP, "/catalog/7/8/page", &[]).await;
     shop.write("policies.yaml", "")?;
     until_status(200, SHOP, "/catalog", &[]).await;
-    ensure!(
-        gateway.stats().await?.rejected() == 0,
-        "{}",
-        gateway.output()
-    );
+    gateway.ensure_no_update_rejected().await?;
 
     Ok(())
 }
@@ -232,11 +224,7 @@ async fn tokens_are_required_and_their_claims_choose_routes() -> Result<()> {
     .await;
     let writers = until_status(200, SHOP, "/claims", &[("authorization", &other)]).await;
     ensure!(writers == "storefront", "{writers}");
-    ensure!(
-        gateway.stats().await?.rejected() == 0,
-        "{}",
-        gateway.output()
-    );
+    gateway.ensure_no_update_rejected().await?;
 
     Ok(())
 }
@@ -283,11 +271,7 @@ async fn an_extension_provider_decides() -> Result<()> {
     until_status(403, SHOP, "/catalog", &[("x-name", "ada")]).await;
     until_status(200, SHOP, "/", &[]).await;
 
-    ensure!(
-        gateway.stats().await?.rejected() == 0,
-        "{}",
-        gateway.output()
-    );
+    gateway.ensure_no_update_rejected().await?;
 
     Ok(())
 }

@@ -91,7 +91,7 @@ async fn a_paused_or_slow_api_server_loses_no_change() -> Result<()> {
     ensure!(late.stop().await?, "navarch exits on SIGTERM");
     edge::expect("gone", 404).await;
 
-    edge::no_update_rejected(&gateway).await?;
+    gateway.ensure_no_update_rejected().await?;
     ensure!(navarch.stop().await?, "navarch exits on SIGTERM");
     Ok(())
 }
@@ -415,7 +415,7 @@ async fn the_clock_is_stepped_by_an_hour() -> Result<()> {
         );
     }
 
-    edge::no_update_rejected(&gateway).await?;
+    gateway.ensure_no_update_rejected().await?;
     ensure!(
         !replica.navarch.output().contains("panicked"),
         "{}",

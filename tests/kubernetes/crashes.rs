@@ -164,7 +164,7 @@ async fn istio_45798_all_services_go_while_nothing_is_cached() -> Result<()> {
     edge::eventually("they are removed", async || !knows().await).await;
     edge.answer("a", 202).await?;
     edge::expect("a", 202).await;
-    edge::no_update_rejected(&gateway).await?;
+    gateway.ensure_no_update_rejected().await?;
     ensure!(
         !navarch.output().contains("panicked"),
         "{}",

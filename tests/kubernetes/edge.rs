@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use navarch_testkit::bookshop::{self, GATEWAY};
 use navarch_testkit::client;
 use navarch_testkit::cluster::Writer;
@@ -100,15 +100,4 @@ pub(crate) async fn eventually<F: Future<Output = bool>>(
     let begun = Instant::now();
     wait::until(what, holds).await;
     begun.elapsed()
-}
-
-/// Fails if an Envoy has rejected an update.
-pub(crate) async fn no_update_rejected(envoy: &Envoy) -> Result<()> {
-    let rejected = envoy.stats().await?.rejected();
-    ensure!(
-        rejected == 0,
-        "{rejected} updates were rejected:\n{}",
-        envoy.output()
-    );
-    Ok(())
 }

@@ -65,8 +65,8 @@ async fn envoys_follow_kubectl() -> Result<()> {
     follow_pods_and_slices(cluster).await?;
 
     follow_entries_and_deletions(cluster, &bookshop::kubernetes::objects(root, machine)?).await?;
-    edge::no_update_rejected(&gateway).await?;
-    edge::no_update_rejected(&sidecar).await?;
+    gateway.ensure_no_update_rejected().await?;
+    sidecar.ensure_no_update_rejected().await?;
     ensure!(navarch.stop().await?, "navarch exits on SIGTERM");
 
     Ok(())
@@ -388,7 +388,7 @@ async fn crds_may_be_created_and_deleted() -> Result<()> {
         edge::expect("a", 201).await
     );
 
-    edge::no_update_rejected(&gateway).await?;
+    gateway.ensure_no_update_rejected().await?;
 
     // Without any CRD it becomes ready, too, and reads the kinds once their CRDs are created.
     cluster.kubectl(&["delete", "crd", "--all"], "")?;

@@ -148,7 +148,7 @@ async fn istio_61563_mesh_config_is_reloaded_and_an_invalid_one_rejected() -> Re
     namespace(&edge.writer, "edge", "in").await?;
 
     edge::expect("a", 201).await;
-    edge::no_update_rejected(&gateway).await?;
+    gateway.ensure_no_update_rejected().await?;
     ensure!(navarch.stop().await?, "navarch exits on SIGTERM");
     Ok(())
 }
@@ -245,7 +245,7 @@ async fn other_revisions_and_ignored_resources_do_not_count() -> Result<()> {
     edge::expect("theirs", 201).await;
     edge::expect("ours", 404).await;
     tags_stand_for_revisions(&edge).await?;
-    edge::no_update_rejected(&gateway).await?;
+    gateway.ensure_no_update_rejected().await?;
     drop(gateway);
     ensure!(navarch.stop().await?, "navarch exits on SIGTERM");
     let environment = [

@@ -138,7 +138,7 @@ async fn status_has_the_number_of_proxies_that_acknowledged_an_object() -> Resul
         later["metadata"]["resourceVersion"] == object["metadata"]["resourceVersion"],
         "{later}"
     );
-    edge::no_update_rejected(&gateway).await?;
+    gateway.ensure_no_update_rejected().await?;
     ensure!(navarch.stop().await?, "navarch exits on SIGTERM");
 
     Ok(())

@@ -59,7 +59,7 @@ async fn broken_and_silent_connections_lose_no_change() -> Result<()> {
         edge::expect("a", 201).await;
     }
 
-    edge::no_update_rejected(&gateway).await?;
+    gateway.ensure_no_update_rejected().await?;
     ensure!(navarch.stop().await?, "navarch exits on SIGTERM");
     Ok(())
 }
@@ -138,7 +138,7 @@ async fn an_api_server_may_crash_and_expire_resource_versions() -> Result<()> {
         "after compaction: up to date after {:?}",
         edge::expect("a", 261).await
     );
-    edge::no_update_rejected(&gateway).await?;
+    gateway.ensure_no_update_rejected().await?;
     ensure!(navarch.stop().await?, "navarch exits on SIGTERM");
 
     Ok(())
@@ -279,7 +279,7 @@ async fn revoked_and_restored_permissions_are_handled() -> Result<()> {
     late.wait_ready().await?;
     ensure!(late.stop().await?, "navarch exits on SIGTERM");
     edge::eventually("no kind is missing any longer", async || says(false).await).await;
-    edge::no_update_rejected(&gateway).await?;
+    gateway.ensure_no_update_rejected().await?;
     ensure!(navarch.stop().await?, "navarch exits on SIGTERM");
 
     Ok(())

@@ -1,31 +1,15 @@
 //! Walks that depend on the shape of a mesh: addresses, networks, interception, scopes, unusual
 //! hosts.
 
-use navarch::walk::{Connection, Entry, Outcome};
+use navarch::walk::Outcome;
 use serde_json::json;
 
 use super::mesh::Mesh;
-use super::{SUBSETS, bytes, request, shop, tls};
+use super::{SUBSETS, bytes, direct, inbound, request, shop, tls};
 
 /// A gateway of the shop, and its routes.
 const EDGE: &str = "{selector: {istio: edge}, servers: [{port: {number: 80, name: http, protocol: HTTP}, hosts: ['*']}]}";
 const WEB: &str = "{hosts: [web.example, a.example], gateways: [edge], http: [{route: [{destination: {host: reviews}}]}]}";
-
-/// A connection to the proxy itself.
-fn direct(connection: Connection) -> Connection {
-    Connection {
-        entry: Entry::Direct,
-        ..connection
-    }
-}
-
-/// A connection to the workload.
-fn inbound(connection: Connection) -> Connection {
-    Connection {
-        entry: Entry::Inbound,
-        ..connection
-    }
-}
 
 /// The shop with a replaced text in the object `reviews`.
 fn reviews_with(from: &str, to: &str) -> Mesh {

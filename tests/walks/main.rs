@@ -89,6 +89,22 @@ fn bytes(to: &str) -> Connection {
     }
 }
 
+/// The same connection, opened to the proxy itself.
+fn direct(connection: Connection) -> Connection {
+    Connection {
+        entry: Entry::Direct,
+        ..connection
+    }
+}
+
+/// The same connection, opened to the workload.
+fn inbound(connection: Connection) -> Connection {
+    Connection {
+        entry: Entry::Inbound,
+        ..connection
+    }
+}
+
 fn tls(to: &str, sni: &str) -> Connection {
     Connection {
         tls: Some(Tls {
@@ -331,14 +347,8 @@ fn gateways_route_by_host_and_by_server_name() {
         );
 
     let edge = mesh.gateway();
-    let direct = |connection: Connection| {
-        edge.walk(&Connection {
-            entry: Entry::Direct,
-            ..connection
-        })
-    };
-
-    let to = |host: &str, path: &str| direct(request("10.9.9.8:80", host, path, &[]));
+    let walk = |connection: Connection| edge.walk(&direct(connection));
+    let to = |host: &str, path: &str| walk(request("10.9.9.8:80", host, path, &[]));
     assert_eq!(
         to("shop.example", "/ratings/1").addresses(),
         ["10.1.0.3:8080"]
@@ -350,11 +360,11 @@ fn gateways_route_by_host_and_by_server_name() {
 
     assert_eq!(to("other.example", "/").outcome, Outcome::NotFound);
     assert_eq!(
-        direct(tls("10.9.9.8:443", "db.example")).addresses(),
+        walk(tls("10.9.9.8:443", "db.example")).addresses(),
         ["10.1.0.4:8080"]
     );
     assert!(matches!(
-        direct(tls("10.9.9.8:443", "x.other")).outcome,
+        walk(tls("10.9.9.8:443", "x.other")).outcome,
         Outcome::Closed(_)
     ));
 }
@@ -391,14 +401,9 @@ fn patches_of_an_envoy_filter_change_where_requests_go() {
 fn inbound_requests_go_to_the_workload() {
     let server = shop().proxy("sidecar", "10.1.0.3", "shop", "ratings", "");
     let request = request("10.1.0.3:8080", "ratings", "/", &[]);
-    let walk = server.walk(&Connection {
-        entry: Entry::Inbound,
-        ..request
-    });
+    let walk = server.walk(&inbound(request));
     assert_eq!(walk.clusters(), [("inbound|8080||", 1)]);
-    let walk = server.walk(&Connection {
-        entry: Entry::Inbound,
-        ..bytes("10.1.0.3:7000")
-    });
+
+    let walk = server.walk(&inbound(bytes("10.1.0.3:7000")));
     assert_eq!(walk.clusters(), [("InboundPassthroughCluster", 1)]);
 }

@@ -1,19 +1,11 @@
 //! Known vulnerabilities and bugs of routes. `docs/security-regressions.md` has the list.
 
-use navarch::walk::{Connection, Entry, Outcome};
+use navarch::walk::Outcome;
 use navarch::webhook::verdict::validate;
 use serde_json::json;
 
 use crate::mesh::Mesh;
-use crate::{bytes, request, shop, tls};
-
-/// The same connection, opened to the proxy itself.
-fn direct(connection: Connection) -> Connection {
-    Connection {
-        entry: Entry::Direct,
-        ..connection
-    }
-}
+use crate::{bytes, direct, request, shop, tls};
 
 #[test]
 fn cve_2021_31921_auto_passthrough_gateways_forward_only_to_their_hosts() {
