@@ -112,7 +112,7 @@ async fn istio_59153_a_mesh_config_that_may_not_be_read_is_named() -> Result<()>
 /// istiod crashed when a cluster was removed while its XDS cache was disabled. Here all Services of
 /// the only cluster are deleted.
 #[tokio::test(flavor = "multi_thread")]
-async fn istio_45798_all_services_go_while_nothing_is_cached() -> Result<()> {
+async fn istio_45798_all_services_can_be_deleted_while_nothing_is_cached() -> Result<()> {
     let guard = cluster().await?;
     let cluster = guard.as_ref().context("a cluster")?;
     let edge = Edge::open(cluster.writer().await?).await?;

@@ -392,7 +392,7 @@ fn any_sequence_of_events_gives_the_same_result_as_a_fresh_start() {
 }
 
 #[test]
-fn without_ambient_mode_there_is_nothing() {
+fn without_ambient_mode_ztunnels_get_no_workloads() {
     let mut mesh = Mesh::new();
     mesh.state = MeshState::new(Settings::default());
     mesh.engine = Engine::new(mesh.state.context(), Arc::new(AmbientTranslator(Nothing)));

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_is_none_is_rejected() {
+    fn formats_that_are_not_positive_numbers_are_rejected() {
         for found in ["", "0", "-1", "two", "4294967296"] {
             assert!(
                 matches!(check_text(Some(found), 2), Err(FormatError::Invalid(text)) if text == found),

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn without_pod_and_entry_there_is_none() {
+    fn a_proxy_without_pod_and_entry_has_no_locality() {
         assert_eq!(locality(""), None);
     }
 }

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_add_up() {
+    fn omitted_remarks_of_joined_lists_are_summed() {
         let mut all = list("a", 8);
         all.extend(list("a", 30));
         assert_eq!(all.into_texts().last().unwrap().as_ref(), "a: and 28 more");

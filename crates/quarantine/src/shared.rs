@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_and_goes_at_the_other_live_replicas_is_summed_up() {
+    fn arrivals_and_departures_at_other_live_replicas_are_summed() {
         let instance = |pod: &str| Instance {
             workload: NamespacedName::new("shop", pod),
             mark: Mark::Uid(pod.into()),

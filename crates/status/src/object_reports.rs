@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn one_condition_is_kept_right_among_those_of_others() {
+    fn one_condition_is_corrected_and_those_of_others_stay() {
         let theirs = json!({ "type": "Mine", "status": "True" });
         let report = nack("no such filter");
         assert_eq!(

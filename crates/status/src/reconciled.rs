@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_condition_is_kept_right_among_those_of_others() {
+    fn one_condition_is_corrected_and_those_of_others_stay() {
         let some = Progress {
             generation: 2,
             reached: 4,

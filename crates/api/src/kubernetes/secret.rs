@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn debug_prints_nothing_of_the_data() {
+    fn debug_output_omits_the_data() {
         let secret = secret(
             serde_json::json!({ "metadata": { "name": "s" }, "stringData": { "key": "password" } }),
         );

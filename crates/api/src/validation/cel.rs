@@ -339,7 +339,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn expressions_pass() {
+    fn valid_cel_is_accepted() {
         for text in [
             "response.code >= 400",
             "!has(request.headers['x']) && (a || -b in [1, 2u, 0xff, 1.5e3,]) ? {'a': 1} : Type{f: r'\\'}",

@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn deep_nesting_ends() {
+    fn nesting_is_limited_as_in_luajit() {
         assert!(
             check(&format!(
                 "x = {}1{}",

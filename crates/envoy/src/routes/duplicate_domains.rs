@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn bare_names_of_different_namespaces_never_meet() {
+    fn bare_names_of_different_namespaces_do_not_conflict() {
         let shop = [domain("web", Some("shop"))];
         let bank = [domain("web", Some("bank"))];
         assert_eq!(domain_pairs(&wanted(&[&shop, &bank])), []);
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_may_meet_itself() {
+    fn a_host_that_repeats_a_domain_pairs_with_itself() {
         assert_eq!(
             domain_pairs(&wanted(&[&[
                 domain("10.0.0.1", None),

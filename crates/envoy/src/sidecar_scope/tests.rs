@@ -70,7 +70,7 @@ fn the_own_namespace_wins_a_host_then_the_oldest() {
 }
 
 #[test]
-fn one_host_of_one_namespace_is_laid_together() {
+fn entries_of_one_namespace_with_one_host_are_merged() {
     let twice = entry("shop", 81, "2026-01-01T00:00:00Z")
         + &entry("shop", 82, "2026-01-02T00:00:00Z").replace("name: shared,", "name: second,");
     let mut mesh = TestMesh::new(&twice);

@@ -268,7 +268,7 @@ async fn an_object_may_move_from_file_to_file() {
 }
 
 #[tokio::test]
-async fn the_second_definition_of_an_object_waits_for_the_first_to_go() {
+async fn a_second_definition_is_a_duplicate_until_the_first_is_removed() {
     let mut listener =
         listen(|folder| fs::write(folder.join("b.yaml"), text("x", "b")).unwrap()).await;
     fs::write(listener.source.0.path("c.yaml"), text("x", "c")).unwrap();

@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn only_rejected_overlays_are_told() {
+    fn only_rejected_overlays_are_reported() {
         let map = NamespacedName::new("shop", "opts");
         let key = "secret".to_owned();
         let told = Failure::Objects(ObjectsError::Key { map, key }).rejection();

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rejection_is_told_once_and_taken_back_once() {
+    fn a_rejection_is_reported_once_and_withdrawn_once() {
         let accepted = json!({ "type": "Accepted", "status": "True" });
         let before = status(std::slice::from_ref(&accepted));
         assert_eq!(

@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_of_others_alone_are_right() {
+    fn a_status_with_entries_of_others_alone_is_left_as_it_is() {
         let wanted = json!({ "parents": [] });
         assert_eq!(corrected(Some(&wanted), &wanted, "t"), None);
         assert_eq!(

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn reasons_add_up() {
+    fn added_reasons_span_all_changes_and_keep_the_answer() {
         let mut reason = Reason {
             changes: Some([3, 3]),
             answers: false,

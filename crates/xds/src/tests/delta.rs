@@ -175,7 +175,7 @@ fn a_rejected_response_is_not_sent_again_until_something_changes() {
 }
 
 #[test]
-fn clusters_go_after_the_routes_that_name_them() {
+fn clusters_are_removed_after_the_routes_that_name_them() {
     run(async {
         let mesh = Mesh::new(&[
             (CDS, "old", eds_cluster("old", "1")),

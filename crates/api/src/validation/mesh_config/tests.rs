@@ -168,7 +168,7 @@ fn faults_are_named_by_their_field() {
 }
 
 #[test]
-fn good_addresses_pass() {
+fn valid_addresses_are_accepted() {
     for address in [
         "istiod.istio-system.svc:15012",
         "10.0.0.1:1",

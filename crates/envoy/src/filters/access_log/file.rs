@@ -263,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_line_ends() {
+    fn every_format_ends_with_one_line_break() {
         for (given, expected) in [
             ("%PROTOCOL%", "%PROTOCOL%\n"),
             ("%PROTOCOL%\n", "%PROTOCOL%\n"),

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_go_when_they_have_run_out_or_room_is_needed() {
+    fn the_oldest_verdicts_are_evicted_when_expired_or_room_is_needed() {
         let now = Instant::now();
         let mut recent = Recent::new(REJECTED_TTL, 3);
         for number in 0..10 {

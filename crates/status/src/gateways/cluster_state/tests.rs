@@ -177,7 +177,7 @@ fn only_gateways_of_this_control_plane_have_objects() {
 }
 
 #[test]
-fn a_told_rejection_is_a_change_until_it_is_taken_back() {
+fn a_reported_rejection_is_a_change_until_it_is_withdrawn() {
     let mut fixture = Fixture::new();
     let name = NamespacedName::new("shop", "web");
     assert!(fixture.is_due());
