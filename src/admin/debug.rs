@@ -219,7 +219,7 @@ pub(super) fn pages(state: &AdminState) -> Router<AdminState> {
         .route(
             "/debug/rollout",
             get(rollout::status)
-                .post(rollout::order)
+                .post(rollout::command)
                 .layer(DefaultBodyLimit::max(rollout::MAX_BYTES)),
         )
         .route("/debug/sidecarz", get(scopes::sidecarz))

@@ -43,16 +43,16 @@ pub(super) struct CommandRequest {
 
 /// Runs the command of the body. The content type must be JSON: a page in a browser cannot send
 /// that to another site (CSRF).
-pub(super) async fn order(
+pub(super) async fn command(
     State(state): State<AdminState>,
     parameters: Parameters,
-    order: Result<Json<CommandRequest>, JsonRejection>,
+    request: Result<Json<CommandRequest>, JsonRejection>,
 ) -> Response {
-    let CommandRequest { object, order } = match order {
-        Ok(Json(order)) => order,
+    let CommandRequest { object, order } = match request {
+        Ok(Json(request)) => request,
         Err(rejection) => return rejection.into_response(),
     };
-    let Some(order) = OperatorCommand::parse(&order) else {
+    let Some(command) = OperatorCommand::parse(&order) else {
         let text = "order must be pause, promote, promote-full or abort\n";
         return (StatusCode::BAD_REQUEST, text).into_response();
     };
@@ -66,7 +66,7 @@ pub(super) async fn order(
     if state
         .rollouts
         .commands
-        .send((name, order, answer))
+        .send((name, command, answer))
         .await
         .is_err()
     {

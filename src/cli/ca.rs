@@ -59,7 +59,7 @@ enum Command {
 impl Ca {
     /// Sends the request, and prints the response.
     pub(super) fn run(self) -> anyhow::Result<()> {
-        let order = match &self.command {
+        let command = match &self.command {
             Command::Status { .. } => None,
             Command::Rotate { now: false, .. } => Some("begin"),
             Command::Rotate {
@@ -72,7 +72,7 @@ impl Ca {
             } => Some("switch-regardless"),
         };
 
-        let answer = self.send(order)?;
+        let answer = self.send(command)?;
 
         match self.command {
             Command::Status { json: true } => print_body(&answer),
@@ -85,14 +85,14 @@ impl Ca {
     }
 
     /// Requests the status from the debug API, or sends a command to it.
-    fn send(&self, order: Option<&'static str>) -> anyhow::Result<String> {
+    fn send(&self, command: Option<&'static str>) -> anyhow::Result<String> {
         let mut question = LocalRequest::get("", 0, "/debug/ca", REQUEST_TIMEOUT);
 
-        if let Some(order) = order {
+        if let Some(command) = command {
             question.method = Method::POST;
             question
                 .headers
-                .insert(CA_COMMAND, HeaderValue::from_static(order));
+                .insert(CA_COMMAND, HeaderValue::from_static(command));
         }
 
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -110,7 +110,7 @@ impl Ca {
 
         match answer.status.as_u16() {
             200 => Ok(text),
-            403 if order.is_some() => {
+            403 if command.is_some() => {
                 bail!(
                     "{place} accepts changes only from its own machine: use --kubeconfig, or run the command there with a localhost address"
                 )

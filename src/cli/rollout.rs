@@ -93,7 +93,7 @@ enum Command {
     },
 }
 
-/// Which object's change an order is about.
+/// Which object's change a command is about.
 #[derive(Args, Debug)]
 struct ObjectArguments {
     /// Kind of the object, as in kubectl
@@ -124,7 +124,7 @@ impl Rollout {
     /// # Errors
     /// If the kind is unknown, or the control plane does not respond or rejects the command.
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
-        let (object, order) = match &self.command {
+        let (object, command) = match &self.command {
             Command::Status {
                 object,
                 wait,
@@ -146,7 +146,7 @@ impl Rollout {
         };
 
         let object = path(&object.kind, &object.namespace, &object.name)?;
-        let body = json!({ "object": object, "order": order })
+        let body = json!({ "object": object, "order": command })
             .to_string()
             .into_bytes();
         let request = DebugRequest {

@@ -30,7 +30,7 @@ use tokio::sync::mpsc;
 /// Commands to the task that runs Envoy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EnvoyCommand {
-    /// Drain, and keep running until a termination order.
+    /// Drain, and keep running until a command to terminate.
     Drain,
     /// Drain, then end.
     Terminate,
@@ -46,7 +46,7 @@ pub enum EnvoyCommand {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EnvoyEnd {
     /// On command.
-    OnOrder,
+    OnCommand,
     /// By itself, with this exit code; 128 and the number for a signal.
     ByItself(i32),
 }
@@ -55,28 +55,28 @@ pub enum EnvoyEnd {
 enum After {
     /// The process, by itself.
     Exit(std::io::Result<ExitStatus>),
-    /// An order; `None` when the order channel is closed.
-    Order(Option<EnvoyCommand>),
+    /// A command; `None` when the command channel is closed.
+    Command(Option<EnvoyCommand>),
 }
 
-/// An order to end that comes while Envoy drains.
+/// A command to end that comes while Envoy drains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum EndOrder {
+enum EndCommand {
     /// When it has drained.
     Terminate,
     /// At once.
     Quit,
 }
 
-/// Runs an Envoy until it exits or is ordered to. Orders may come at any time; redundant ones, such
-/// as a second SIGTERM, are ignored.
+/// Runs an Envoy until it exits or a command ends it. Commands may come at any time; redundant ones,
+/// such as a second SIGTERM, are ignored.
 ///
 /// # Errors
 /// When the program cannot be started.
 pub async fn keep(
     launch: Launch,
     plan: &DrainPlan,
-    orders: &mut mpsc::Receiver<EnvoyCommand>,
+    commands: &mut mpsc::Receiver<EnvoyCommand>,
 ) -> std::io::Result<EnvoyEnd> {
     let mut epochs = Epochs::start(launch)?;
     let mut drained = false;
@@ -84,74 +84,74 @@ pub async fn keep(
     loop {
         let after = tokio::select! {
             status = epochs.exit() => After::Exit(status),
-            order = orders.recv() => After::Order(order),
+            command = commands.recv() => After::Command(command),
         };
         match after {
             After::Exit(status) => {
                 return status.map(|status| EnvoyEnd::ByItself(exit_code(status)));
             }
-            After::Order(Some(EnvoyCommand::Drain)) => {
+            After::Command(Some(EnvoyCommand::Drain)) => {
                 plan.drain(drain::AfterDrain::GoOn).await;
                 drained = true;
             }
-            After::Order(Some(EnvoyCommand::Restart(arguments))) => {
+            After::Command(Some(EnvoyCommand::Restart(arguments))) => {
                 tracing::info!("restarting Envoy with a changed bootstrap");
-                let ordered = end_gracefully(&mut epochs, plan, orders, drained).await?;
-                if ordered.is_some() {
-                    return Ok(EnvoyEnd::OnOrder);
+                let ended_by = end_gracefully(&mut epochs, plan, commands, drained).await?;
+                if ended_by.is_some() {
+                    return Ok(EnvoyEnd::OnCommand);
                 }
                 epochs.restart(arguments)?;
                 drained = false;
             }
             // A drained Envoy is about to end.
-            After::Order(Some(EnvoyCommand::NextEpoch)) if drained => {}
-            After::Order(Some(EnvoyCommand::NextEpoch)) => epochs.next(),
-            After::Order(Some(EnvoyCommand::Quit)) => {
+            After::Command(Some(EnvoyCommand::NextEpoch)) if drained => {}
+            After::Command(Some(EnvoyCommand::NextEpoch)) => epochs.next(),
+            After::Command(Some(EnvoyCommand::Quit)) => {
                 epochs.kill().await;
-                return Ok(EnvoyEnd::OnOrder);
+                return Ok(EnvoyEnd::OnCommand);
             }
-            After::Order(Some(EnvoyCommand::Terminate) | None) => {
-                end_gracefully(&mut epochs, plan, orders, drained).await?;
-                return Ok(EnvoyEnd::OnOrder);
+            After::Command(Some(EnvoyCommand::Terminate) | None) => {
+                end_gracefully(&mut epochs, plan, commands, drained).await?;
+                return Ok(EnvoyEnd::OnCommand);
             }
         }
     }
 }
 
 /// Drains, waits as configured, and kills. If Envoy was drained before, there is no wait. Returns the
-/// order to end that came meanwhile: an Envoy that drains for a restart is not started again then.
+/// command to end that came meanwhile: an Envoy that drains for a restart is not started again then.
 async fn end_gracefully(
     epochs: &mut Epochs,
     plan: &DrainPlan,
-    orders: &mut mpsc::Receiver<EnvoyCommand>,
+    commands: &mut mpsc::Receiver<EnvoyCommand>,
     drained: bool,
-) -> std::io::Result<Option<EndOrder>> {
-    let mut ordered = None;
+) -> std::io::Result<Option<EndCommand>> {
+    let mut ended_by = None;
     if !drained {
         let mut drain = pin!(plan.drain_and_wait());
-        while ordered != Some(EndOrder::Quit) {
+        while ended_by != Some(EndCommand::Quit) {
             tokio::select! {
                 status = epochs.exit() => {
                     tracing::info!(status = ?status?, "Envoy exited while draining");
-                    return Ok(ordered);
+                    return Ok(ended_by);
                 }
                 () = &mut drain => break,
-                order = next_end_order(orders) => ordered = Some(order),
+                command = next_end_command(commands) => ended_by = Some(command),
             }
         }
     }
 
     epochs.kill().await;
-    Ok(ordered)
+    Ok(ended_by)
 }
 
-/// Waits for an order to end; others are without effect on an Envoy that ends. It stays pending when
-/// the order channel is closed.
-async fn next_end_order(orders: &mut mpsc::Receiver<EnvoyCommand>) -> EndOrder {
+/// Waits for a command to end; others are without effect on an Envoy that ends. It stays pending
+/// when the command channel is closed.
+async fn next_end_command(commands: &mut mpsc::Receiver<EnvoyCommand>) -> EndCommand {
     loop {
-        match orders.recv().await {
-            Some(EnvoyCommand::Terminate) => return EndOrder::Terminate,
-            Some(EnvoyCommand::Quit) => return EndOrder::Quit,
+        match commands.recv().await {
+            Some(EnvoyCommand::Terminate) => return EndCommand::Terminate,
+            Some(EnvoyCommand::Quit) => return EndCommand::Quit,
             Some(EnvoyCommand::Drain | EnvoyCommand::Restart(_) | EnvoyCommand::NextEpoch) => {}
             None => std::future::pending().await,
         }

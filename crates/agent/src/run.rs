@@ -3,7 +3,7 @@
 //! ```text
 //! command, environment, files, cloud ─▶ config ─▶ node ─▶ bootstrap ─▶ Envoy ─┐
 //!                                                                             ├─▶ exit code
-//!   SIGTERM, SIGINT, /drain, /quitquitquit, changed files ─▶ orders ──────────┘
+//!   SIGTERM, SIGINT, /drain, /quitquitquit, changed files ─▶ commands ────────┘
 //!                  │
 //!   status server ─┘    secrets, SDS, xDS proxy, DNS, health, modules: tasks beside it, ended when Envoy has
 //! ```
@@ -46,8 +46,8 @@ use dynamic_bootstrap::DynamicBootstrap;
 use prepare::Prepared;
 use zone::ZoneRequest;
 
-/// Capacity of the channel of orders for Envoy. More than a few pending ones are repetitions.
-const ORDERS: usize = 16;
+/// Capacity of the channel of commands for Envoy. More than a few pending ones are repetitions.
+const MAX_PENDING_COMMANDS: usize = 16;
 /// Grace period for the services after Envoy has exited.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 
@@ -100,13 +100,13 @@ pub async fn run(
     variables: &Variables,
     environment: &Environment,
 ) -> Result<i32, RunError> {
-    let (give, mut orders) = mpsc::channel(ORDERS);
+    let (give, mut commands) = mpsc::channel(MAX_PENDING_COMMANDS);
     let tasks = TaskTracker::new();
     let stop = CancellationToken::new();
     let signals = signals::Signals::take().map_err(RunError::Signals)?;
     tasks.spawn(
         stop.clone()
-            .run_until_cancelled_owned(signals::orders(signals, give.clone())),
+            .run_until_cancelled_owned(signals::commands(signals, give.clone())),
     );
 
     let metrics = AgentMetrics::begun(Instant::now());
@@ -139,8 +139,8 @@ pub async fn run(
     }
 
     let ended = if prepared.settings.disable_envoy {
-        wait_for_end(&mut orders).await
-    } else if let Some(ended) = receive_bootstrap(dynamic_bootstrap, &mut orders).await? {
+        wait_for_end(&mut commands).await
+    } else if let Some(ended) = receive_bootstrap(dynamic_bootstrap, &mut commands).await? {
         ended
     } else {
         let watched = watch::watched(&prepared);
@@ -150,7 +150,7 @@ pub async fn run(
         let launch = launch(&prepared, variables, environment);
         let plan = drain_plan(&prepared);
         tokio::select! {
-            ended = keep(launch, &plan, &mut orders) => ended.map_err(RunError::Start)?,
+            ended = keep(launch, &plan, &mut commands) => ended.map_err(RunError::Start)?,
             () = restarting => pending().await,
             () = reloading => pending().await,
             () = succeeding => pending().await,
@@ -165,7 +165,7 @@ pub async fn run(
     }
 
     Ok(match ended {
-        EnvoyEnd::OnOrder => 0,
+        EnvoyEnd::OnCommand => 0,
         EnvoyEnd::ByItself(code) => {
             tracing::error!(code, "Envoy exited on its own");
             code
@@ -254,26 +254,26 @@ async fn log_packets() {
     }
 }
 
-/// Waits for a termination order. Other orders have no receiver and are ignored.
-async fn wait_for_end(orders: &mut mpsc::Receiver<EnvoyCommand>) -> EnvoyEnd {
+/// Waits for a command to terminate. Other commands have no receiver and are ignored.
+async fn wait_for_end(commands: &mut mpsc::Receiver<EnvoyCommand>) -> EnvoyEnd {
     while let Some(EnvoyCommand::Drain | EnvoyCommand::Restart(_) | EnvoyCommand::NextEpoch) =
-        orders.recv().await
+        commands.recv().await
     {}
-    EnvoyEnd::OnOrder
+    EnvoyEnd::OnCommand
 }
 
 /// Waits for the control plane's bootstrap, if it is enabled. Returns how the agent ends if it is to
 /// end before.
 async fn receive_bootstrap(
     bootstrap: Option<DynamicBootstrap>,
-    orders: &mut mpsc::Receiver<EnvoyCommand>,
+    commands: &mut mpsc::Receiver<EnvoyCommand>,
 ) -> Result<Option<EnvoyEnd>, RunError> {
     let Some(bootstrap) = bootstrap else {
         return Ok(None);
     };
     tokio::select! {
         received = bootstrap.receive() => Ok(received.map(|()| None)?),
-        ended = wait_for_end(orders) => Ok(Some(ended)),
+        ended = wait_for_end(commands) => Ok(Some(ended)),
     }
 }
 

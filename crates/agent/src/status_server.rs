@@ -96,7 +96,7 @@ pub struct StatusConfig {
     /// Counter of failed scrapes.
     pub work: AgentMetrics,
     /// Receives `Quit` for `/quitquitquit` and `Drain` for `/drain`.
-    pub orders: mpsc::Sender<EnvoyCommand>,
+    pub commands: mpsc::Sender<EnvoyCommand>,
     /// Counter of rejected clients.
     pub rejections: Rejections,
     /// `NAVARCH_MAX_STATUS_CONNECTIONS`: maximum number of connections, a quarter of them reserved
@@ -253,22 +253,22 @@ async fn probe(State(shared): State<Arc<Shared>>, request: Request) -> Response 
 
 /// Quits agent and Envoy at once (`/quitquitquit`).
 async fn quit(State(shared): State<Arc<Shared>>, method: Method) -> Response {
-    order(&shared, &method, EnvoyCommand::Quit).await
+    send_command(&shared, &method, EnvoyCommand::Quit).await
 }
 
 /// Drains Envoy (`/drain`).
 async fn drain(State(shared): State<Arc<Shared>>, method: Method) -> Response {
-    order(&shared, &method, EnvoyCommand::Drain).await
+    send_command(&shared, &method, EnvoyCommand::Drain).await
 }
 
-/// Sends an order to the task that runs Envoy.
-async fn order(shared: &Shared, method: &Method, order: EnvoyCommand) -> Response {
+/// Sends a command to the task that runs Envoy.
+async fn send_command(shared: &Shared, method: &Method, command: EnvoyCommand) -> Response {
     if *method != Method::POST {
         return plain(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed\n");
     }
 
-    tracing::info!(?order, "admin request over HTTP");
-    match shared.config.orders.send(order).await {
+    tracing::info!(?command, "admin request over HTTP");
+    match shared.config.commands.send(command).await {
         Ok(()) => plain(StatusCode::OK, "OK"),
         Err(_) => plain(
             StatusCode::SERVICE_UNAVAILABLE,

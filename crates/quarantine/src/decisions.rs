@@ -253,8 +253,8 @@ impl QuarantineWork {
     }
 
     /// Runs an operator's command.
-    pub(super) async fn release(&mut self, order: QuarantineRelease) -> Result<(), Ended> {
-        let name = order.object;
+    pub(super) async fn release(&mut self, command: QuarantineRelease) -> Result<(), Ended> {
+        let name = command.object;
         let context = self.push.context();
         let rejected = context
             .quarantined
@@ -272,7 +272,7 @@ impl QuarantineWork {
         };
 
         // The caller may have disconnected.
-        order.answer.send(outcome).ok();
+        command.answer.send(outcome).ok();
         Ok(())
     }
 

@@ -120,7 +120,7 @@ struct Rejection {
 enum Event {
     Nack(Nack),
     Tried(Box<Finished>),
-    Ordered(QuarantineRelease),
+    Released(QuarantineRelease),
     Due,
 }
 
@@ -129,7 +129,7 @@ impl QuarantineWork {
     async fn run(
         mut self,
         mut nacks: mpsc::Receiver<Nack>,
-        mut orders: mpsc::Receiver<QuarantineRelease>,
+        mut releases: mpsc::Receiver<QuarantineRelease>,
         stop: CancellationToken,
     ) {
         loop {
@@ -141,7 +141,7 @@ impl QuarantineWork {
                         // Tasks are not aborted, and a trial that panics returns `None`.
                         Some(finished.map_or(Event::Due, |one| Event::Tried(Box::new(one))))
                     }
-                    Some(order) = orders.recv() => Some(Event::Ordered(order)),
+                    Some(release) = releases.recv() => Some(Event::Released(release)),
                     () = tokio::time::sleep_until(due) => Some(Event::Due),
                 }
             };
@@ -153,7 +153,7 @@ impl QuarantineWork {
             let done = match event {
                 Event::Nack(nack) => self.look(nack).await,
                 Event::Tried(finished) => self.finish(*finished).await,
-                Event::Ordered(order) => self.release(order).await,
+                Event::Released(release) => self.release(release).await,
                 Event::Due => self.tick().await,
             };
 

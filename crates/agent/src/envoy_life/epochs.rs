@@ -2,8 +2,8 @@
 //! its predecessor, which drains and ends at the times that Envoy was given.
 //!
 //! ```text
-//!  epoch 0 ─▶ order ─▶ epoch 1 initializes ─┬─ it takes over: epoch 0 drains, ends
-//!                                           └─ it exits: epoch 0 goes on, epoch 1 is tried again
+//!  epoch 0 ─▶ command ─▶ epoch 1 initializes ─┬─ it takes over: epoch 0 drains, ends
+//!                                             └─ it exits: epoch 0 goes on, epoch 1 is tried again
 //! ```
 
 use std::future::{Future as _, pending, poll_fn};
@@ -41,7 +41,7 @@ pub(super) struct Epochs {
     current: Process,
     /// Processes that drain, or that go on if their successor exits. Oldest first.
     previous: Vec<Process>,
-    /// How many epochs have exited while their predecessor ran, since the last order.
+    /// How many epochs have exited while their predecessor ran, since the last command.
     failures: u32,
     /// When the next epoch is tried again.
     retry_at: Option<Instant>,

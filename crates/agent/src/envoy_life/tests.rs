@@ -36,14 +36,14 @@ fn plan(duration: Duration) -> DrainPlan {
 
 /// Runs a script with a list of commands.
 async fn run(script: &str, drain: Duration, given: &[EnvoyCommand]) -> (EnvoyEnd, Duration) {
-    let (give, mut orders) = mpsc::channel(8);
-    for order in given {
-        give.send(order.clone()).await.unwrap();
+    let (give, mut commands) = mpsc::channel(8);
+    for command in given {
+        give.send(command.clone()).await.unwrap();
     }
     let start = Instant::now();
     let ended = timeout(
         Duration::from_secs(10),
-        keep(shell(script), &plan(drain), &mut orders),
+        keep(shell(script), &plan(drain), &mut commands),
     )
     .await;
     (ended.expect("it ends").unwrap(), start.elapsed())
@@ -65,7 +65,7 @@ async fn exit_codes_are_passed_on_and_signals_become_shell_exit_codes() {
 async fn termination_waits_for_the_drain_unless_it_was_drained_before() {
     let drain = Duration::from_millis(300);
     let (ended, took) = run("exec sleep 60", drain, &[EnvoyCommand::Terminate]).await;
-    assert!(ended == EnvoyEnd::OnOrder && took >= drain, "{took:?}");
+    assert!(ended == EnvoyEnd::OnCommand && took >= drain, "{took:?}");
     let (ended, took) = run(
         "exec sleep 60",
         Duration::from_secs(60),
@@ -73,7 +73,7 @@ async fn termination_waits_for_the_drain_unless_it_was_drained_before() {
     )
     .await;
     assert!(
-        ended == EnvoyEnd::OnOrder && took < Duration::from_secs(5),
+        ended == EnvoyEnd::OnCommand && took < Duration::from_secs(5),
         "{took:?}"
     );
 }
@@ -87,7 +87,7 @@ async fn a_drain_is_cut_short_by_quit_and_by_the_process_itself() {
     )
     .await;
     assert!(
-        ended == EnvoyEnd::OnOrder && took < Duration::from_secs(5),
+        ended == EnvoyEnd::OnCommand && took < Duration::from_secs(5),
         "{took:?}"
     );
     let (ended, _) = run(
@@ -96,7 +96,7 @@ async fn a_drain_is_cut_short_by_quit_and_by_the_process_itself() {
         &[EnvoyCommand::Terminate],
     )
     .await;
-    assert_eq!(ended, EnvoyEnd::OnOrder);
+    assert_eq!(ended, EnvoyEnd::OnCommand);
 }
 
 #[tokio::test]
@@ -116,18 +116,18 @@ async fn an_order_to_end_during_a_restart_ends_envoy() {
     let drain = Duration::from_millis(300);
     let given = [restart.clone(), EnvoyCommand::Terminate];
     let (ended, took) = run("exec sleep 60", drain, &given).await;
-    assert!(ended == EnvoyEnd::OnOrder && took >= drain, "{took:?}");
+    assert!(ended == EnvoyEnd::OnCommand && took >= drain, "{took:?}");
 
     let minute = Duration::from_secs(60);
     let given = [restart, EnvoyCommand::Terminate, EnvoyCommand::Quit];
     let (ended, took) = run("exec sleep 60", minute, &given).await;
     assert!(
-        ended == EnvoyEnd::OnOrder && took < Duration::from_secs(5),
+        ended == EnvoyEnd::OnCommand && took < Duration::from_secs(5),
         "{took:?}"
     );
 }
 
-/// Runs two scripts as the first epoch and as each later one, and orders the next epoch once.
+/// Runs two scripts as the first epoch and as each later one, and asks for the next epoch once.
 async fn run_epochs(first: &str, later: &str, base_id: Option<&str>) -> EnvoyEnd {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("envoy-base-id");
@@ -145,10 +145,10 @@ async fn run_epochs(first: &str, later: &str, base_id: Option<&str>) -> EnvoyEnd
         ..shell(&script)
     };
 
-    let (give, mut orders) = mpsc::channel(8);
+    let (give, mut commands) = mpsc::channel(8);
     give.send(EnvoyCommand::NextEpoch).await.unwrap();
     let plan = plan(Duration::ZERO);
-    let ended = keep(launch, &plan, &mut orders);
+    let ended = keep(launch, &plan, &mut commands);
     timeout(Duration::from_secs(10), ended)
         .await
         .expect("it ends")

@@ -43,6 +43,15 @@ struct FamilyRules {
     rules: Vec<Rule>,
 }
 
+/// How the kernel's rules differ from the generated ones.
+#[derive(Clone, Copy, Debug, Default)]
+struct Drift {
+    /// The kernel has mesh rules.
+    has_rules: bool,
+    /// Generated rules are missing, or others exist.
+    differs: bool,
+}
+
 /// Generates the rules as a script, without reading the state of the machine.
 ///
 /// # Errors
@@ -87,17 +96,19 @@ pub fn apply(options: &Options) -> Result<(), ApplyError> {
     }
 
     let parts = parts(options)?;
-    let (residue, delta) = drift(&parts, &options.capture, options);
-    if residue && delta && !options.reconcile && !options.cleanup_only {
+    let drift = drift(&parts, &options.capture, options);
+    let others_exist = drift.has_rules && drift.differs && !options.cleanup_only;
+    if others_exist && !options.reconcile {
         tracing::warn!("other mesh rules already exist; use --reconcile to replace them");
     }
 
-    let guarded = residue && delta && options.reconcile && !options.cleanup_only;
+    let guarded = others_exist && options.reconcile;
     if guarded {
         add_guards(&parts)?;
     }
 
-    let applied = exchange(options, &parts, guarded || options.cleanup_only, delta);
+    let clean = guarded || options.cleanup_only;
+    let applied = exchange(options, &parts, clean, drift.differs);
     if guarded {
         remove_guards(&parts);
     }
@@ -115,7 +126,7 @@ fn exchange(
     options: &Options,
     parts: &[FamilyRules],
     clean: bool,
-    delta: bool,
+    differs: bool,
 ) -> Result<(), ToolError> {
     if clean {
         for part in parts {
@@ -123,14 +134,17 @@ fn exchange(
             try_all(&part.tool, cleaning(&traced(part.rules.clone())));
         }
     }
-    if options.cleanup_only || !(delta || options.force_apply) {
+
+    if options.cleanup_only || !(differs || options.force_apply) {
         tracing::info!(cleaned = clean, "no rules to apply");
         return Ok(());
     }
+
     for part in parts {
         part.tool.restore(&restore_text(&part.rules))?;
         tracing::info!(family = ?part.family, rules = part.rules.len(), "rules applied");
     }
+
     Ok(())
 }
 
@@ -155,23 +169,15 @@ fn parts(options: &Options) -> Result<Vec<FamilyRules>, ApplyError> {
     options.capture.families().map(part).collect()
 }
 
-/// Whether the kernel has mesh rules, and whether they differ from the generated rules.
-fn drift(parts: &[FamilyRules], capture: &Capture, options: &Options) -> (bool, bool) {
-    let mut found = parts
-        .iter()
-        .map(|part| (part, comparison(part)))
-        .collect::<Vec<_>>();
-    found.retain(|(part, comparison)| {
+/// Compares the kernel's rules with the generated ones.
+fn drift(parts: &[FamilyRules], capture: &Capture, options: &Options) -> Drift {
+    let mut drift = Drift::default();
+    for part in parts {
+        let comparison = comparison(part);
         tracing::debug!(family = ?part.family, ?comparison, "compared the kernel's rules");
-        true
-    });
-
-    let residue = found
-        .iter()
-        .any(|(part, comparison)| *comparison != Comparison::Clean && !part.rules.is_empty());
-    let delta = found
-        .iter()
-        .any(|(_, comparison)| *comparison != Comparison::Alike);
+        drift.has_rules |= comparison != Comparison::Clean && !part.rules.is_empty();
+        drift.differs |= comparison != Comparison::Alike;
+    }
 
     // Leftover IPv6 rules affect traffic even if IPv6 is not captured.
     if !capture.ipv6
@@ -183,11 +189,8 @@ fn drift(parts: &[FamilyRules], capture: &Capture, options: &Options) -> (bool, 
         tracing::warn!("IPv6 traffic is not captured, but IPv6 rules of the mesh exist");
     }
 
-    if residue {
-        (true, delta)
-    } else {
-        (false, true)
-    }
+    drift.differs |= !drift.has_rules;
+    drift
 }
 
 /// Compares the kernel with the rules of a family.
@@ -196,16 +199,17 @@ fn comparison(part: &FamilyRules) -> Comparison {
     let Ok(saved) = part.tool.save() else {
         return Comparison::Clean;
     };
-    let alike = State::parse(&saved).against(&wanted);
-    let checked = || {
+
+    let by_text = State::parse(&saved).against(&wanted);
+    let all_exist = || {
         part.rules
             .iter()
             .all(|rule| part.tool.run(&rule.checking()).is_ok())
     };
-    if alike == Comparison::Alike && !checked() {
+    if by_text == Comparison::Alike && !all_exist() {
         Comparison::Differs
     } else {
-        alike
+        by_text
     }
 }
 

@@ -1,4 +1,4 @@
-//! Converts signals to orders.
+//! Converts signals to commands.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
@@ -24,8 +24,8 @@ impl Signals {
     }
 }
 
-/// Sends a termination order for every signal. It never returns while orders are received.
-pub(super) async fn orders(mut signals: Signals, give: mpsc::Sender<EnvoyCommand>) {
+/// Sends a command to terminate for every signal. It never returns while commands are received.
+pub(super) async fn commands(mut signals: Signals, give: mpsc::Sender<EnvoyCommand>) {
     loop {
         tokio::select! {
             _ = signals.terminate.recv() => {}

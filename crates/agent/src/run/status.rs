@@ -50,7 +50,7 @@ pub(super) fn config(
     conditions: Vec<Condition>,
     work: AgentMetrics,
     name_table: NameTableSource,
-    orders: mpsc::Sender<EnvoyCommand>,
+    commands: mpsc::Sender<EnvoyCommand>,
 ) -> Result<StatusConfig, StatusError> {
     let settings = &prepared.settings;
     let pod = variables.text("INSTANCE_IP");
@@ -101,7 +101,7 @@ pub(super) fn config(
         mesh_metrics: prepared.mesh_metrics.clone(),
         serves_profiles: settings.profiling,
         work,
-        orders,
+        commands,
         connections: connections(variables.text("NAVARCH_MAX_STATUS_CONNECTIONS"))?,
     })
 }

@@ -27,7 +27,7 @@ struct Setting {
     port: u16,
     /// The agent's metrics.
     work: AgentMetrics,
-    orders: mpsc::Receiver<EnvoyCommand>,
+    commands: mpsc::Receiver<EnvoyCommand>,
     /// The running tasks.
     _tasks: JoinSet<()>,
 }
@@ -63,7 +63,7 @@ async fn setting_with(
 ) -> Setting {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
-    let (give, orders) = mpsc::channel(4);
+    let (give, commands) = mpsc::channel(4);
     let mut config = config(app, scrape, port, give);
     change(&mut config);
     let work = config.work.clone();
@@ -72,7 +72,7 @@ async fn setting_with(
     Setting {
         port,
         work,
-        orders,
+        commands,
         _tasks: tasks,
     }
 }
@@ -82,7 +82,7 @@ fn config(
     app: u16,
     scrape: Option<String>,
     port: u16,
-    orders: mpsc::Sender<EnvoyCommand>,
+    commands: mpsc::Sender<EnvoyCommand>,
 ) -> StatusConfig {
     let probes = format!(
         r#"{{"/app-health/a/livez": {{"httpGet": {{"path": "/x", "port": {app}}}, "timeoutSeconds": 2}},
@@ -106,7 +106,7 @@ fn config(
         name_table: Arc::new(|| None),
         metrics: Arc::new(|| "agent 1\n".to_owned()),
         work: AgentMetrics::default(),
-        orders,
+        commands,
         rejections: navarch_net::rejections::Rejections::default(),
         mesh_metrics: None,
         connections: StatusConfig::CONNECTIONS,
@@ -282,7 +282,7 @@ async fn commands_require_post() {
         StatusCode::METHOD_NOT_ALLOWED
     );
 
-    for (path, order) in [
+    for (path, command) in [
         ("/drain", EnvoyCommand::Drain),
         ("/quitquitquit", EnvoyCommand::Quit),
     ] {
@@ -294,7 +294,7 @@ async fn commands_require_post() {
             (answer.status, &answer.body[..]),
             (StatusCode::OK, &b"OK"[..])
         );
-        assert_eq!(setting.orders.recv().await, Some(order));
+        assert_eq!(setting.commands.recv().await, Some(command));
     }
 
     assert_eq!(setting.get("/healthz/ready").await.status, StatusCode::OK);

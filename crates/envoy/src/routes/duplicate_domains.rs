@@ -140,12 +140,9 @@ impl Query for AllConflictingHosts {
 
         let mut groups = Union::new(wanted.len());
         let mut rivals: BTreeSet<usize> = BTreeSet::new();
-        let mut meet = |first: usize, later: usize| {
+        for (first, later) in domain_pairs(&wanted) {
             groups.join(first, later);
             rivals.extend([first, later]);
-        };
-        for (first, later) in domain_pairs(&wanted) {
-            meet(first, later);
         }
 
         let mut members: BTreeMap<usize, Vec<usize>> = BTreeMap::new();

@@ -61,8 +61,10 @@ pub(super) fn inline(view: &View<'_>, name: &str) -> Option<(Vec<Bytes>, bool)> 
     if hosts.is_empty() {
         return Some((vec![as_field(&black_hole(first.port))], false));
     }
-    let inline = hosts.iter().filter(|host| host.matches_any_host());
-    let inline = inline
+
+    let inline = hosts
+        .iter()
+        .filter(|host| host.matches_any_host())
         .map(|host| (*view.get(&HostBytes { host: host.clone() })).clone())
         .collect();
     Some((inline, hosts.iter().any(|host| !host.matches_any_host())))

@@ -51,20 +51,20 @@ async fn pages_for_loopback_alone_are_denied_to_pages_of_other_sites() {
         assert_eq!(foreign.await, StatusCode::FORBIDDEN, "{path}");
     }
 
-    assert_eq!(setting.orders.try_recv(), Err(TryRecvError::Empty));
+    assert_eq!(setting.commands.try_recv(), Err(TryRecvError::Empty));
 }
 
 #[tokio::test]
 async fn scripts_in_the_pod_quit_and_drain_under_the_names_of_loopback() {
     let mut setting = setting(1, None, JoinSet::new()).await;
     for host in ["localhost", "127.0.0.1", "::1"] {
-        for (path, order) in [
+        for (path, command) in [
             ("/quitquitquit", EnvoyCommand::Quit),
             ("/drain", EnvoyCommand::Drain),
         ] {
             let answered = setting.request(&Method::POST, path, host, HeaderMap::new());
             assert_eq!(answered.await, StatusCode::OK, "{host}");
-            assert_eq!(setting.orders.recv().await, Some(order));
+            assert_eq!(setting.commands.recv().await, Some(command));
         }
     }
 }

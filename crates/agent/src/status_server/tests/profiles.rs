@@ -11,8 +11,8 @@ use super::*;
 
 /// The status of a page for a client with this address.
 async fn status_from(address: &str, path: &str) -> StatusCode {
-    let (orders, _orders) = mpsc::channel(1);
-    let mut router = router(config(1, None, 1, orders));
+    let (commands, _commands) = mpsc::channel(1);
+    let mut router = router(config(1, None, 1, commands));
     let mut request = http::Request::get(path).body(Body::empty()).unwrap();
     let peer: SocketAddr = address.parse().unwrap();
     request.extensions_mut().insert(ConnectInfo(peer));
