@@ -64,30 +64,34 @@ impl GrpcMetrics {
             seconds: Family::new_with_constructor(seconds),
         };
 
-        let m = metrics.clone();
-        registry.register("grpc_server_started", "Unary calls started", m.started);
+        let handles = metrics.clone();
+        registry.register(
+            "grpc_server_started",
+            "Unary calls started",
+            handles.started,
+        );
         registry.register(
             "grpc_server_handled",
             "Unary calls completed, by code",
-            m.handled,
+            handles.handled,
         );
 
         registry.register(
             "grpc_server_msg_received",
             "Messages received in unary calls",
-            m.received,
+            handles.received,
         );
 
         registry.register(
             "grpc_server_msg_sent",
             "Messages sent in unary calls",
-            m.sent,
+            handles.sent,
         );
 
         registry.register(
             "grpc_server_handling_seconds",
             "Duration of unary calls, in seconds",
-            m.seconds,
+            handles.seconds,
         );
 
         metrics

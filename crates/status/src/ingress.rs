@@ -42,8 +42,7 @@ pub struct IngressStatus {
 /// The current Ingresses of the cluster.
 #[derive(Debug, Default)]
 struct Live {
-    /// Version and addresses, by name.
-    ingresses: BTreeMap<NamespacedName, (String, Vec<IngressAddress>)>,
+    ingresses: BTreeMap<NamespacedName, LiveIngress>,
     /// The objects of an unfinished list.
     listed: BTreeSet<NamespacedName>,
     /// Whether the initial list is complete.
@@ -51,6 +50,23 @@ struct Live {
     /// Ingresses that were served before: their addresses are removed when they are not served any
     /// more.
     served: BTreeSet<NamespacedName>,
+}
+
+/// An Ingress as the API server has it.
+#[derive(Debug)]
+struct LiveIngress {
+    /// Its `resourceVersion`.
+    version: String,
+    addresses: Vec<IngressAddress>,
+}
+
+/// A status to write.
+#[derive(Debug, PartialEq, Eq)]
+struct DueStatus {
+    name: NamespacedName,
+    /// The version of the Ingress that the write replaces.
+    version: String,
+    addresses: Vec<IngressAddress>,
 }
 
 impl IngressAddress {
@@ -110,23 +126,22 @@ impl Live {
             .and_then(|balancer| balancer.ingress)
             .unwrap_or_default();
         let addresses = addresses.iter().filter_map(IngressAddress::read).collect();
-        self.ingresses.insert(
-            name,
-            (
-                ingress.metadata.resource_version.unwrap_or_default(),
-                addresses,
-            ),
-        );
+        let live = LiveIngress {
+            version: ingress.metadata.resource_version.unwrap_or_default(),
+            addresses,
+        };
+        self.ingresses.insert(name, live);
     }
 
-    /// The Ingresses to write: name, version and addresses.
-    fn due(
-        &mut self,
-        wanted: &BTreeMap<NamespacedName, Vec<IngressAddress>>,
-    ) -> Vec<(NamespacedName, String, Vec<IngressAddress>)> {
+    /// The statuses that differ from the wanted ones; none before all Ingresses are known.
+    fn due(&mut self, wanted: &BTreeMap<NamespacedName, Vec<IngressAddress>>) -> Vec<DueStatus> {
         let mut due = Vec::new();
-        for (name, (version, addresses)) in self.ingresses.iter().filter(|_| self.complete) {
-            let should = match wanted.get(name) {
+        if !self.complete {
+            return due;
+        }
+
+        for (name, live) in &self.ingresses {
+            let addresses = match wanted.get(name) {
                 Some(wanted) => {
                     self.served.insert(name.clone());
                     wanted.clone()
@@ -134,10 +149,16 @@ impl Live {
                 None if self.served.contains(name) => Vec::new(),
                 None => continue,
             };
-            if should != *addresses {
-                due.push((name.clone(), version.clone(), should));
+
+            if addresses != live.addresses {
+                due.push(DueStatus {
+                    name: name.clone(),
+                    version: live.version.clone(),
+                    addresses,
+                });
             }
         }
+
         due
     }
 }
@@ -162,21 +183,24 @@ impl IngressStatus {
             }
 
             let wanted = self.wanted.borrow_and_update().clone();
-            for (name, version, addresses) in live.due(&wanted) {
+            for due in live.due(&wanted) {
                 tokio::select! {
                     () = stop.cancelled() => return,
-                    () = self.write(&name, &version, &addresses) => {}
+                    () = self.write(&due) => {}
                 }
             }
         }
     }
 
     /// Writes a status, if the Ingress is unchanged.
-    async fn write(&self, name: &NamespacedName, version: &str, addresses: &[IngressAddress]) {
-        let addresses: Vec<_> = addresses.iter().map(IngressAddress::write).collect();
+    async fn write(&self, due: &DueStatus) {
+        let name = &due.name;
+        let addresses: Vec<_> = due.addresses.iter().map(IngressAddress::write).collect();
         let patch = json!({
-            "metadata": { "resourceVersion": version }, "status": { "loadBalancer": { "ingress": addresses } },
+            "metadata": { "resourceVersion": due.version },
+            "status": { "loadBalancer": { "ingress": addresses } },
         });
+
         let ingresses = Api::<Ingress>::namespaced(self.cluster.0.clone(), name.namespace.as_str());
         match ingresses
             .patch_status(&name.name, &PatchParams::default(), &Patch::Merge(patch))
@@ -214,9 +238,14 @@ mod tests {
     }
 
     #[test]
-    fn only_those_that_are_served_are_written_and_those_that_were() {
+    fn only_ingresses_that_are_or_were_served_are_written() {
         let mut live = Live::default();
         let web = NamespacedName::new("shop", "web");
+        let due = |addresses: Vec<IngressAddress>| DueStatus {
+            name: web.clone(),
+            version: "7".to_owned(),
+            addresses,
+        };
         let wanted: BTreeMap<_, _> = [(web.clone(), vec![IngressAddress::new("192.0.2.2")])].into();
         live.take(Event::Init);
         live.take(Event::InitApply(ingress("192.0.2.1")));
@@ -226,18 +255,14 @@ mod tests {
 
         assert_eq!(
             live.due(&wanted),
-            [(
-                web.clone(),
-                "7".to_owned(),
-                vec![IngressAddress::new("192.0.2.2")]
-            )]
+            [due(vec![IngressAddress::new("192.0.2.2")])]
         );
 
         live.take(Event::Apply(ingress("192.0.2.2")));
         assert_eq!(live.due(&wanted), []);
         assert_eq!(
             live.due(&BTreeMap::new()),
-            [(web, "7".to_owned(), vec![])],
+            [due(Vec::new())],
             "it is served no more"
         );
         live.take(Event::Delete(ingress("192.0.2.2")));

@@ -85,7 +85,7 @@ impl ObjectStatuses {
             tokio::select! {
                 () = stop.cancelled() => return,
                 Some((object, outcome)) = under_way.next() => {
-                    pace.is_written(object, outcome, Instant::now());
+                    pace.end(object, outcome, Instant::now());
                 }
                 // While the maximum number of writes runs, due statuses wait.
                 () = pace.sleep(), if under_way.len() < MAX_CONCURRENT_WRITES => {}
@@ -122,7 +122,7 @@ impl ObjectStatuses {
                 let Some(write) = self.write_of(object.clone(), &wanted, &live) else {
                     continue;
                 };
-                pace.is_begun(object, Instant::now());
+                pace.begin(object, Instant::now());
                 under_way.push(write_status(self.cluster.clone(), write, denials.clone()));
             }
         }
@@ -211,10 +211,10 @@ async fn write_status(
         .patch_status(&name.name, &PatchParams::default(), &Patch::Merge(patch))
         .await
     {
-        Ok(_) => WriteOutcome::Taken,
+        Ok(_) => WriteOutcome::Written,
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {
             tracing::debug!(%object, "object changed concurrently; retrying");
-            WriteOutcome::Overtaken
+            WriteOutcome::Conflict
         }
         // Tried again, in case the right is given later.
         Err(error) if denials.covers(object.kind.as_str(), &error) => WriteOutcome::Failed,

@@ -27,9 +27,19 @@ use navarch_push::view::View;
 use navarch_registry::model::Service;
 use navarch_registry::protocol::Protocol;
 
-/// The filters of the chain that forwards to `cluster` unless a route matches.
-pub(super) fn filters(view: &View<'_>, subject: Subject<'_>, cluster: &str) -> Vec<Filter> {
-    let (proxy, prefix, port, protocol, service) = match subject {
+/// How the connections of a chain are forwarded.
+struct Forwarding<'a> {
+    proxy: TcpProxy,
+    stat_prefix: String,
+    /// 0 for any port of workloads.
+    port: u16,
+    protocol: Protocol,
+    service: Option<&'a Service>,
+}
+
+/// The forwarding of a chain's connections: to `cluster`, unless a route matches.
+fn forwarding<'a>(view: &View<'_>, subject: Subject<'a>, cluster: &str) -> Forwarding<'a> {
+    match subject {
         Subject::Port(service, port) => {
             let host = service.key.hostname.as_str();
             let of = StatService {
@@ -41,15 +51,16 @@ pub(super) fn filters(view: &View<'_>, subject: Subject<'_>, cluster: &str) -> V
 
             // Unlike those of sidecars, with the namespace for ServiceEntries, too.
             let short = ShortNames::in_namespace(service);
-            let prefix = stat_prefix::inbound(view, &short, of, cluster);
-            (
-                to_service(view, service, port.port, &prefix, cluster),
-                prefix,
-                port.port,
-                port.protocol,
-                Some(service),
-            )
+            let stat_prefix = stat_prefix::inbound(view, &short, of, cluster);
+            Forwarding {
+                proxy: to_service(view, service, port.port, &stat_prefix, cluster),
+                stat_prefix,
+                port: port.port,
+                protocol: port.protocol,
+                service: Some(service),
+            }
         }
+
         Subject::Workloads => {
             let of = StatService {
                 host: "",
@@ -57,12 +68,29 @@ pub(super) fn filters(view: &View<'_>, subject: Subject<'_>, cluster: &str) -> V
                 port: 0,
                 port_name: "unknown",
             };
-            let prefix = stat_prefix::inbound(view, &ShortNames::default(), of, cluster);
-            let mut proxy = tcp_proxy(&prefix, cluster);
+            let stat_prefix = stat_prefix::inbound(view, &ShortNames::default(), of, cluster);
+            let mut proxy = tcp_proxy(&stat_prefix, cluster);
             proxy.idle_timeout = idle_timeout(view);
-            (proxy, prefix, 0, Protocol::Tcp, None)
+            Forwarding {
+                proxy,
+                stat_prefix,
+                port: 0,
+                protocol: Protocol::Tcp,
+                service: None,
+            }
         }
-    };
+    }
+}
+
+/// The filters of the chain that forwards to `cluster` unless a route matches.
+pub(super) fn filters(view: &View<'_>, subject: Subject<'_>, cluster: &str) -> Vec<Filter> {
+    let Forwarding {
+        proxy,
+        stat_prefix,
+        port,
+        protocol,
+        service,
+    } = forwarding(view, subject, cluster);
 
     // Policies of a service are applied at the end of the inner tunnel.
     let named = service
@@ -103,7 +131,13 @@ pub(super) fn filters(view: &View<'_>, subject: Subject<'_>, cluster: &str) -> V
             .filter(|service| resolves_by_name(service))
             .map(|service| sni_filter(view, service, port)),
     );
-    filters.extend(protocol_stack(view, protocol, &proxy, &prefix, cluster));
+    filters.extend(protocol_stack(
+        view,
+        protocol,
+        &proxy,
+        &stat_prefix,
+        cluster,
+    ));
 
     filters
 }

@@ -29,16 +29,16 @@ pub(super) struct Pace {
     /// Delayed objects, by the end of their delay.
     later: BTreeSet<(Instant, ObjectRef)>,
     /// When `written` was last cleaned up.
-    swept: Option<Instant>,
+    cleaned_up: Option<Instant>,
 }
 
 /// The outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WriteOutcome {
     /// It succeeded.
-    Taken,
-    /// A conflict: the object has changed. Its watch reports the new version.
-    Overtaken,
+    Written,
+    /// The object has changed. Its watch reports the new version.
+    Conflict,
     /// It failed and must be retried.
     Failed,
 }
@@ -54,17 +54,17 @@ struct LastWrite {
     /// Whether it is due again when the current write ends.
     is_due: bool,
     /// Whether the next write is not delayed.
-    may_at_once: bool,
+    skips_pause: bool,
     /// Number of consecutive conflicts.
-    overtaken: u32,
+    conflicts: u32,
     /// Number of consecutive failures.
-    failed: u32,
+    failures: u32,
 }
 
 impl LastWrite {
     /// When the object may be written again.
-    fn free(&self) -> Instant {
-        if self.may_at_once {
+    fn writable_at(&self) -> Instant {
+        if self.skips_pause {
             self.at
         } else {
             self.at + self.pause
@@ -72,13 +72,13 @@ impl LastWrite {
     }
 
     /// When its history is dropped.
-    fn forgotten(&self) -> Instant {
-        self.at + self.pause.max(self.again()) * 3
+    fn expires_at(&self) -> Instant {
+        self.at + self.pause.max(self.retry_delay()) * 3
     }
 
     /// The retry delay after a failure.
-    fn again(&self) -> Duration {
-        match self.failed {
+    fn retry_delay(&self) -> Duration {
+        match self.failures {
             0 => Duration::ZERO,
             some => exponential(MIN_RETRY_DELAY, MAX_RETRY_DELAY, some - 1),
         }
@@ -94,55 +94,58 @@ impl Pace {
         {
             self.due.insert(object);
         }
+
         while let Some(object) = self.due.pop_first() {
             match self.written.get_mut(&object) {
                 Some(written) if written.is_under_way => written.is_due = true,
-                Some(written) if written.free() > now => {
-                    _ = self.later.insert((written.free(), object))
+                Some(written) if written.writable_at() > now => {
+                    _ = self.later.insert((written.writable_at(), object))
                 }
                 Some(_) | None => return Some(object),
             }
         }
+
         None
     }
 
     /// A write begins.
-    pub(super) fn is_begun(&mut self, object: ObjectRef, now: Instant) {
-        if self.swept.is_none_or(|swept| swept + MAX_PAUSE * 3 < now) {
+    pub(super) fn begin(&mut self, object: ObjectRef, now: Instant) {
+        if self
+            .cleaned_up
+            .is_none_or(|cleaned_up| cleaned_up + MAX_PAUSE * 3 < now)
+        {
             self.written
-                .retain(|_, written| written.is_under_way || written.forgotten() > now);
-            self.swept = Some(now);
+                .retain(|_, written| written.is_under_way || written.expires_at() > now);
+            self.cleaned_up = Some(now);
         }
 
         let before = self
             .written
             .get(&object)
-            .filter(|written| written.forgotten() > now);
+            .filter(|written| written.expires_at() > now);
         let pause = before.map_or(MIN_PAUSE, |written| {
-            if written.may_at_once {
+            if written.skips_pause {
                 written.pause
             } else {
                 (written.pause * 2).min(MAX_PAUSE)
             }
         });
 
-        let (overtaken, failed) =
-            before.map_or((0, 0), |written| (written.overtaken, written.failed));
         let begun = LastWrite {
             at: now,
             pause,
             is_under_way: true,
             is_due: false,
-            may_at_once: false,
-            overtaken,
-            failed,
+            skips_pause: false,
+            conflicts: before.map_or(0, |written| written.conflicts),
+            failures: before.map_or(0, |written| written.failures),
         };
 
         self.written.insert(object, begun);
     }
 
     /// A write has ended.
-    pub(super) fn is_written(&mut self, object: ObjectRef, outcome: WriteOutcome, now: Instant) {
+    pub(super) fn end(&mut self, object: ObjectRef, outcome: WriteOutcome, now: Instant) {
         let Some(written) = self.written.get_mut(&object) else {
             return;
         };
@@ -150,16 +153,20 @@ impl Pace {
         written.is_under_way = false;
 
         match outcome {
-            WriteOutcome::Taken => (written.overtaken, written.failed) = (0, 0),
-            WriteOutcome::Overtaken => {
+            WriteOutcome::Written => {
+                written.conflicts = 0;
+                written.failures = 0;
+            }
+            WriteOutcome::Conflict => {
                 // Nothing was written, but a writer that conflicts with every write must not cause
                 // a write each time.
-                written.may_at_once = written.overtaken == 0;
-                written.overtaken = written.overtaken.saturating_add(1);
+                written.skips_pause = written.conflicts == 0;
+                written.conflicts = written.conflicts.saturating_add(1);
             }
             WriteOutcome::Failed => {
-                written.failed = written.failed.saturating_add(1);
-                self.later.insert((now + written.again(), object.clone()));
+                written.failures = written.failures.saturating_add(1);
+                self.later
+                    .insert((now + written.retry_delay(), object.clone()));
             }
         }
 
@@ -200,8 +207,8 @@ mod tests {
             let now = begun + Duration::from_millis(passed);
             pace.due.insert(one.clone());
             if pace.next(now).is_some() {
-                pace.is_begun(one.clone(), now);
-                pace.is_written(one.clone(), outcome, now);
+                pace.begin(one.clone(), now);
+                pace.end(one.clone(), outcome, now);
                 count += 1;
             }
         }
@@ -210,10 +217,10 @@ mod tests {
 
     #[test]
     fn a_frequently_changing_object_is_written_with_backoff() {
-        assert_eq!(writes(1, WriteOutcome::Taken), 1, "the first at once");
-        assert_eq!(writes(30, WriteOutcome::Taken), 2, "the second soon");
+        assert_eq!(writes(1, WriteOutcome::Written), 1, "the first at once");
+        assert_eq!(writes(30, WriteOutcome::Written), 2, "the second soon");
         assert_eq!(
-            writes(10_000, WriteOutcome::Taken),
+            writes(10_000, WriteOutcome::Written),
             15,
             "at 0, 25, 75, 175, 375, 775 and 1,575 ms, and then each second"
         );
@@ -221,9 +228,9 @@ mod tests {
 
     #[test]
     fn conflicting_writes_are_retried_at_once_a_few_times() {
-        assert_eq!(writes(2, WriteOutcome::Overtaken), 2);
-        assert_eq!(writes(20, WriteOutcome::Overtaken), 2);
-        assert_eq!(writes(10_000, WriteOutcome::Overtaken), 16);
+        assert_eq!(writes(2, WriteOutcome::Conflict), 2);
+        assert_eq!(writes(20, WriteOutcome::Conflict), 2);
+        assert_eq!(writes(10_000, WriteOutcome::Conflict), 16);
     }
 
     #[test]
@@ -237,19 +244,19 @@ mod tests {
         for second in 0..300_u64 {
             let now = begun + Duration::from_secs(second);
             if pace.next(now).is_some() {
-                pace.is_begun(one.clone(), now);
-                pace.is_written(one.clone(), WriteOutcome::Failed, now);
+                pace.begin(one.clone(), now);
+                pace.end(one.clone(), WriteOutcome::Failed, now);
                 tried.push(second);
             }
         }
 
         assert_eq!(tried, [0, 1, 2, 4, 8, 16, 32, 64, 124, 184, 244]);
 
-        // Once it is taken nothing is left to do.
+        // Once it is written nothing is left to do.
         let now = begun + Duration::from_secs(400);
         assert_eq!(pace.next(now), Some(one.clone()));
-        pace.is_begun(one.clone(), now);
-        pace.is_written(one, WriteOutcome::Taken, now);
+        pace.begin(one.clone(), now);
+        pace.end(one, WriteOutcome::Written, now);
         assert_eq!(pace.next(now + MAX_RETRY_DELAY), None);
     }
 
@@ -259,21 +266,21 @@ mod tests {
         let begun = Instant::now();
         pace.due.extend([object("one"), object("two")]);
         assert_eq!(pace.next(begun), Some(object("one")));
-        pace.is_begun(object("one"), begun);
+        pace.begin(object("one"), begun);
         assert_eq!(pace.next(begun), Some(object("two")));
         pace.due.insert(object("one"));
         assert_eq!(pace.next(begun), None, "it is under way");
 
-        pace.is_written(object("one"), WriteOutcome::Taken, begun);
+        pace.end(object("one"), WriteOutcome::Written, begun);
         assert_eq!(pace.next(begun), None, "it was written only now");
         assert_eq!(pace.next(begun + MIN_PAUSE), Some(object("one")));
         assert_eq!(pace.next(begun + MIN_PAUSE), None);
 
         // After a rest it counts as new.
-        pace.is_begun(object("one"), begun + MIN_PAUSE);
-        pace.is_written(object("one"), WriteOutcome::Taken, begun + MIN_PAUSE);
+        pace.begin(object("one"), begun + MIN_PAUSE);
+        pace.end(object("one"), WriteOutcome::Written, begun + MIN_PAUSE);
         let later = begun + MAX_PAUSE * 4;
-        pace.is_begun(object("one"), later);
+        pace.begin(object("one"), later);
         assert_eq!(
             pace.written
                 .get(&object("one"))
