@@ -302,42 +302,45 @@ fn outcome(
     stored: StoredOutcome,
     data: &BTreeMap<String, String>,
 ) -> Result<QuarantineOutcome, UnreadableMap> {
-    let (message, others, rejecting, jury) = match stored {
-        StoredOutcome::Released { reason } => return Ok(QuarantineOutcome::Released { reason }),
-        StoredOutcome::Quarantined {
-            message,
-            others,
-            rejecting,
-            jury,
-        } => (message, others, rejecting, jury),
-    };
-
-    let before = match data.get(BEFORE) {
-        Some(text) => {
-            let value: Value =
-                serde_json::from_str(text).map_err(|_| UnreadableMap::Entry(BEFORE))?;
-            let (_, Outcome::Read { object, .. }) = decode_value(&value) else {
-                return Err(UnreadableMap::Entry(BEFORE));
-            };
-            Some(object)
-        }
-        None => None,
-    };
-
     let account = |text: String| -> Result<NamespacedName, UnreadableMap> {
         let parts = text.split_once('/');
         let (namespace, name) = parts.ok_or(UnreadableMap::Entry(OUTCOME))?;
         Ok(NamespacedName::new(namespace, name))
     };
-    let others = others.map(|all| all.into_iter().map(account).collect::<Result<Vec<_>, _>>());
 
-    Ok(QuarantineOutcome::Quarantined {
-        message,
-        others: others.transpose()?,
-        rejecting,
-        jury,
-        before,
-    })
+    match stored {
+        StoredOutcome::Released { reason } => Ok(QuarantineOutcome::Released { reason }),
+        StoredOutcome::Quarantined {
+            message,
+            others,
+            rejecting,
+            jury,
+        } => {
+            let before = previous_version(data)?;
+            let others =
+                others.map(|all| all.into_iter().map(account).collect::<Result<Vec<_>, _>>());
+            Ok(QuarantineOutcome::Quarantined {
+                message,
+                others: others.transpose()?,
+                rejecting,
+                jury,
+                before,
+            })
+        }
+    }
+}
+
+/// The version that is served instead; `None` if there is none.
+fn previous_version(data: &BTreeMap<String, String>) -> Result<Option<AnyObject>, UnreadableMap> {
+    let Some(text) = data.get(BEFORE) else {
+        return Ok(None);
+    };
+
+    let value: Value = serde_json::from_str(text).map_err(|_| UnreadableMap::Entry(BEFORE))?;
+    let (_, Outcome::Read { object, .. }) = decode_value(&value) else {
+        return Err(UnreadableMap::Entry(BEFORE));
+    };
+    Ok(Some(object))
 }
 
 #[cfg(test)]

@@ -127,16 +127,17 @@ impl AdsConfig {
         type_url: &'static str,
         response: Bytes,
     ) -> Bytes {
-        let (version, nonce, resource) = match parts(protocol, response) {
-            Ok(parts) => parts,
-            Err(error) => {
-                tracing::warn!(%error, type_url, "failed to decode a response");
-                (String::new(), String::new(), None)
-            }
-        };
+        let ResponseParts {
+            version,
+            nonce,
+            resource,
+        } = parts(protocol, response).unwrap_or_else(|error| {
+            tracing::warn!(%error, type_url, "failed to decode a response");
+            ResponseParts::default()
+        });
 
-        let taken = resource.map_or(Ok(()), |resource| self.apply(type_url, resource));
-        let error = taken.err().map(|error| error.to_string());
+        let applied = resource.map_or(Ok(()), |resource| self.apply(type_url, resource));
+        let error = applied.err().map(|error| error.to_string());
         if let Some(error) = &error {
             tracing::warn!(error, type_url, "rejected a response");
         }
@@ -167,11 +168,17 @@ impl AdsConfig {
     }
 }
 
-/// Version, nonce and first resource of a response; the agent's own types have one resource.
-fn parts(
-    protocol: Protocol,
-    response: Bytes,
-) -> Result<(String, String, Option<Bytes>), prost::DecodeError> {
+/// What the agent reads of a response.
+#[derive(Debug, Default)]
+struct ResponseParts {
+    /// Empty in delta.
+    version: String,
+    nonce: String,
+    /// The first resource: the agent's own types have one.
+    resource: Option<Bytes>,
+}
+
+fn parts(protocol: Protocol, response: Bytes) -> Result<ResponseParts, prost::DecodeError> {
     Ok(match protocol {
         Protocol::State => {
             let response = RawDiscoveryResponse::decode(response)?;
@@ -180,8 +187,13 @@ fn parts(
                 .into_iter()
                 .next()
                 .map(|resource| resource.value);
-            (response.version_info, response.nonce, resource)
+            ResponseParts {
+                version: response.version_info,
+                nonce: response.nonce,
+                resource,
+            }
         }
+
         Protocol::Delta => {
             let response = RawDeltaDiscoveryResponse::decode(response)?;
             let resource = response
@@ -189,11 +201,11 @@ fn parts(
                 .into_iter()
                 .next()
                 .and_then(|resource| resource.resource);
-            (
-                String::new(),
-                response.nonce,
-                resource.map(|resource| resource.value),
-            )
+            ResponseParts {
+                version: String::new(),
+                nonce: response.nonce,
+                resource: resource.map(|resource| resource.value),
+            }
         }
     })
 }

@@ -226,16 +226,24 @@ impl Query for BindingsOf {
     }
 }
 
-/// Binds a route to one parent.
-fn bind(
+/// Where a parent serves the hosts of a route.
+struct ServedBy {
+    /// What the keys of bindings begin with: equal hosts of one scope are merged.
+    scope: String,
+    hosts: Vec<String>,
+    /// The port of the mesh; `None` for all ports, and for listeners.
+    port: Option<u32>,
+    /// Empty if it has none, and in the mesh.
+    listener_host: String,
+}
+
+fn served_by(
     view: &View<'_>,
     route: &RouteName,
     attachment: &Attachment,
     hostnames: &[String],
-    bindings: &mut Vec<Arc<Binding>>,
-) {
-    let gateway = attachment.target.gateway();
-    let (scope, hosts, port, listener_host) = match &attachment.target {
+) -> ServedBy {
+    match &attachment.target {
         Target::Listener { listener, .. } => {
             let own = listener.hostname.clone();
             let hosts = match route.kind {
@@ -245,8 +253,14 @@ fn bind(
                 }
             };
 
-            (gateway.to_string(), hosts, None, own)
+            ServedBy {
+                scope: attachment.target.gateway().to_string(),
+                hosts,
+                port: None,
+                listener_host: own,
+            }
         }
+
         Target::Mesh(parent) => {
             let hosts = match parent {
                 MeshParent::ServiceEntry(name) => (*view.get(&HostsOfEntry(name.clone()))).clone(),
@@ -265,10 +279,31 @@ fn bind(
                 |port| format!("{namespace}/{port}"),
             );
 
-            (scope, hosts, port, String::new())
+            ServedBy {
+                scope,
+                hosts,
+                port,
+                listener_host: String::new(),
+            }
         }
-    };
+    }
+}
 
+/// Binds a route to one parent.
+fn bind(
+    view: &View<'_>,
+    route: &RouteName,
+    attachment: &Attachment,
+    hostnames: &[String],
+    bindings: &mut Vec<Arc<Binding>>,
+) {
+    let gateway = attachment.target.gateway();
+    let ServedBy {
+        scope,
+        hosts,
+        port,
+        listener_host,
+    } = served_by(view, route, attachment, hostnames);
     let parent_hosts = match (&attachment.target, route.kind) {
         (Target::Mesh(_), RouteKind::Tls) => Arc::new(hosts.clone()),
         _ => Arc::default(),
