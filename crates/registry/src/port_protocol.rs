@@ -21,8 +21,7 @@ pub fn protocol_of_port(port: &ServicePort) -> Protocol {
         None => port.name.as_str(),
     };
     let protocol = protocol_of_prefix(declared);
-    let sniffed = protocol.is_unsupported() && !SERVER_FIRST_PORTS.contains(&port.port);
-    if protocol.is_unsupported() && !sniffed {
+    if protocol.is_unsupported() && SERVER_FIRST_PORTS.contains(&port.port) {
         Protocol::Tcp
     } else {
         protocol

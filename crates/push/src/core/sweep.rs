@@ -58,7 +58,7 @@ pub(super) struct Sweep {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// Marks the nodes of subscriptions.
-    Shown,
+    Published,
     /// Marks the partial results of unanswered subscriptions.
     Prepared,
     /// Marks the nodes of derived answers; repeated until a pass finds nothing.
@@ -74,7 +74,7 @@ enum Phase {
     /// Frees facts that nothing reads.
     Facts,
     /// Frees attributes that no trace reads.
-    Questions,
+    Attributes,
     /// Frees answers that neither traces nor proxies have.
     Values,
     /// Frees query keys without results.
@@ -86,15 +86,15 @@ enum Phase {
 impl Phase {
     fn next(self) -> Option<Self> {
         Some(match self {
-            Self::Shown => Self::Prepared,
+            Self::Published => Self::Prepared,
             Self::Prepared => Self::Derived,
             Self::Derived => Self::Answers,
             Self::Answers => Self::Sort,
             Self::Sort => Self::Remove,
             Self::Remove => Self::Parents,
             Self::Parents => Self::Facts,
-            Self::Facts => Self::Questions,
-            Self::Questions => Self::Values,
+            Self::Facts => Self::Attributes,
+            Self::Attributes => Self::Values,
             Self::Values => Self::Queries,
             Self::Queries => Self::Ends,
             Self::Ends => return None,
@@ -142,7 +142,7 @@ impl Core {
         self.has_orphans = false;
         self.loose_edges = 0;
         self.sweeping = Some(Box::new(Sweep {
-            phase: Phase::Shown,
+            phase: Phase::Published,
             at: 0,
             results: self.nodes.keys().copied().collect(),
             proxies: self.proxies.keys().copied().collect(),
@@ -207,7 +207,7 @@ impl Core {
         let at = sweep.at;
         sweep.at += 1;
         let done = match sweep.phase {
-            Phase::Shown => self.mark_shown(sweep, at),
+            Phase::Published => self.mark_published(sweep, at),
             Phase::Prepared => self.mark_prepared(sweep, at),
             Phase::Derived => self.mark_derived(sweep, at),
             Phase::Answers => self.forget_answers(sweep, at),
@@ -215,7 +215,7 @@ impl Core {
             Phase::Remove => self.remove_dead(sweep),
             Phase::Parents => self.forget_parents(sweep, at),
             Phase::Facts => self.forget_fact(at),
-            Phase::Questions => self.forget_attr(sweep, at),
+            Phase::Attributes => self.forget_attr(sweep, at),
             Phase::Values => self.forget_values(sweep, at),
             Phase::Queries => self.forget_query(at),
             Phase::Ends => self.cut_ends(),

@@ -63,8 +63,9 @@ impl Core {
         1 + deps.len() / 8 + attrs.len() / 8
     }
 
-    /// Marks a result that a subscription shows.
-    pub(super) fn mark_shown(&mut self, sweep: &mut Sweep, at: usize) -> Option<usize> {
+    /// Marks a result that is published. Like the other steps of a sweep, returns the steps that it
+    /// counts for, and `None` behind the last index.
+    pub(super) fn mark_published(&mut self, sweep: &mut Sweep, at: usize) -> Option<usize> {
         let id = *sweep.results.get(at)?;
         if self
             .nodes
