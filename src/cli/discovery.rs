@@ -246,10 +246,11 @@ impl Discovery {
         variables: &Variables,
         log_scopes: LogScopes,
     ) -> anyhow::Result<Config> {
-        self.unset_empty_paths();
         let variable = |name: &str| variables.get(name);
+        self.unset_empty_paths();
         let mut settings = settings(variables)?;
         self.place(&mut settings);
+
         let remotes = self.remotes();
         let scope = scope(variables, self.revision.clone(), &settings);
         let kubeconfig = self.kubeconfig.or_else(|| kubeconfig(variables));
@@ -262,6 +263,7 @@ impl Discovery {
         let (tls, never) = TlsRules::read(&self.tls_min_version, &self.tls_cipher_suites)?;
         warn_ignored("--tls-cipher-suites: ignored insecure suites", &never);
         warn_compliance(&variable("COMPLIANCE_POLICY").unwrap_or_default(), &tls);
+
         let security = super::security::config(variable)?;
         let given = given(self.tls_cert_file, self.tls_key_file, self.ca_cert_file)?;
         let fetched = keys.addresses.clone();
@@ -281,6 +283,28 @@ impl Discovery {
             ..remotes
         };
         let remotes = super::remotes::config(variable, &settings, &scope, remotes)?;
+
+        let sources = SourcesConfig {
+            addresses: self.config_sources,
+            kubernetes_registry: self.registries.as_ref().map_or(is_by_default, |names| {
+                names.contains(&RegistryName::Kubernetes)
+            }),
+            mock_registry: self
+                .registries
+                .is_some_and(|names| names.contains(&RegistryName::Mock)),
+            config_dir: self.config_dir,
+            mesh_config: self
+                .mesh_config
+                .or_else(|| existing_path("./etc/istio/config/mesh")),
+            networks_config: self
+                .networks_config
+                .or_else(|| existing_path("./etc/istio/config/meshNetworks")),
+            kubeconfig,
+            scope,
+            idle_timeout: self.kubernetes_idle_timeout,
+            rate: rate(self.kubernetes_api_qps, self.kubernetes_api_burst),
+            shared_mesh_config: text(variables, "SHARED_MESH_CONFIG"),
+        };
 
         Ok(Config {
             settings,
@@ -306,27 +330,7 @@ impl Discovery {
             https: self.https_addr,
             webhooks: super::webhooks::config(variable, self.revision.as_deref())?,
             injection: super::webhooks::injection(variable, variables.all().clone())?,
-            sources: SourcesConfig {
-                addresses: self.config_sources,
-                kubernetes_registry: self.registries.as_ref().map_or(is_by_default, |names| {
-                    names.contains(&RegistryName::Kubernetes)
-                }),
-                mock_registry: self
-                    .registries
-                    .is_some_and(|names| names.contains(&RegistryName::Mock)),
-                config_dir: self.config_dir,
-                mesh_config: self
-                    .mesh_config
-                    .or_else(|| existing_path("./etc/istio/config/mesh")),
-                networks_config: self
-                    .networks_config
-                    .or_else(|| existing_path("./etc/istio/config/meshNetworks")),
-                kubeconfig,
-                scope,
-                idle_timeout: self.kubernetes_idle_timeout,
-                rate: rate(self.kubernetes_api_qps, self.kubernetes_api_burst),
-                shared_mesh_config: text(variables, "SHARED_MESH_CONFIG"),
-            },
+            sources,
             remotes,
             writing: WritingConfig {
                 cni_namespace: self.cni_namespace.filter(|name| !name.is_empty()),
