@@ -37,7 +37,7 @@ impl ProxyInput<'_> {
         let workload = workload.rsplit('/').next().unwrap_or_default();
         let ip = self.client.address();
 
-        let mut questions = Vec::new();
+        let mut requests = Vec::new();
         for target in targets(self.contexts[1], &self.client.proxy)
             .iter()
             .take(MAX_HOSTS)
@@ -45,6 +45,7 @@ impl ProxyInput<'_> {
             let host = target.service.key.hostname.as_str();
             let port = target.port.port;
             let destination = SocketAddr::new(ip, target.target_port);
+
             let bare = Connection {
                 entry: Entry::Inbound,
                 destination,
@@ -52,6 +53,7 @@ impl ProxyInput<'_> {
                 tls: None,
                 http: None,
             };
+
             let is_http = target.port.protocol.is_http_or_sniffed();
             let alpn_filter = self.contexts[1].mesh.settings.alpn_filter;
             let mutual = Connection {
@@ -61,8 +63,9 @@ impl ProxyInput<'_> {
                 }),
                 ..bare.clone()
             };
+
             for (connection, how) in [(mutual, ""), (bare, " in plain text")] {
-                let question = if is_http {
+                let request = if is_http {
                     self.request(host, port, Example::default(), connection)
                 } else {
                     let label = format!(
@@ -79,16 +82,16 @@ impl ProxyInput<'_> {
                 };
 
                 // With mutual TLS of the mesh the client itself sends HTTP, not HTTPS.
-                let label = question.label.replacen(" https ", " ", 1);
-                questions.push(LabelledRequest {
+                let label = request.label.replacen(" https ", " ", 1);
+                requests.push(LabelledRequest {
                     label: format!("{label}{how} at {workload}"),
                     is_own: false,
-                    ..question
+                    ..request
                 });
             }
         }
 
-        questions
+        requests
     }
 
     /// TCP connections to a gateway, which it forwards without parsing.

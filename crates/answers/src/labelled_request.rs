@@ -54,14 +54,14 @@ pub(super) struct ProxyInput<'a> {
 impl ProxyInput<'_> {
     /// The requests to walk.
     pub(super) fn requests(&self) -> Vec<LabelledRequest> {
-        let mut questions = match self.client.proxy.kind {
+        let mut requests = match self.client.proxy.kind {
             ProxyKind::Router => [self.of_gateway(), self.of_streams()].concat(),
             ProxyKind::Sidecar => [self.of_arrivals(), self.of_sidecar()].concat(),
             ProxyKind::Waypoint => self.of_waypoint(),
             ProxyKind::Ztunnel | ProxyKind::AgentGateway => Vec::new(),
         };
-        questions.truncate(MAX_REQUESTS);
-        questions
+        requests.truncate(MAX_REQUESTS);
+        requests
     }
 
     /// A service by host, as a client in the proxy's namespace would resolve it.
@@ -90,7 +90,7 @@ impl ProxyInput<'_> {
 
     /// Requests of the workload of a sidecar.
     fn of_sidecar(&self) -> Vec<LabelledRequest> {
-        let mut questions = Vec::new();
+        let mut requests = Vec::new();
 
         for (host, port) in self.touched_hosts().into_iter().take(MAX_HOSTS) {
             let service = self.service(&host);
@@ -98,7 +98,7 @@ impl ProxyInput<'_> {
             let destination = SocketAddr::new(self.address(service), port);
 
             if declared.is_some_and(|declared| !declared.protocol.is_http_or_sniffed()) {
-                questions.push(self.bytes(&host, declared, destination));
+                requests.push(self.bytes(&host, declared, destination));
                 continue;
             }
 
@@ -112,7 +112,7 @@ impl ProxyInput<'_> {
                 );
             }
 
-            questions.extend(tried.into_iter().map(|example| {
+            requests.extend(tried.into_iter().map(|example| {
                 let connection = Connection {
                     entry: Entry::Outbound,
                     destination,
@@ -124,7 +124,7 @@ impl ProxyInput<'_> {
             }));
         }
 
-        questions
+        requests
     }
 
     /// A TCP connection.

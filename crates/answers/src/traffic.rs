@@ -49,7 +49,7 @@ pub(super) fn changes(
 
     let mut before = Walkable::read(before, read);
     let mut after = Walkable::read(after, read);
-    let questions = ProxyInput {
+    let requests = ProxyInput {
         client,
         steps,
         resources: [before.resources(), after.resources()],
@@ -59,34 +59,34 @@ pub(super) fn changes(
     let namespace = client.proxy.namespace.as_str();
     let mut found = Vec::new();
 
-    for question in questions {
+    for request in requests {
         let walks = [
-            before.walk(&question.connection),
-            after.walk(&question.connection),
+            before.walk(&request.connection),
+            after.walk(&request.connection),
         ];
         let requested = Authority {
-            host: &question.host,
-            port: question.port,
+            host: &request.host,
+            port: request.port,
         };
         let texts = words(&walks, requested, namespace);
-        let [was, is] = match question.connection.entry {
+        let [was, is] = match request.connection.entry {
             // The verdict of the receiving proxy is reported at that proxy.
             Entry::Outbound => texts,
             Entry::Direct | Entry::Tunnel | Entry::Inbound => {
                 let [was, is] = texts;
                 [(&before, was), (&after, is)]
-                    .map(|(at, text)| outcome_at(at.resources(), &question.connection, text))
+                    .map(|(at, text)| outcome_at(at.resources(), &request.connection, text))
             }
         };
 
         if was != is {
             let change = TrafficChange {
-                request: question.label,
+                request: request.label,
                 from: BTreeSet::new(),
                 before: was,
                 after: is,
             };
-            found.push((change, question.is_own));
+            found.push((change, request.is_own));
         }
     }
 

@@ -113,6 +113,7 @@ fn template(
         .collect();
     accounts.sort_unstable();
     accounts.dedup();
+
     let selector = spec
         .workload_selector
         .iter()

@@ -15,7 +15,7 @@ use super::{LabelledRequest, MAX_HOSTS, ProxyInput, port_of};
 
 impl ProxyInput<'_> {
     pub(super) fn of_gateway(&self) -> Vec<LabelledRequest> {
-        let mut questions = Vec::new();
+        let mut requests = Vec::new();
         let mut hosts: BTreeSet<(String, String)> = BTreeSet::new();
 
         for (kind, step) in self.steps {
@@ -53,11 +53,13 @@ impl ProxyInput<'_> {
                 let Some(routes) = routes_of(&manager) else {
                     continue;
                 };
+
                 let of_routes: Vec<String> = hosts
                     .iter()
                     .filter(|(of, _)| of == routes)
                     .map(|(_, domain)| domain.clone())
                     .collect();
+
                 // If only clusters or policies change, every host of the gateway may be affected.
                 let listeners = self.steps.get(&ResourceType::Listener);
                 let is_touched = listeners.is_some_and(|step| {
@@ -65,6 +67,7 @@ impl ProxyInput<'_> {
                         .keys()
                         .any(|name| name.as_str() == listener.name)
                 });
+
                 let all = || {
                     let hosts = resources
                         .routes
@@ -82,14 +85,14 @@ impl ProxyInput<'_> {
                 };
 
                 for domain in domains.iter().take(MAX_HOSTS) {
-                    questions.extend(self.at_gateway(chain, routes, domain, port));
+                    requests.extend(self.at_gateway(chain, routes, domain, port));
                 }
             }
         }
 
         let mut seen = BTreeSet::new();
-        questions.retain(|question| seen.insert(question.label.clone()));
-        questions
+        requests.retain(|request| seen.insert(request.label.clone()));
+        requests
     }
 
     fn at_gateway(

@@ -21,28 +21,28 @@ use super::{LabelledRequest, MAX_HOSTS, ProxyInput};
 impl ProxyInput<'_> {
     /// Requests at a waypoint for its services.
     pub(super) fn of_waypoint(&self) -> Vec<LabelledRequest> {
-        let mut questions = Vec::new();
+        let mut requests = Vec::new();
 
         for (host, port) in self.served_hosts().into_iter().take(MAX_HOSTS) {
             let service = self.service(&host);
             let declared = service.and_then(|service| service.port(port));
             let destination = SocketAddr::new(self.address(service), port);
-            let at = |question: LabelledRequest| LabelledRequest {
+            let at = |request: LabelledRequest| LabelledRequest {
                 label: format!(
                     "{} at waypoint {}",
-                    question.label,
+                    request.label,
                     workload_name(self.client, self.contexts)
                 ),
                 connection: Connection {
                     entry: Entry::Tunnel,
-                    ..question.connection
+                    ..request.connection
                 },
                 is_own: false,
-                ..question
+                ..request
             };
 
             if declared.is_some_and(|declared| !declared.protocol.is_http_or_sniffed()) {
-                questions.push(at(self.bytes(&host, declared, destination)));
+                requests.push(at(self.bytes(&host, declared, destination)));
                 continue;
             }
 
@@ -59,7 +59,7 @@ impl ProxyInput<'_> {
                 );
             }
 
-            questions.extend(tried.into_iter().map(|example| {
+            requests.extend(tried.into_iter().map(|example| {
                 let connection = Connection {
                     entry: Entry::Tunnel,
                     destination,
@@ -71,7 +71,7 @@ impl ProxyInput<'_> {
             }));
         }
 
-        questions
+        requests
     }
 
     /// Affected hosts and ports behind a waypoint.

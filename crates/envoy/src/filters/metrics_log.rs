@@ -87,6 +87,7 @@ impl Query for MetricsLogsOf {
             if provider.prometheus.is_none() {
                 continue;
             }
+
             let common = common(view, self, counting);
             let headers = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
             logs.http.push(log(
@@ -101,12 +102,14 @@ impl Query for MetricsLogsOf {
                     additional_response_trailers_to_log: headers(&["grpc-status"]),
                 },
             ));
+
             logs.tcp.push(log(
                 "envoy.access_loggers.tcp_grpc",
                 &TcpGrpcAccessLogConfig {
                     common_config: Some(with_cluster(common, self.class)),
                 },
             ));
+
             logs.tcp_options = Some(TcpAccessLogOptions {
                 access_log_flush_interval: Some(
                     counting.interval.unwrap_or(REPORT_INTERVAL).to_proto(),

@@ -8,26 +8,14 @@ impl Core {
     /// subscriptions and the sweep in progress are not copied.
     pub(crate) fn copy(&self) -> Self {
         let proxy = |(id, state): (&u64, &ProxyState)| {
-            let ProxyState {
-                proxy,
-                answers,
-                derived,
-                published,
-                prepared: _,
-            } = state;
-
-            let proxy = proxy.clone();
-            let answers = answers.clone();
-            (
-                *id,
-                ProxyState {
-                    proxy,
-                    answers,
-                    derived: derived.clone(),
-                    published: published.clone(),
-                    prepared: None,
-                },
-            )
+            let copy = ProxyState {
+                proxy: state.proxy.clone(),
+                answers: state.answers.clone(),
+                derived: state.derived.clone(),
+                published: state.published.clone(),
+                prepared: None,
+            };
+            (*id, copy)
         };
 
         Self {
