@@ -212,7 +212,7 @@ mod tests {
 
     use super::*;
 
-    /// A turn that is to be had at once.
+    /// A permit, if it is granted without waiting.
     fn now(turns: &Arc<FairSemaphore<u8>>, key: u8) -> Option<FairPermit<u8>> {
         turns.take(key).now_or_never().and_then(Result::ok)
     }

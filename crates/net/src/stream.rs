@@ -22,7 +22,7 @@ pub struct PortStream<S = TcpStream> {
     place: ConnectionPermit,
     /// Whether transferred bytes count as activity.
     counts_bytes: bool,
-    /// How long the client may read nothing of sent data; unlimited if unset.
+    /// Timeout of the client for reading some of the sent data; unlimited if unset.
     read_timeout: Option<Duration>,
     /// The deadline for reading something.
     deadline: Option<Pin<Box<Sleep>>>,
@@ -77,7 +77,7 @@ impl<S> PortStream<S> {
         }
     }
 
-    /// Checks the outcome of a write: fails if the client has read nothing for too long.
+    /// Checks the outcome of a write: fails if the client has not read any data for too long.
     fn written(
         &mut self,
         written: Poll<io::Result<usize>>,

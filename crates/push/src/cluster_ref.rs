@@ -21,7 +21,7 @@ pub enum ClusterRef {
     Config,
     /// A remote cluster whose API server is watched.
     Remote(ClusterId),
-    /// The metadata names a cluster that is not watched. Reads of its objects find nothing.
+    /// The metadata names a cluster that is not watched. Its objects do not exist for reads.
     Unknown,
 }
 

@@ -59,8 +59,8 @@ pub struct PushContext {
     pub remotes: OrdMap<ClusterId, Objects>,
     /// As `secret_readers`, for remote clusters.
     pub remote_secret_readers: OrdMap<(ClusterId, NamespacedName), bool>,
-    /// Objects of which the previous version is served, since proxies rejected resources of the
-    /// current one.
+    /// Objects whose previous version is served, because proxies rejected resources of the current
+    /// one.
     pub quarantined: OrdMap<ObjectRef, Arc<Quarantined>>,
     /// Staged rollouts, stopped ones included. `objects` has the previous versions.
     pub rollouts: OrdMap<ObjectRef, Arc<Rollout>>,

@@ -239,7 +239,7 @@ mod tests {
         );
     }
 
-    /// Whose turns come, when each takes a millisecond and answers nothing.
+    /// The clients of the next turns, each of which takes a millisecond without an answer.
     fn order(queue: &mut FairQueue, count: usize) -> Vec<ProxyId> {
         let turn = |_| {
             let (id, _) = queue.next().unwrap();

@@ -110,7 +110,7 @@ pub struct MeshState {
     addresses: Addresses,
     /// Whether a proxy has requested a peer by address.
     finds_peers: bool,
-    /// Objects of which the previous version is served.
+    /// Objects whose previous version is served.
     quarantine: Quarantine,
     /// Changes that apply to some proxies only.
     rollouts: Rollouts,

@@ -322,14 +322,14 @@ mod tests {
             Change::RestoreQuarantine(name.clone(), Arc::new(restored))
         };
 
-        // Before the object is read, as at the start: the rejected version is served to nobody.
+        // Before the object is read, as at the start: no proxy gets the rejected version.
         let mut state = MeshState::new(Settings::default());
         state.apply([restore(0, Some(rule("good")))]);
         state.apply([Change::Put(rule("bad"))]);
         assert_eq!(host(&state).as_deref(), Some("good"));
         assert_eq!(&*state.context().quarantined[&name].message, "no");
 
-        // An operator ends it; a relist then changes nothing.
+        // An operator ends it; a relist does not restore it.
         state.apply([Change::ReleaseQuarantine(name.clone())]);
         state.apply([Change::Put(rule("bad"))]);
         assert_eq!(host(&state).as_deref(), Some("bad"));

@@ -84,7 +84,7 @@ impl View<'_> {
             .collect()
     }
 
-    /// The objects of which the proxy sees the new version of a rollout, in order.
+    /// The objects whose new version in a rollout the proxy has, in order.
     fn new_objects<T: Stored>(
         &self,
         is_listed: impl Fn(&NamespacedName) -> bool,

@@ -71,7 +71,7 @@ enum Phase {
     Remove,
     /// Removes dropped results from the parent lists of their dependencies.
     Parents,
-    /// Frees facts that nothing reads.
+    /// Frees facts without readers.
     Facts,
     /// Frees attributes that no trace reads.
     Attributes,

@@ -13,7 +13,7 @@ const MAX_DROPPED_ROUNDS: usize = 4;
 
 impl Engine {
     /// Revalidates everything marked and publishes what differs. `retried` are proxies whose
-    /// derived answers are computed again even though nothing below them is marked.
+    /// derived answers are computed again even though no result below them is marked.
     pub(super) fn revalidate(
         &mut self,
         retried: BTreeSet<u64>,

@@ -1,5 +1,5 @@
-//! Workloads, told apart from earlier ones of the same name: a pod of a StatefulSet is replaced
-//! under its own name, and the new one has decided nothing.
+//! Workloads, distinguished from earlier ones of the same name: a pod of a StatefulSet is replaced
+//! under its own name, and decisions of the old one are not those of the new one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,7 +17,7 @@ const MAX_LISTED_BYTES: usize = 64 << 10;
 /// Maximum number of workloads in a list that is read.
 const MAX_LISTED: usize = 8_192;
 
-/// What tells a workload apart from an earlier one of its name.
+/// What distinguishes a workload from an earlier one of its name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mark {
     /// It is not known: the workload is the first one of its name that is seen.
@@ -30,12 +30,12 @@ pub enum Mark {
 }
 
 /// A workload. Displays as `namespace/name@uid`, or as `namespace/name` without a UID, since
-/// streams mean nothing to other replicas.
+/// streams have no meaning for other replicas.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Instance {
     /// The pod, or the WorkloadEntry of a machine.
     pub workload: NamespacedName,
-    /// What tells it apart.
+    /// What distinguishes it from earlier ones.
     pub mark: Mark,
 }
 

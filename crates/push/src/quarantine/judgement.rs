@@ -36,7 +36,7 @@ pub struct Subject {
     pub root: Namespace,
 }
 
-/// What is known of the answers at one time.
+/// The answers as they are known at one time.
 #[derive(Clone, Copy, Debug)]
 pub struct Ballot<'a> {
     /// The answers of all proxies that the object reaches, as far as they are known; of a
@@ -44,13 +44,13 @@ pub struct Ballot<'a> {
     pub votes: &'a Votes,
     /// Whether the answers at all replicas are known.
     pub is_complete: bool,
-    /// Whether a previous version would be served that reaches the same proxies: otherwise nothing
-    /// shows whom the object would reach later.
+    /// Whether a previous version would be served that reaches the same proxies: otherwise the reach
+    /// of the object would be unknown later.
     pub keeps_reach: bool,
     /// The connected clients of the object's namespace at this replica, whether the object reaches
     /// them or not.
     pub connected: &'a Connected,
-    /// Who of a quarantined object's clients has come and gone at the other replicas.
+    /// The clients of a quarantined object that have come and gone at the other replicas.
     pub elsewhere: &'a Turnout,
 }
 

@@ -43,18 +43,17 @@ pub struct Jury {
     pub rejected: usize,
     /// Those of them that are listed.
     pub deciders: BTreeSet<Instance>,
-    /// Workloads that are no opponents: if nothing shows whom the object reaches while it is
-    /// quarantined, those that were connected and not reached; and those that came while
-    /// [`learns`](Self::learns).
+    /// Workloads that are no opponents: if the reach of the quarantined object is unknown, those
+    /// that were connected and not reached; and those that came while [`learns`](Self::learns).
     pub apart: BTreeSet<Instance>,
     /// The same of clients without a voice, by number, in this process.
     pub strangers: usize,
     /// When the quarantine began, as time since the same moment as that of the steps.
     pub since: Duration,
-    /// Until when nothing ends it: after a start of the control plane all connect again.
+    /// It does not end before: after a start of the control plane all clients connect again.
     pub known_until: Duration,
     /// Whether those that come until then are no opponents: the list of deciders is not complete,
-    /// or nothing shows whom the object reaches.
+    /// or the reach of the object is unknown.
     pub learns: bool,
     /// Since when no decider is connected to this replica.
     pub deserted_since: Option<Duration>,
@@ -136,8 +135,8 @@ impl Jury {
         jury
     }
 
-    /// Takes over a stored decision, which nothing ends until `known_until`; `shows_reach`: whether
-    /// the version that is served shows whom the object reaches.
+    /// Takes over a stored decision, which does not end before `known_until`; `shows_reach`: whether
+    /// the served version reaches the same proxies as the object.
     #[must_use]
     pub fn stored(
         stored: Option<&StoredJury>,

@@ -1,5 +1,5 @@
-//! Which proxies have a voice: those with a verified identity, in a workload that the registry
-//! knows at the address that they connect from.
+//! Which proxies have a voice: those with a verified identity, in a workload that is registered at
+//! the address that they connect from.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use navarch_api::object::{NamespacedName, Object, ObjectMeta};
 use navarch_registry::{workload_name_of_entry, workload_name_of_pod};
 use navarch_store::Objects;
 
-/// What the registry knows of a proxy with a voice.
+/// The registered workload of a proxy with a voice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registered {
     /// Under which its answers count.
     pub voter: Voter,
-    /// Its Deployment, WorkloadGroup or other owner; `None` if nothing owns it.
+    /// Its Deployment, WorkloadGroup or other owner; `None` if it has no owner.
     pub owner: Option<Arc<str>>,
 }
 

@@ -11,14 +11,14 @@ use super::instance::{Instance, Mark, instances_from_json, instances_to_json};
 /// Maximum number of accounts in a report for other replicas: some 50 bytes each.
 const MAX_ACCOUNTS: usize = 2_048;
 
-/// A proxy with a verified identity, in a workload that the registry knows at its address.
+/// A proxy with a verified identity, in a workload that is registered at its address.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Voter {
     /// Namespace and name of its service account.
     pub account: NamespacedName,
     /// The pod, or the WorkloadEntry of a machine.
     pub workload: NamespacedName,
-    /// What tells it apart from an earlier workload of this name.
+    /// What distinguishes it from an earlier workload of this name.
     pub mark: Mark,
 }
 

@@ -93,7 +93,7 @@ impl Core {
         Some(steps)
     }
 
-    /// Frees a fact if nothing reads it.
+    /// Frees a fact without readers.
     pub(super) fn forget_fact(&mut self, at: usize) -> Option<usize> {
         let mut parents = std::mem::take(&mut self.facts.get_mut(at)?.parents);
         let steps = 1 + parents.len() / 8;

@@ -291,7 +291,7 @@ fn a_verdict_of_other_namespaces_ends_when_the_object_reaches_another_workload()
     }
 
     // Another pod of that account, or one that has replaced the only one under its name, has not
-    // rejected it: all are asked anew.
+    // rejected it: the answers of all count anew.
     for further in ["edge/gateway/b", "edge/gateway/a#2"] {
         let reached = [(further, Pending)];
         let mut judgement = judgement.clone();
@@ -303,8 +303,8 @@ fn a_verdict_of_other_namespaces_ends_when_the_object_reaches_another_workload()
     assert_eq!(step(&mut judgement, &[gateway], 0, 9_999), Verdict::Nothing);
 }
 
-/// A rule of `shop` that was quarantined when these had answered, and nobody else of the namespace
-/// was connected.
+/// A rule of `shop` that was quarantined when these had answered, and no other client of the
+/// namespace was connected.
 fn quarantined(answers: &[(&str, Answer)]) -> Judgement {
     let votes = votes(answers, 0);
     let mut judgement = Judgement::open(Duration::ZERO);
@@ -423,7 +423,7 @@ fn a_workload_that_the_object_did_not_reach_is_asked_once_it_does() {
     let open = step(&mut judgement, true, &both, 99);
     assert_eq!(open, Verdict::JudgeAgain);
 
-    // A new object is served to nobody, and shows nothing: all that were connected are apart.
+    // No proxy gets a new object, so that its reach is unknown: all that were connected are apart.
     let mut judgement = Judgement::open(Duration::ZERO);
     assert_eq!(step(&mut judgement, false, &["shop/web/a"], 0), own(1, 1));
     assert_eq!(step(&mut judgement, false, &[], 99), Verdict::Nothing);
@@ -542,7 +542,7 @@ fn records_without_names_are_read() {
 
 #[test]
 fn names_without_marks_are_those_of_the_first_that_come() {
-    // Without UIDs, streams are told apart, which another process does not know.
+    // Without UIDs, streams distinguish workloads, and another process has other streams.
     let stored = StoredJury {
         workloads: [(
             Instance {
