@@ -168,7 +168,7 @@ fn over_udp(c: &mut Criterion, wire: NameTable, config: TableConfig) {
     serving.join().unwrap();
 }
 
-/// Runs `one` so many times in sequence, and returns the durations in ascending order.
+/// Runs `one` this number of times in sequence, and returns the durations in ascending order.
 async fn times(count: usize, one: impl AsyncFn()) -> Vec<Duration> {
     let mut times = Vec::with_capacity(count);
     for _ in 0..count {

@@ -111,7 +111,7 @@ fn pod(number: usize, ready: bool) -> String {
     .to_string()
 }
 
-/// All other objects of a mesh with so many pods.
+/// All other objects of a mesh with this number of pods.
 fn state(pods: usize) -> String {
     let mut text = String::new();
     let mut add = |object: serde_json::Value| {

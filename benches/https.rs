@@ -115,7 +115,7 @@ impl Port {
         }
     }
 
-    /// The time that so many reviews take over all connections.
+    /// The time that a number of reviews take over all connections.
     pub(crate) async fn ask(&self, path: &'static str, body: &Bytes, times: u64) -> Duration {
         let mut clients = Vec::new();
         for _ in 0..CONNECTIONS {

@@ -68,7 +68,7 @@ fn destination_rule() -> Value {
     })
 }
 
-/// A pod with so many containers, each with so many variables.
+/// A pod with a number of containers, each with a number of variables.
 fn pod(containers: usize, variables: usize) -> Value {
     let env = (0..variables)
         .map(|index| json!({ "name": format!("V{index}"), "value": "x" }))

@@ -70,7 +70,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// A tally of so many proxies.
+    /// A tally of a number of proxies.
     pub(crate) fn new(proxies: usize) -> Self {
         Self {
             start: Instant::now(),

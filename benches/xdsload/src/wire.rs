@@ -57,7 +57,7 @@ impl<'a> Fields<'a> {
         bail!("a number of more than 10 bytes")
     }
 
-    /// Reads so many bytes.
+    /// Reads this number of bytes.
     fn bytes(&mut self, count: usize) -> Result<&'a [u8]> {
         let (bytes, rest) = self
             .0

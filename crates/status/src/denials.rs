@@ -7,7 +7,7 @@ use std::sync::Arc;
 use navarch_kubernetes::InWords;
 use parking_lot::Mutex;
 
-/// The code of a call that nobody gave the right to.
+/// The code of a call without the right to it.
 const FORBIDDEN: u16 = 403;
 
 /// What was denied, so that each is logged once. Clones share it.

@@ -9,7 +9,7 @@
 //! The objects of a Gateway are a pure function of the state ([`ClusterState::plan`]). The Gateway
 //! owns them, so that Kubernetes deletes them with it. An object of the same name without the label
 //! of these controllers is foreign, and never written. If an overlay is rejected, the objects stay
-//! as they are, and the Gateway's status tells why (`rejected_overlays`).
+//! as they are, and the Gateway's status has the reason (`rejected_overlays`).
 
 mod classes;
 mod cluster_state;

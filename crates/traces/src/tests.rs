@@ -1,4 +1,4 @@
-//! What a trace tells of which proxies, and when it is finished.
+//! What a trace has of which proxies, and when it is finished.
 
 use std::collections::BTreeMap;
 

@@ -16,7 +16,7 @@ pub(super) const NETWORKS: &str = "meshNetworks";
 /// What to do with a field without effect.
 const REMOVE: &str = "remove the field, or leave it: it is ignored";
 
-/// The settings of the mesh, and what is said of them.
+/// The settings of the mesh, and their rows of the report.
 #[derive(Debug)]
 pub(super) struct MeshSettings {
     pub(super) mesh: Mesh,

@@ -1,4 +1,4 @@
-//! What is said of an installation.
+//! The rows of the report about an installation.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! A whole installation: what is said of it, and the values that keep it.
+//! A whole installation: the report about it, and the values that keep it.
 
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ fn find(objects: &Objects) -> Installation<'_> {
     Installation::find(objects, "istio-system", None).unwrap()
 }
 
-/// What is said of the objects of a text, without the rows of flags and variables.
+/// The report about the objects of a text, without the rows of flags and variables.
 fn preflight(text: &str) -> Preflight {
     let objects = objects(text);
     let installation = find(&objects);

@@ -43,7 +43,7 @@ struct ValuesEntry {
     key: &'static str,
 }
 
-/// Helm values, and what is said of them.
+/// Helm values, and their rows of the report.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HelmValues {
     values: Value,

@@ -184,7 +184,7 @@ impl ClusterState {
         _ = self.made.entry(made).or_default().put(name, Some(object));
     }
 
-    /// The rejection of an overlay that the status of a Gateway tells.
+    /// The rejection of an overlay that the status of a Gateway reports.
     pub(super) fn told(&self, gateway: &NamespacedName) -> Option<&str> {
         self.gateways.get(gateway)?.told.as_deref()
     }

@@ -81,7 +81,7 @@ enum Failure {
 }
 
 impl Failure {
-    /// What the status of the Gateway tells about it; `None` if an overlay is not the cause.
+    /// What the status of the Gateway reports of it; `None` if an overlay is not the cause.
     fn rejection(&self) -> Option<String> {
         match self {
             Self::Objects(error) if error.is_rejected_overlay() => {
@@ -220,7 +220,7 @@ impl GatewayDeployments {
         }
     }
 
-    /// Reconciles a Gateway, and tells in its status whether an overlay is rejected.
+    /// Reconciles a Gateway, and reports in its status whether an overlay is rejected.
     async fn settle(
         &self,
         name: &NamespacedName,
@@ -236,7 +236,7 @@ impl GatewayDeployments {
             Ok(Some(_)) => None,
             Err(failure) => match failure.rejection() {
                 Some(rejection) => Some(rejection),
-                // Another failure says nothing of the overlays, so that what was told stays.
+                // Another failure is not about the overlays, so that what was reported stays.
                 None => return settled.map(Option::unwrap_or_default),
             },
         };

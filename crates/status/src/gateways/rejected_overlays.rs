@@ -20,7 +20,7 @@ const REASON_DEPLOYED: &str = "Deployed";
 /// object.
 const MAX_MESSAGE: usize = 4096;
 
-/// The rejection that a status tells, if any.
+/// The rejection that a status reports, if any.
 pub(crate) fn told(status: Option<&Value>) -> Option<&str> {
     let conditions = Conditions::of_status(status);
     let is_rejection = |condition: &&Value| {
@@ -41,7 +41,7 @@ pub(super) fn message(text: &str) -> String {
     bounded(text, MAX_MESSAGE, Layout::Lines)
 }
 
-/// The conditions of a status that tells this rejection, or none; `None` if it already does.
+/// The conditions of a status that reports this rejection, or none; `None` if it already does.
 pub(super) fn correction(
     status: Option<&Value>,
     generation: Option<i64>,

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::gateways::rejected_overlays::{INVALID_PARAMETERS, told};
 
-/// Makes the wanted condition `Accepted` of a Gateway false if its current status tells that an
+/// Makes the wanted condition `Accepted` of a Gateway false if its current status reports that an
 /// overlay is rejected. A fault that the translation has found comes first.
 pub(super) fn apply(wanted: &mut Map<String, Value>, status: Option<&Value>) {
     let Some(rejection) = told(status) else {
@@ -39,7 +39,7 @@ mod tests {
         Map::from_iter([("conditions".to_owned(), conditions)])
     }
 
-    /// A current status in which the deployment says this.
+    /// A current status with this condition of the deployment.
     fn current(status: &str, reason: &str) -> Value {
         json!({ "conditions": [
             { "type": "Accepted", "status": "True", "reason": "Accepted" },

@@ -29,7 +29,7 @@ pub(crate) struct Programs {
     pub(crate) root: PathBuf,
 }
 
-/// A generated mesh of so many services in ambient mode.
+/// A generated mesh of this number of services in ambient mode.
 pub(crate) fn world(services: usize) -> World {
     let namespaces = services.div_ceil(SERVICES_PER_NAMESPACE);
     World {
@@ -92,7 +92,7 @@ pub(crate) async fn start(programs: &Programs, cluster: &Cluster) -> Result<Star
     })
 }
 
-/// Connects so many ztunnels. With `held` they send it as the versions of an earlier stream. Waits
+/// Connects a number of ztunnels. With `held` they send it as the versions of an earlier stream. Waits
 /// until each has received `addresses`, or, if that is 0, its first response. The first ztunnel
 /// stores the versions that it receives.
 ///
@@ -151,7 +151,7 @@ pub(crate) struct Synced {
     pub(crate) sending_seconds: f64,
 }
 
-/// Waits until each ztunnel has received so many addresses, and returns when the last one had.
+/// Waits until each ztunnel has received this number of addresses, and returns when the last one had.
 ///
 /// # Errors
 /// If a stream fails.

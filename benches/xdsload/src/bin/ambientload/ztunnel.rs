@@ -110,7 +110,7 @@ impl Ztunnel {
             .context("the stream ended")?
     }
 
-    /// Waits until it has received so many addresses. Returns when the last of them arrived, and
+    /// Waits until it has received this number of addresses. Returns when the last of them arrived, and
     /// the size of all responses until then.
     ///
     /// # Errors

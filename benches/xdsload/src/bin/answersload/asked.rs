@@ -145,7 +145,7 @@ async fn get(plane: &Plane<'_>, path: &str) -> Result<(Duration, Value)> {
     Ok((took, serde_json::from_str(&reply.body)?))
 }
 
-/// Fails unless exactly so many proxies use the object, and all have applied it.
+/// Fails unless exactly this number of proxies use the object, and all have applied it.
 fn is_taken(applied: &Value, proxies: usize) -> Result<()> {
     ensure!(
         [&applied["reached"], &applied["taken"]] == [&json!(proxies); 2],

@@ -49,7 +49,7 @@ pub(crate) struct Proxies {
 }
 
 impl<'a> Plane<'a> {
-    /// Generates a mesh of so many services, a tenth of them with rules, and starts the control
+    /// Generates a mesh of this number of services, a tenth of them with rules, and starts the control
     /// plane on it.
     ///
     /// # Errors
@@ -97,7 +97,7 @@ impl<'a> Plane<'a> {
         })
     }
 
-    /// Connects so many proxies with further arguments, and returns them when their plan is
+    /// Connects a number of proxies with further arguments, and returns them when their plan is
     /// finished. Until then, `meanwhile` is called regularly with their output so far.
     ///
     /// # Errors

@@ -23,7 +23,7 @@ pub(super) struct Gateway {
     pub(super) spec: KubernetesGateway,
     /// The ConfigMap that it refers to, or the group and kind of another referenced object.
     pub(super) parameters: Option<Result<NamespacedName, (String, String)>>,
-    /// The rejection of an overlay that its status tells.
+    /// The rejection of an overlay that its status reports.
     pub(super) told: Option<String>,
 }
 
