@@ -21,8 +21,8 @@ use crate::web;
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// The address of the server's pod.
 pub(crate) const POD: &str = "127.0.32.1";
-/// Hosts of the application without a sidecar: one outside the mesh, and one whose cluster says that
-/// its servers are behind a tunnel.
+/// Hosts of the application without a sidecar: one outside the mesh, and one whose cluster says
+/// that its servers are behind a tunnel.
 const OUTSIDE: &str = "outside.example";
 const TUNNELLED: &str = "tunnelled.example";
 /// The identity of both pods, on either side.
@@ -342,8 +342,8 @@ impl Mesh {
         Ok(())
     }
 
-    /// As with Istio's proxies, a server outside the mesh gets the client's metadata, and one behind a
-    /// tunnel does not.
+    /// As with Istio's proxies, a server outside the mesh gets the client's metadata, and one
+    /// behind a tunnel does not.
     async fn sends_metadata_only_to_servers_without_a_tunnel(&self) -> Result<()> {
         for (host, expected) in [
             (

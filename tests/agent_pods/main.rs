@@ -219,8 +219,8 @@ async fn packets_are_logged(client: &Pod) -> Result<()> {
     Ok(())
 }
 
-/// The control plane is stopped and restarted; no request may fail meanwhile, and later changes take
-/// effect.
+/// The control plane is stopped and restarted; no request may fail meanwhile, and later changes
+/// take effect.
 async fn an_outage_of_the_control_plane_loses_no_request(
     world: &mut World,
     client: &Pod,

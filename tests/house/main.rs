@@ -1,8 +1,8 @@
 //! Rules for the source code that the compiler cannot check: every file belongs to a module, files
-//! have a maximum length, hashers have a key, files are read in one way, the version is stated in one
-//! place, the chart warns of values without effect, commands print in one way, labels of metrics are
-//! escaped, pages have the figures of the newest release and name tests that exist; which files a
-//! new clone compiles; and the scripts of a release and of conformance reports.
+//! have a maximum length, hashers have a key, files are read in one way, the version is stated in
+//! one place, the chart warns of values without effect, commands print in one way, labels of
+//! metrics are escaped, pages have the figures of the newest release and name tests that exist;
+//! which files a new clone compiles; and the scripts of a release and of conformance reports.
 
 #![allow(
     clippy::indexing_slicing,
@@ -252,8 +252,8 @@ fn plain_reads(text: &str) -> Vec<String> {
 #[test]
 fn files_are_only_read_through_regular_file() {
     // Exceptions: the function itself; a command's arguments, which may be a FIFO; a directory, to
-    // sync it to disk; the symbols of the running program, which are beside it and too large to read
-    // whole.
+    // sync it to disk; the symbols of the running program, which are beside it and too large to
+    // read whole.
     let allowed = [
         "crates/api/src/regular_file.rs",
         "crates/profile/src/symbols.rs",

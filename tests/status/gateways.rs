@@ -92,8 +92,8 @@ fn options(replicas: u32) -> String {
     json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data }).to_string()
 }
 
-/// Overlays of the Gateway `web` are rejected, by this control plane or by the API server, which its
-/// status tells until they are corrected. Its Deployment stays as it is.
+/// Overlays of the Gateway `web` are rejected, by this control plane or by the API server, which
+/// its status tells until they are corrected. Its Deployment stays as it is.
 async fn rejections_are_reported(deployed: &Deployed) {
     let told = async || {
         let gateway = deployed.get(&path("gateways", "web")).await;

@@ -68,8 +68,8 @@ enum EndCommand {
     Quit,
 }
 
-/// Runs an Envoy until it exits or a command ends it. Commands may come at any time; redundant ones,
-/// such as a second SIGTERM, are ignored.
+/// Runs an Envoy until it exits or a command ends it. Commands may come at any time; redundant
+/// ones, such as a second SIGTERM, are ignored.
 ///
 /// # Errors
 /// When the program cannot be started.
@@ -118,8 +118,9 @@ pub async fn keep(
     }
 }
 
-/// Drains, waits as configured, and kills. If Envoy was drained before, there is no wait. Returns the
-/// command to end that came meanwhile: an Envoy that drains for a restart is not started again then.
+/// Drains, waits as configured, and kills. If Envoy was drained before, there is no wait. Returns
+/// the command to end that came meanwhile: an Envoy that drains for a restart is not started again
+/// then.
 async fn end_gracefully(
     epochs: &mut Epochs,
     plan: &DrainPlan,

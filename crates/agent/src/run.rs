@@ -262,8 +262,8 @@ async fn wait_for_end(commands: &mut mpsc::Receiver<EnvoyCommand>) -> EnvoyEnd {
     EnvoyEnd::OnCommand
 }
 
-/// Waits for the control plane's bootstrap, if it is enabled. Returns how the agent ends if it is to
-/// end before.
+/// Waits for the control plane's bootstrap, if it is enabled. Returns how the agent ends if it is
+/// to end before.
 async fn receive_bootstrap(
     bootstrap: Option<DynamicBootstrap>,
     commands: &mut mpsc::Receiver<EnvoyCommand>,

@@ -28,8 +28,8 @@ pub struct Applied {
     pub refused: usize,
     /// The first of them by name.
     pub refused_proxies: Vec<RejectingProxy>,
-    /// Who rejects the object, with Envoy's error, if it is quarantined: proxies are served its previous version, or
-    /// none.
+    /// Who rejects the object, with Envoy's error, if it is quarantined: proxies are served its
+    /// previous version, or none.
     pub quarantined: Option<String>,
     /// The state of its staged rollout, if any. The other fields are about the previous version.
     #[serde(default)]

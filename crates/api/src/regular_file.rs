@@ -1,8 +1,8 @@
 //! Reading files whose paths others choose: regular files only, up to a limit.
 //!
 //! Opening a FIFO blocks, a device never ends, and a file may grow while it is read. None of them
-//! may block a thread or fill memory, so every file is read with these functions (`tests/house/main.rs`
-//! enforces it).
+//! may block a thread or fill memory, so every file is read with these functions
+//! (`tests/house/main.rs` enforces it).
 
 use std::fs::{File, FileType, Metadata, OpenOptions};
 use std::io::{self, Read as _};

@@ -10,8 +10,8 @@ use tokio::time::Instant;
 /// How often the wall clock is read: how much later than the deadline a jump is noticed.
 const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
-/// A point in time by the wall clock and by the machine's running time. It has passed when it has by
-/// either: a date that is set back must not postpone it.
+/// A point in time by the wall clock and by the machine's running time. It has passed when it has
+/// by either: a date that is set back must not postpone it.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline {
     running: Instant,

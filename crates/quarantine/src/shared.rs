@@ -22,8 +22,8 @@ const IDLE_POLL_INTERVAL: Duration = Duration::from_secs(3);
 /// How long the ConfigMap of another version than the current one is kept: a replica may be slow to
 /// read the object.
 const LEFT_OVER_TTL: Duration = Duration::from_secs(60);
-/// Minimum interval of reports about who has come and gone: clients that do so all the time cost few
-/// writes.
+/// Minimum interval of reports about who has come and gone: clients that do so all the time cost
+/// few writes.
 const TURNOUT_INTERVAL: SignedDuration = SignedDuration::from_secs(15);
 /// Maximum attempts to store an operator's command, as other replicas write concurrently.
 const MAX_ATTEMPTS: usize = 4;

@@ -143,7 +143,8 @@ fn insecure_option(auth: &AuthInfo, allowed: &BTreeSet<String>) -> Option<String
         .map(|(name, _)| name.to_owned())
 }
 
-/// The field of a cluster that names a file. istiod allows it; here it needs leave as the others do.
+/// The field of a cluster that names a file. istiod allows it; here it needs leave as the others
+/// do.
 const CERTIFICATE_AUTHORITY: &str = "certificateAuthority";
 
 /// Rejects a cluster that names a file without leave, or one that cannot be read.

@@ -273,8 +273,8 @@ fn hold_of(namespace: &Namespace, subject: &Subject) -> Hold {
     }
 }
 
-/// How long a client without a voice holds a stage; `voices` are the namespaces of clients that have
-/// one.
+/// How long a client without a voice holds a stage; `voices` are the namespaces of clients that
+/// have one.
 ///
 /// Anyone who reaches the plain-text port can be such a client. So none holds a stage where clients
 /// of the object's namespace or of the root namespace have voices: there, proxies authenticate.

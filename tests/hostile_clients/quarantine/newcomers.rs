@@ -1,5 +1,5 @@
-//! Clients that reject an object while they are alone with it, in order to keep it from proxies that
-//! connect later; and one that has another object blamed than its fellows reject.
+//! Clients that reject an object while they are alone with it, in order to keep it from proxies
+//! that connect later; and one that has another object blamed than its fellows reject.
 
 use super::*;
 

@@ -162,8 +162,8 @@ impl<'a> EntryFields<'a> {
         }
     }
 
-    /// Adds what the control plane knows of the peer, in the format of endpoint metadata. The peer's
-    /// own headers take precedence.
+    /// Adds what the control plane knows of the peer, in the format of endpoint metadata. The
+    /// peer's own headers take precedence.
     pub(super) fn add_lookup(&mut self, found: &'a str) {
         self.peer_labels = peers::labels_of_endpoint(found);
         if matches!(self.peer, PeerMetadata::Headers([])) {

@@ -137,8 +137,8 @@ async fn wait_for_answer(
     None
 }
 
-/// Writes the bootstrap with a locality, and sends the command to reload Envoy. A bootstrap that Envoy
-/// rejects is not used.
+/// Writes the bootstrap with a locality, and sends the command to reload Envoy. A bootstrap that
+/// Envoy rejects is not used.
 async fn reload(prepared: &Prepared, locality: Locality, give: &mpsc::Sender<EnvoyCommand>) {
     let Locality { region, zone, .. } = locality.clone();
     let path = &prepared.bootstrap;

@@ -7,8 +7,8 @@ use super::{Engine, PushCause, PushStats};
 use crate::memo::{AttrId, NodeId, ValueId};
 use crate::resource::{Collection, ResourceType};
 
-/// How many times subscriptions with dropped results are revalidated before the rest waits for the next
-/// change.
+/// How many times subscriptions with dropped results are revalidated before the rest waits for the
+/// next change.
 const MAX_DROPPED_ROUNDS: usize = 4;
 
 impl Engine {
@@ -126,8 +126,8 @@ impl Engine {
         moved
     }
 
-    /// Revalidates the subscribers of one marked node. All of them have the same answers to the node's
-    /// attributes, so while the attributes stay the same, one evaluation is enough for all.
+    /// Revalidates the subscribers of one marked node. All of them have the same answers to the
+    /// node's attributes, so while the attributes stay the same, one evaluation is enough for all.
     fn revalidate_group(
         &mut self,
         node: NodeId,

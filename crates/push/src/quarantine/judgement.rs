@@ -44,8 +44,8 @@ pub struct Ballot<'a> {
     pub votes: &'a Votes,
     /// Whether the answers at all replicas are known.
     pub is_complete: bool,
-    /// Whether a previous version would be served that reaches the same proxies: otherwise the reach
-    /// of the object would be unknown later.
+    /// Whether a previous version would be served that reaches the same proxies: otherwise the
+    /// reach of the object would be unknown later.
     pub keeps_reach: bool,
     /// The connected clients of the object's namespace at this replica, whether the object reaches
     /// them or not.
@@ -308,8 +308,8 @@ fn others_agree(subject: &Subject, votes: &Votes, is_complete: bool) -> bool {
     is_unanimous && !accounts.is_empty() && votes.strangers() == 0
 }
 
-/// Whether only proxies of the object's own namespace may take it away. In the root namespace it may
-/// be access control of the whole mesh; in any other, it reaches no proxies outside.
+/// Whether only proxies of the object's own namespace may take it away. In the root namespace it
+/// may be access control of the whole mesh; in any other, it reaches no proxies outside.
 fn is_guarded(subject: &Subject) -> bool {
     matches!(
         subject.object.kind,

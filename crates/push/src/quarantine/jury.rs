@@ -7,8 +7,8 @@
 //! ```
 //!
 //! So a decision of the object's own namespace lasts while those who made it are most of its
-//! workloads that the object reaches, and does not outlive them: once none is left for a minute, any
-//! client that the object reaches is an opponent. A pod that is replaced under its own name is
+//! workloads that the object reaches, and does not outlive them: once none is left for a minute,
+//! any client that the object reaches is an opponent. A pod that is replaced under its own name is
 //! another instance ([`Instance`]). A decision of other namespaces, which takes all that the object
 //! reaches, is over with the first opponent.
 
@@ -29,8 +29,8 @@ pub(super) const MIN_REJECTING: usize = 2;
 const MIN_QUARANTINE: Duration = Duration::from_secs(10);
 const MAX_DOUBLINGS: u32 = 6;
 /// How long deciders may be away until clients of other namespaces are opponents. A pod that
-/// replaces the only decider should find the version that it accepts: a proxy that rejects its first
-/// response is not believed.
+/// replaces the only decider should find the version that it accepts: a proxy that rejects its
+/// first response is not believed.
 const MAX_ABSENCE: Duration = Duration::from_secs(60);
 
 /// Those who decided that an object is quarantined.
@@ -135,8 +135,8 @@ impl Jury {
         jury
     }
 
-    /// Takes over a stored decision, which does not end before `known_until`; `shows_reach`: whether
-    /// the served version reaches the same proxies as the object.
+    /// Takes over a stored decision, which does not end before `known_until`; `shows_reach`:
+    /// whether the served version reaches the same proxies as the object.
     #[must_use]
     pub fn stored(
         stored: Option<&StoredJury>,
@@ -244,8 +244,8 @@ impl Jury {
         others.filter(move |one| !self.apart.contains(*one))
     }
 
-    /// Whether there may be opponents: a client without a voice, if one workload decided; a connected
-    /// workload of the namespace; anyone, if no decider is connected.
+    /// Whether there may be opponents: a client without a voice, if one workload decided; a
+    /// connected workload of the namespace; anyone, if no decider is connected.
     #[must_use]
     pub fn may_have_opponents(&self, connected: &Connected) -> bool {
         self.others.is_some()

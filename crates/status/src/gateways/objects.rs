@@ -114,8 +114,8 @@ pub enum ObjectsError {
 }
 
 impl ObjectsError {
-    /// Whether an overlay is the cause, which the Gateway's status reports. A fault of the reference
-    /// to its ConfigMap is reported by the translation of Gateways.
+    /// Whether an overlay is the cause, which the Gateway's status reports. A fault of the
+    /// reference to its ConfigMap is reported by the translation of Gateways.
     pub(super) fn is_rejected_overlay(&self) -> bool {
         match self {
             Self::Key { .. } | Self::Overlay { .. } | Self::Identity { .. } => true,

@@ -118,8 +118,8 @@ impl<M: Message + Default + 'static> Requests<M> {
     /// The next request; `None` if the client has closed the stream or disconnected. Cancel safe.
     ///
     /// # Errors
-    /// If a request is too large, truncated, compressed in an unknown way or cannot be decoded, if its
-    /// rest does not arrive in time, or if the memory budget of clients is exhausted.
+    /// If a request is too large, truncated, compressed in an unknown way or cannot be decoded, if
+    /// its rest does not arrive in time, or if the memory budget of clients is exhausted.
     pub(crate) async fn message(&mut self) -> Result<Option<Box<M>>, Status> {
         loop {
             if let Some(reading) = &mut self.reading {

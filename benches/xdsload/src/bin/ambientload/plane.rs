@@ -92,9 +92,9 @@ pub(crate) async fn start(programs: &Programs, cluster: &Cluster) -> Result<Star
     })
 }
 
-/// Connects a number of ztunnels. With `held` they send it as the versions of an earlier stream. Waits
-/// until each has received `addresses`, or, if that is 0, its first response. The first ztunnel
-/// stores the versions that it receives.
+/// Connects a number of ztunnels. With `held` they send it as the versions of an earlier stream.
+/// Waits until each has received `addresses`, or, if that is 0, its first response. The first
+/// ztunnel stores the versions that it receives.
 ///
 /// # Errors
 /// If a stream fails.
@@ -151,7 +151,8 @@ pub(crate) struct Synced {
     pub(crate) sending_seconds: f64,
 }
 
-/// Waits until each ztunnel has received this number of addresses, and returns when the last one had.
+/// Waits until each ztunnel has received this number of addresses, and returns when the last one
+/// had.
 ///
 /// # Errors
 /// If a stream fails.

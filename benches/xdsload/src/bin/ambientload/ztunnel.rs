@@ -110,8 +110,8 @@ impl Ztunnel {
             .context("the stream ended")?
     }
 
-    /// Waits until it has received this number of addresses. Returns when the last of them arrived, and
-    /// the size of all responses until then.
+    /// Waits until it has received this number of addresses. Returns when the last of them arrived,
+    /// and the size of all responses until then.
     ///
     /// # Errors
     /// If the stream fails, or no response arrives for five minutes.

@@ -49,8 +49,8 @@ pub(crate) struct Proxies {
 }
 
 impl<'a> Plane<'a> {
-    /// Generates a mesh of this number of services, a tenth of them with rules, and starts the control
-    /// plane on it.
+    /// Generates a mesh of this number of services, a tenth of them with rules, and starts the
+    /// control plane on it.
     ///
     /// # Errors
     /// If the mesh cannot be written, or the control plane does not become ready.
