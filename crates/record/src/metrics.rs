@@ -4,8 +4,8 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-/// Handles of all metrics that are registered here. Cloning shares them; by default nobody sees
-/// them.
+/// Handles of all metrics that are registered here. Clones share them; by default they are not
+/// registered.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
     /// `navarch_record_bytes_total`.
