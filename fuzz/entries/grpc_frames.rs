@@ -8,6 +8,8 @@ use navarch::xds::{Protocol, read_pieces};
 
 /// Maximum size of a request.
 const LIMIT: usize = 1 << 16;
+/// All encodings of compressed requests.
+const ENCODINGS: [&str; 2] = ["gzip", "zstd"];
 
 /// Decodes the requests of one stream, split into pieces of several sizes.
 ///
@@ -30,27 +32,28 @@ pub fn run(data: &[u8]) {
         .expect("a runtime");
 
     for protocol in [Protocol::StateOfTheWorld, Protocol::Delta] {
-        let read = |size: usize| {
-            let pieces = bytes.chunks(size).map(Bytes::copy_from_slice).collect();
-            let (count, end) = runtime.block_on(read_pieces(protocol, pieces, LIMIT));
-            (
-                count,
-                end.map_err(|status| (status.code(), status.message().to_owned())),
-            )
-        };
+        for encoding in ENCODINGS {
+            let read = |pieces: Vec<Bytes>| {
+                let (count, end) = runtime.block_on(read_pieces(protocol, encoding, pieces, LIMIT));
+                let end = end.map_err(|status| (status.code(), status.message().to_owned()));
+                (count, end)
+            };
+            let in_pieces =
+                |size: usize| read(bytes.chunks(size).map(Bytes::copy_from_slice).collect());
 
-        let whole = read(bytes.len().max(1));
-        for size in [1, 2, 3, 5, 7, 64] {
-            assert_eq!(read(size), whole, "in pieces of {size} bytes");
-        }
+            let whole = in_pieces(bytes.len().max(1));
+            for size in [1, 2, 3, 5, 7, 64] {
+                assert_eq!(in_pieces(size), whole, "in pieces of {size} bytes");
+            }
 
-        for end in 0..bytes.len().min(64) {
-            let pieces = vec![Bytes::copy_from_slice(bytes.get(..end).unwrap_or_default())];
-            let (count, _) = runtime.block_on(read_pieces(protocol, pieces, LIMIT));
-            assert!(
-                count <= whole.0,
-                "a prefix has more messages than the whole"
-            );
+            for end in 0..bytes.len().min(64) {
+                let prefix = bytes.get(..end).unwrap_or_default();
+                let (count, _) = read(vec![Bytes::copy_from_slice(prefix)]);
+                assert!(
+                    count <= whole.0,
+                    "a prefix has more messages than the whole"
+                );
+            }
         }
     }
 }

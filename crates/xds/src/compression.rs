@@ -64,6 +64,17 @@ pub(crate) enum Encoding {
     Zstd,
 }
 
+/// How a client compresses its requests, by its header [`GRPC_ENCODING`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RequestEncoding {
+    /// It names none, or `identity`: none of its requests may be compressed.
+    Identity,
+    /// One that the server reads.
+    Known(Encoding),
+    /// Another one.
+    Unknown,
+}
+
 /// The encodings that the server may send with (`NAVARCH_XDS_COMPRESSION`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Encodings {
@@ -200,12 +211,6 @@ impl Encoding {
         }
     }
 
-    /// The encoding of a client's compressed requests; `None` if it names none that is known.
-    pub(crate) fn of_requests(headers: &HeaderMap) -> Option<Self> {
-        let name = headers.get(GRPC_ENCODING)?.to_str().ok()?;
-        Self::of_name(name)
-    }
-
     /// Compresses a payload.
     ///
     /// # Errors
@@ -262,6 +267,24 @@ impl Encoding {
             return Err(DecompressError::TooLong(limit));
         }
         Ok(request)
+    }
+}
+
+impl RequestEncoding {
+    /// The encoding that the headers of a call name.
+    pub(crate) fn of_headers(headers: &HeaderMap) -> Self {
+        match headers.get(GRPC_ENCODING) {
+            None => Self::Identity,
+            Some(name) => name.to_str().map_or(Self::Unknown, Self::of_name),
+        }
+    }
+
+    /// The encoding of this name.
+    pub(crate) fn of_name(name: &str) -> Self {
+        match name {
+            "identity" => Self::Identity,
+            name => Encoding::of_name(name).map_or(Self::Unknown, Self::Known),
+        }
     }
 }
 
@@ -371,6 +394,23 @@ mod tests {
         assert_eq!(best(&["identity,deflate,snappy"], "gzip,zstd"), None);
         assert_eq!(best(&["gzip,zstd"], "none"), None);
         assert_eq!(best(&[], "gzip,zstd"), None);
+    }
+
+    #[test]
+    fn a_client_without_an_encoding_is_told_apart_from_one_with_an_unknown_one() {
+        let of = |name: &[u8]| {
+            let mut headers = HeaderMap::new();
+            headers.insert(GRPC_ENCODING, HeaderValue::from_bytes(name).unwrap());
+            RequestEncoding::of_headers(&headers)
+        };
+        let none = RequestEncoding::of_headers(&HeaderMap::new());
+        assert_eq!(none, RequestEncoding::Identity);
+        assert_eq!(of(b"identity"), RequestEncoding::Identity);
+        assert_eq!(of(b"gzip"), RequestEncoding::Known(Encoding::Gzip));
+        assert_eq!(of(b"zstd"), RequestEncoding::Known(Encoding::Zstd));
+        for unknown in [&b"snappy"[..], b"", b"\xff"] {
+            assert_eq!(of(unknown), RequestEncoding::Unknown);
+        }
     }
 
     #[test]

@@ -21,7 +21,9 @@ use tonic::transport::server::TcpConnectInfo;
 
 use crate::admission::Admission;
 use crate::client::Memory;
-use crate::compression::{ACCEPTED, Encoding, Encodings, GRPC_ACCEPT_ENCODING, GRPC_ENCODING};
+use crate::compression::{
+    ACCEPTED, Encoding, Encodings, GRPC_ACCEPT_ENCODING, GRPC_ENCODING, RequestEncoding,
+};
 use crate::connections::Connections;
 use crate::debug::DebugPages;
 use crate::limits::Limits;
@@ -376,7 +378,7 @@ impl Ads {
             bytes: core.limits.request_bytes,
             rest: core.limits.request_rest,
         };
-        let of_requests = Encoding::of_requests(&parts.headers);
+        let of_requests = RequestEncoding::of_headers(&parts.headers);
         let requests = Requests::new(body, limits, of_requests, client.clone());
         let origin = Origin {
             peer,

@@ -18,7 +18,9 @@ use tonic::metadata::AsciiMetadataValue;
 use tonic::{Code, Status};
 
 use crate::client::{Client, Memory};
-use crate::compression::{ACCEPTED, DecompressError, Encoding, GRPC_ACCEPT_ENCODING};
+use crate::compression::{
+    ACCEPTED, DecompressError, Encoding, GRPC_ACCEPT_ENCODING, RequestEncoding,
+};
 use crate::large::{LargeWork, is_large};
 use crate::session::discovery_request::Protocol;
 use crate::session::initial_resource_versions::DeltaDiscoveryRequest;
@@ -44,8 +46,8 @@ pub(crate) struct Requests<M> {
     deadline: Option<Instant>,
     client: Client,
     limits: RequestLimits,
-    /// How the client compresses its requests, if it names a known encoding.
-    encoding: Option<Encoding>,
+    /// How the client compresses its requests.
+    encoding: RequestEncoding,
     /// The large or compressed request that is being decoded on a thread of its own.
     reading: Option<LargeWork<Result<ReadRequest<M>, Status>>>,
     /// Size of the last request in bytes, decompressed.
@@ -96,7 +98,7 @@ impl<M: Message + Default + 'static> Requests<M> {
     pub(crate) fn new(
         body: Body,
         limits: RequestLimits,
-        encoding: Option<Encoding>,
+        encoding: RequestEncoding,
         client: Client,
     ) -> Self {
         let chunk = Bytes::new();
@@ -145,7 +147,7 @@ impl<M: Message + Default + 'static> Requests<M> {
                     continue;
                 }
                 NextRequest::Compressed(bytes) => {
-                    let encoding = self.encoding.ok_or_else(unknown_encoding)?;
+                    let encoding = known_encoding(self.encoding)?;
                     let limit = self.limits.bytes;
                     // How long it is is known only when it is decompressed.
                     let turn = self.client.acquire_large(limit).await;
@@ -262,21 +264,24 @@ impl<M: Message + Default + 'static> Requests<M> {
     }
 }
 
-/// Reads a stream of these pieces. Returns the number of requests and the result, for tests with
-/// arbitrary input.
+/// Reads a stream of these pieces, whose compressed requests have the encoding of this name.
+/// Returns the number of requests and the result, for tests with arbitrary input.
 pub async fn read_pieces(
     protocol: Protocol,
+    encoding: &str,
     pieces: Vec<Bytes>,
     limit: usize,
 ) -> (usize, Result<(), Status>) {
+    let encoding = RequestEncoding::of_name(encoding);
     match protocol {
-        Protocol::StateOfTheWorld => read_all::<DiscoveryRequest>(pieces, limit).await,
-        Protocol::Delta => read_all::<DeltaDiscoveryRequest>(pieces, limit).await,
+        Protocol::StateOfTheWorld => read_all::<DiscoveryRequest>(encoding, pieces, limit).await,
+        Protocol::Delta => read_all::<DeltaDiscoveryRequest>(encoding, pieces, limit).await,
     }
 }
 
 /// Reads requests until the stream ends.
 async fn read_all<M: Message + Default + 'static>(
+    encoding: RequestEncoding,
     pieces: Vec<Bytes>,
     limit: usize,
 ) -> (usize, Result<(), Status>) {
@@ -290,7 +295,7 @@ async fn read_all<M: Message + Default + 'static>(
         rest: Duration::from_secs(30),
     };
     let client = memory.client("grpc", None);
-    let mut requests = Requests::<M>::new(body, limits, Some(Encoding::Gzip), client);
+    let mut requests = Requests::<M>::new(body, limits, encoding, client);
     let mut count = 0;
 
     loop {
@@ -345,14 +350,26 @@ fn first(bytes: &[u8], limit: usize) -> Result<Option<FirstMessage<'_>>, Status>
     }))
 }
 
-/// The status for a compressed request in an encoding that is unknown or not named.
-fn unknown_encoding() -> Status {
-    let mut status = Status::unimplemented(format!(
-        "a request is compressed, but grpc-encoding names none of {ACCEPTED}"
-    ));
-    let accepted = AsciiMetadataValue::from_static(ACCEPTED);
-    status.metadata_mut().insert(GRPC_ACCEPT_ENCODING, accepted);
-    status
+/// The encoding of a compressed request.
+///
+/// # Errors
+/// As gRPC's specification of compression demands: `INTERNAL` if the client names no encoding, and
+/// `UNIMPLEMENTED` with all known ones if it names another one.
+fn known_encoding(encoding: RequestEncoding) -> Result<Encoding, Status> {
+    match encoding {
+        RequestEncoding::Known(encoding) => Ok(encoding),
+        RequestEncoding::Identity => Err(Status::internal(
+            "the compressed-flag of a request is 1, but grpc-encoding names no compression",
+        )),
+        RequestEncoding::Unknown => {
+            let mut status = Status::unimplemented(format!(
+                "a request is compressed, but grpc-encoding names none of {ACCEPTED}"
+            ));
+            let accepted = AsciiMetadataValue::from_static(ACCEPTED);
+            status.metadata_mut().insert(GRPC_ACCEPT_ENCODING, accepted);
+            Err(status)
+        }
+    }
 }
 
 /// Decompresses and decodes a message.
@@ -409,7 +426,7 @@ mod tests {
         Requests::new(
             Body::new(StreamBody::new(tokio_stream::iter(pieces))),
             LIMITS,
-            Some(Encoding::Zstd),
+            RequestEncoding::Known(Encoding::Zstd),
             Client::with_budget(1 << 20),
         )
     }
@@ -456,7 +473,7 @@ mod tests {
         Requests::new(
             Body::new(StreamBody::new(pieces)),
             RequestLimits { rest, ..LIMITS },
-            None,
+            RequestEncoding::Identity,
             client.clone(),
         )
     }
@@ -525,17 +542,38 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn a_compressed_request_needs_a_known_encoding() {
-        let body = Body::new(http_body_util::Full::new(Bytes::from(compressed(
-            &request(""),
-        ))));
+    /// The status of a compressed request whose stream names this encoding.
+    async fn rejected(encoding: RequestEncoding) -> Status {
+        let bytes = Bytes::from(compressed(&request("")));
+        let body = Body::new(http_body_util::Full::new(bytes));
         let client = Client::with_budget(1 << 20);
-        let mut requests = Requests::<DeltaDiscoveryRequest>::new(body, LIMITS, None, client);
-        let status = requests.message().await.unwrap_err();
+        let mut requests = Requests::<DeltaDiscoveryRequest>::new(body, LIMITS, encoding, client);
+        requests.message().await.unwrap_err()
+    }
+
+    #[tokio::test]
+    async fn a_compressed_request_of_an_unknown_encoding_is_told_the_known_ones() {
+        let status = rejected(RequestEncoding::Unknown).await;
         assert_eq!(status.code(), Code::Unimplemented);
         let accepted = status.metadata().get("grpc-accept-encoding").unwrap();
         assert_eq!(accepted, "identity,gzip,zstd");
+    }
+
+    #[tokio::test]
+    async fn a_compressed_request_without_an_encoding_is_an_internal_error() {
+        let status = rejected(RequestEncoding::Identity).await;
+        assert_eq!(status.code(), Code::Internal);
+        assert!(status.message().contains("compressed-flag"), "{status}");
+    }
+
+    #[tokio::test]
+    async fn pieces_are_read_in_the_encoding_of_their_stream() {
+        let sent = compressed(&request("one"));
+        for (encoding, read) in [("zstd", 1), ("gzip", 0), ("identity", 0), ("snappy", 0)] {
+            let pieces = vec![Bytes::from(sent.clone())];
+            let (count, end) = read_pieces(Protocol::Delta, encoding, pieces, 1000).await;
+            assert_eq!((count, end.is_ok()), (read, read == 1), "{encoding}");
+        }
     }
 
     #[tokio::test]
