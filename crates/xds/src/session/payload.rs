@@ -1,4 +1,21 @@
 //! Encoded resources that many streams share, and their compressed forms.
+//!
+//! The length of compressed text tells something about each part of it to whoever can choose
+//! another part (CRIME and BREACH do that to HTTPS). Secrets and extension configs have credentials
+//! by their purpose, and are never compressed. Listeners, clusters and routes can have one that a
+//! user wrote into an EnvoyFilter, into headers of a VirtualService or of a tracing provider,
+//! beside names and hosts of other authors. They are compressed nevertheless, which
+//! `docs/security.md` tells operators:
+//!
+//! - A client cannot choose text: what it says of itself changes its own resources alone, and only
+//!   streams with equal resources share a payload. It takes the right to write objects that reach
+//!   the same proxies.
+//! - Each guess is an edit that is pushed to all of these proxies, and finding one byte takes many:
+//!   the history of pushes has each of them.
+//! - The length must be seen exactly, on the network between or in metrics of a mesh in which
+//!   nothing else changes.
+//! - What it gains is known to every proxy that has the resource, and to whoever may read the
+//!   object; a credential that only one workload may have belongs into a Secret.
 
 use std::fmt;
 use std::iter::Sum;
@@ -122,9 +139,8 @@ impl Sum for HeldBytes {
     }
 }
 
-/// Whether resources of a type contain secrets, as extension configs do that have credentials of a
-/// registry. They are never compressed: with what others can add beside a key, the length of the
-/// compressed text tells something about it (as in the attacks CRIME and BREACH on HTTPS).
+/// Whether resources of a type contain secrets, as extension configs do that have the configuration
+/// of a WasmPlugin or credentials of a registry. They are never compressed.
 fn is_secret(kind: ResourceType) -> bool {
     matches!(kind, ResourceType::Secret | ResourceType::ExtensionConfig)
 }
