@@ -503,15 +503,15 @@ mod tests {
         let sum = |kept: Option<&KeptQuarantine>, replicas| {
             let sum = sum_of("istiod-1", replicas, kept, &own);
             let of_shop = sum.votes.of_namespace(&shop);
-            (of_shop.rejected, of_shop.accepted, sum.is_complete)
+            (of_shop.rejected, of_shop.reached, sum.is_complete)
         };
 
-        assert_eq!(sum(None, Some(&replicas)), (1, 0, false));
+        assert_eq!(sum(None, Some(&replicas)), (1, 1, false));
         let reported = kept(vec![report("istiod-2", "web-2")]);
-        assert_eq!(sum(Some(&reported), Some(&replicas)), (1, 1, true));
+        assert_eq!(sum(Some(&reported), Some(&replicas)), (1, 2, true));
         assert_eq!(
             sum(Some(&reported), None),
-            (1, 0, false),
+            (1, 1, false),
             "unknown replicas"
         );
 
@@ -520,6 +520,6 @@ mod tests {
             report("istiod-1", "web-3"),
             report("istiod-9", "web-4"),
         ]);
-        assert_eq!(sum(Some(&others), Some(&replicas)), (1, 0, false));
+        assert_eq!(sum(Some(&others), Some(&replicas)), (1, 1, false));
     }
 }

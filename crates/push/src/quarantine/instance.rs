@@ -57,6 +57,21 @@ impl Instance {
         }
     }
 
+    /// Whether both are one workload. One without a mark, as other replicas list those without a
+    /// UID, is the one of its name.
+    fn is_same(&self, other: &Self) -> bool {
+        let is_marked = self.mark != Mark::Unknown && other.mark != Mark::Unknown;
+        self.workload == other.workload && (self.mark == other.mark || !is_marked)
+    }
+
+    /// The first one of its name in the order of all.
+    fn first_of_name(&self) -> Self {
+        Self {
+            workload: self.workload.clone(),
+            mark: Mark::Unknown,
+        }
+    }
+
     /// Reads the text form.
     fn parse(text: &str) -> Option<Self> {
         let (name, mark) = match text.split_once('@') {
@@ -80,6 +95,29 @@ impl fmt::Display for Instance {
     }
 }
 
+/// The workload in a set that is the same as another one; `None` if there is none.
+pub(super) fn find<'a>(set: &'a BTreeSet<Instance>, one: &Instance) -> Option<&'a Instance> {
+    set.get(one).or_else(|| {
+        set.range(one.first_of_name()..)
+            .take_while(|other| other.workload == one.workload)
+            .find(|other| other.is_same(one))
+    })
+}
+
+/// Like [`find`], among the keys of a map.
+pub(super) fn find_key<'a, T>(
+    map: &'a BTreeMap<Instance, T>,
+    one: &Instance,
+) -> Option<&'a Instance> {
+    let exact = map.get_key_value(one).map(|(key, _)| key);
+    exact.or_else(|| {
+        map.range(one.first_of_name()..)
+            .map(|(key, _)| key)
+            .take_while(|other| other.workload == one.workload)
+            .find(|other| other.is_same(one))
+    })
+}
+
 /// Gives remembered workloads whose mark is not known that of the first one of their name.
 pub(super) fn recognize(remembered: &mut BTreeSet<Instance>, present: &BTreeSet<Instance>) {
     let has_unknown = remembered.iter().any(|one| one.mark == Mark::Unknown);
@@ -88,11 +126,7 @@ pub(super) fn recognize(remembered: &mut BTreeSet<Instance>, present: &BTreeSet<
     }
 
     for instance in present {
-        let unmarked = Instance {
-            workload: instance.workload.clone(),
-            mark: Mark::Unknown,
-        };
-        if remembered.remove(&unmarked) {
+        if remembered.remove(&instance.first_of_name()) {
             remembered.insert(instance.clone());
         }
     }
@@ -164,6 +198,29 @@ mod tests {
         let listed = instances_to_json(many.iter());
         assert!(listed.is_partial);
         assert!(listed.json.to_string().len() < 2 * MAX_LISTED_BYTES);
+    }
+
+    #[test]
+    fn a_workload_without_a_uid_is_the_one_of_its_name() {
+        let uid = |text: &str| Mark::Uid(Arc::from(text));
+        let all = BTreeSet::from([
+            instance("web-1", uid("a")),
+            instance("web-1", uid("b")),
+            instance("web-2", Mark::Unknown),
+        ]);
+        let map: BTreeMap<Instance, ()> = all.iter().map(|one| (one.clone(), ())).collect();
+        for (name, mark, found) in [
+            ("web-1", uid("b"), Some(uid("b"))),
+            ("web-1", uid("c"), None),
+            ("web-1", Mark::Unknown, Some(uid("a"))),
+            ("web-2", uid("c"), Some(Mark::Unknown)),
+            ("web-3", uid("a"), None),
+        ] {
+            let one = instance(name, mark);
+            let expected = found.map(|mark| instance(name, mark));
+            assert_eq!(find(&all, &one), expected.as_ref(), "{one}");
+            assert_eq!(find_key(&map, &one), expected.as_ref(), "{one}");
+        }
     }
 
     #[test]

@@ -21,7 +21,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::jury::{Connected, Jury, MIN_REJECTING, Turnout};
-use super::votes::{AccountVotes, Votes};
+use super::votes::{NamespaceVotes, Votes};
 use navarch_api::names::Namespace;
 use navarch_api::object::{Kind, ObjectRef};
 
@@ -270,7 +270,7 @@ impl Judgement {
 
 /// The votes of the object's own namespace, if most of its workloads that the object reaches reject
 /// it, and more than accounts of other namespaces accept it.
-fn own_majority(subject: &Subject, ballot: &Ballot<'_>) -> Option<AccountVotes> {
+fn own_majority(subject: &Subject, ballot: &Ballot<'_>) -> Option<NamespaceVotes> {
     let votes = ballot.votes;
     let namespace = &subject.object.name.namespace;
     let own = votes.of_namespace(namespace);

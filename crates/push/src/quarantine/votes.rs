@@ -6,7 +6,7 @@ use navarch_api::names::Namespace;
 use navarch_api::object::NamespacedName;
 use serde_json::{Value, json};
 
-use super::instance::{Instance, Mark, instances_from_json, instances_to_json};
+use super::instance::{Instance, Mark, find_key, instances_from_json, instances_to_json};
 
 /// Maximum number of accounts in a report for other replicas: some 50 bytes each.
 const MAX_ACCOUNTS: usize = 2_048;
@@ -36,7 +36,9 @@ pub enum Answer {
     Accepted,
 }
 
-/// The answers of the workloads of one account.
+/// The answers of the workloads of one account. A workload with streams at several replicas counts
+/// at each of them: so these numbers tell which accounts there are, and whether all or some of their
+/// workloads reject the object, but not how many do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AccountVotes {
     /// Workloads that the object reaches.
@@ -49,6 +51,16 @@ pub struct AccountVotes {
     pub pending: usize,
 }
 
+/// The workloads of a namespace, each of them once, whatever the number of its streams and of the
+/// replicas that they are connected to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NamespaceVotes {
+    /// Workloads that the object reaches.
+    pub reached: usize,
+    /// Those that reject it.
+    pub rejected: usize,
+}
+
 /// The answers of all workloads that an object reaches, by account.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Votes {
@@ -56,6 +68,8 @@ pub struct Votes {
     /// The workloads, each with whether it rejects the object; not those at replicas that do not
     /// list theirs.
     workloads: BTreeMap<Instance, bool>,
+    /// The number of workloads that replicas count and do not list, by namespace.
+    unlisted: BTreeMap<Namespace, NamespaceVotes>,
     strangers: usize,
 }
 
@@ -102,6 +116,7 @@ impl VoteCounter {
         Votes {
             accounts,
             workloads,
+            unlisted: BTreeMap::new(),
             strangers: self.strangers,
         }
     }
@@ -123,8 +138,7 @@ impl Votes {
     /// Whether every counted workload is listed: reports of earlier releases list none.
     #[must_use]
     pub fn is_listed(&self) -> bool {
-        let counted: usize = self.accounts.values().map(|votes| votes.reached).sum();
-        counted <= self.workloads.len()
+        self.unlisted.is_empty()
     }
 
     /// Streams without a proved identity that the object reaches.
@@ -144,25 +158,35 @@ impl Votes {
         }
 
         for (workload, rejects) in &other.workloads {
-            let known = self.workloads.entry(workload.clone()).or_insert(*rejects);
+            let same = find_key(&self.workloads, workload).unwrap_or(workload);
+            let same = same.clone();
+            let known = self.workloads.entry(same).or_insert(*rejects);
             *known &= *rejects;
+        }
+
+        for (namespace, votes) in &other.unlisted {
+            let sum = self.unlisted.entry(namespace.clone()).or_default();
+            sum.reached = sum.reached.saturating_add(votes.reached);
+            sum.rejected = sum.rejected.saturating_add(votes.rejected);
         }
         self.strangers = self.strangers.saturating_add(other.strangers);
     }
 
-    /// The sum over the accounts of a namespace.
+    /// The workloads of a namespace. One that is not listed may be one that another replica lists:
+    /// it counts against the majority of those that reject the object, and never for it.
     #[must_use]
-    pub fn of_namespace(&self, namespace: &Namespace) -> AccountVotes {
-        let mut sum = AccountVotes::default();
-        let accounts = self
-            .accounts
-            .iter()
-            .filter(|(account, _)| account.namespace == *namespace);
-        for (_, votes) in accounts {
-            sum.reached += votes.reached;
-            sum.accepted += votes.accepted;
-            sum.rejected += votes.rejected;
-            sum.pending += votes.pending;
+    pub fn of_namespace(&self, namespace: &Namespace) -> NamespaceVotes {
+        let mut sum = NamespaceVotes::default();
+        for (workload, rejects) in &self.workloads {
+            if workload.workload.namespace == *namespace {
+                sum.reached += 1;
+                sum.rejected += usize::from(*rejects);
+            }
+        }
+
+        if let Some(unlisted) = self.unlisted.get(namespace) {
+            let others = unlisted.reached.saturating_sub(unlisted.rejected);
+            sum.reached = sum.reached.saturating_add(others);
         }
         sum
     }
@@ -239,6 +263,7 @@ impl Votes {
 
         Some(ReportedVotes {
             votes: Self {
+                unlisted: unlisted(&accounts, &workloads),
                 accounts,
                 workloads,
                 strangers: count(value.get("strangers")?)?,
@@ -246,6 +271,30 @@ impl Votes {
             is_partial: value.get("isPartial")?.as_bool()?,
         })
     }
+}
+
+/// The workloads that are counted and not listed, by namespace: that of an account is that of its
+/// workloads.
+fn unlisted(
+    accounts: &BTreeMap<NamespacedName, AccountVotes>,
+    workloads: &BTreeMap<Instance, bool>,
+) -> BTreeMap<Namespace, NamespaceVotes> {
+    let mut unlisted: BTreeMap<Namespace, NamespaceVotes> = BTreeMap::new();
+    for (account, votes) in accounts {
+        let sum = unlisted.entry(account.namespace.clone()).or_default();
+        sum.reached = sum.reached.saturating_add(votes.reached);
+        sum.rejected = sum.rejected.saturating_add(votes.rejected);
+    }
+
+    for (workload, rejects) in workloads {
+        if let Some(sum) = unlisted.get_mut(&workload.workload.namespace) {
+            sum.reached = sum.reached.saturating_sub(1);
+            sum.rejected = sum.rejected.saturating_sub(usize::from(*rejects));
+        }
+    }
+
+    unlisted.retain(|_, votes| votes.reached > 0);
+    unlisted
 }
 
 /// The votes of another replica.
@@ -260,6 +309,7 @@ pub struct ReportedVotes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::ProxyId;
 
     fn voter(namespace: &str, account: &str, pod: &str) -> Voter {
         Voter {
@@ -267,6 +317,12 @@ mod tests {
             workload: NamespacedName::new(namespace, pod),
             mark: Mark::Unknown,
         }
+    }
+
+    /// Workloads of the namespace that reject the object, and those that it reaches.
+    fn of_shop(votes: &Votes) -> (usize, usize) {
+        let sum = votes.of_namespace(&Namespace::new("shop"));
+        (sum.rejected, sum.reached)
     }
 
     #[test]
@@ -287,7 +343,9 @@ mod tests {
             rejected: 1,
             pending: 0,
         };
-        assert_eq!(votes.of_namespace(&Namespace::new("shop")), web);
+        let accounts = [(NamespacedName::new("shop", "web"), web)];
+        assert_eq!(*votes.accounts(), BTreeMap::from(accounts));
+        assert_eq!(of_shop(&votes), (1, 3));
         assert_eq!((votes.strangers(), votes.is_pending()), (1, false));
         let reported = Votes::from_json(&votes.to_json(&Namespace::new("shop")));
         let expected = ReportedVotes {
@@ -297,25 +355,84 @@ mod tests {
         assert_eq!(reported, Some(expected));
     }
 
+    /// The answers of workloads at one replica.
+    fn votes(answers: &[(&str, Mark, Answer)]) -> Votes {
+        let mut counter = VoteCounter::default();
+        for (pod, mark, answer) in answers {
+            let voter = Voter {
+                mark: mark.clone(),
+                ..voter("shop", "web", pod)
+            };
+            counter.add(voter, *answer);
+        }
+        counter.votes()
+    }
+
+    /// The answers at this replica, and those that others have reported.
+    fn sum(own: &[(&str, Mark, Answer)], others: &[&[(&str, Mark, Answer)]]) -> Votes {
+        let mut sum = votes(own);
+        for other in others {
+            let report = votes(other).to_json(&Namespace::new("shop"));
+            sum.add(&Votes::from_json(&report).unwrap().votes);
+        }
+        sum
+    }
+
+    #[test]
+    fn a_workload_with_streams_at_several_replicas_counts_once() {
+        use Answer::{Accepted, Rejected};
+        let uid = |text: &str| Mark::Uid(text.into());
+        let stream = |id: u64| Mark::Stream(ProxyId::of(id));
+
+        // By its UID; without one, by its name.
+        for (own, elsewhere) in [(uid("a"), uid("a")), (stream(7), stream(9))] {
+            let bad = ("web-1", own, Rejected);
+            let same = ("web-1", elsewhere, Rejected);
+            let good = ("web-2", uid("b"), Accepted);
+            let all = sum(&[bad, good], &[&[same.clone()], &[same]]);
+            assert_eq!(of_shop(&all), (1, 2));
+            assert!(all.is_listed());
+        }
+
+        // One that has replaced it under its name is another one.
+        let old = ("web-1", uid("a"), Rejected);
+        let new = ("web-1", uid("c"), Accepted);
+        assert_eq!(of_shop(&sum(&[old], &[&[new]])), (1, 2));
+    }
+
     #[test]
     fn a_workload_that_rejects_at_one_replica_and_accepts_at_another_does_not_reject() {
-        let votes = |answers: [(&str, Answer); 2]| {
-            let mut counter = VoteCounter::default();
-            for (pod, answer) in answers {
-                counter.add(voter("shop", "web", pod), answer);
-            }
-            counter.votes()
-        };
-        let mut sum = votes([("web-1", Answer::Rejected), ("web-2", Answer::Rejected)]);
-        sum.add(&votes([
-            ("web-2", Answer::Accepted),
-            ("web-3", Answer::Pending),
-        ]));
+        use Answer::{Accepted, Pending, Rejected};
+        let at_one = [
+            ("web-1", Mark::Unknown, Rejected),
+            ("web-2", Mark::Unknown, Rejected),
+        ];
+        let at_another = [
+            ("web-2", Mark::Unknown, Accepted),
+            ("web-3", Mark::Unknown, Pending),
+        ];
+        let sum = sum(&at_one, &[&at_another]);
 
         let rejecting = sum.workloads().iter().filter(|(_, rejects)| **rejects);
         let names: Vec<String> = rejecting.map(|(one, _)| one.to_string()).collect();
         assert_eq!(names, ["shop/web-1"]);
-        assert_eq!(sum.workloads().len(), 3);
+        assert_eq!(of_shop(&sum), (1, 3));
+    }
+
+    #[test]
+    fn workloads_that_are_not_listed_do_not_add_to_a_majority() {
+        let own = [("web-1", Mark::Unknown, Answer::Rejected)];
+        let mut sum = votes(&own);
+        let counts = json!({ "shop/web": [5, 2, 3, 0] });
+        let listed = json!({ "shop/web-2": true, "shop/web-3": false });
+        let report = json!({
+            "accounts": counts, "workloads": listed, "strangers": 0, "isPartial": true,
+        });
+        sum.add(&Votes::from_json(&report).unwrap().votes);
+
+        // Three more: one that accepts it, and two that may be any of the listed ones.
+        assert_eq!(of_shop(&sum), (2, 4));
+        assert!(!sum.is_listed());
     }
 
     #[test]
@@ -325,6 +442,7 @@ mod tests {
         let reported = Votes::from_json(&report).unwrap();
         assert!(!reported.is_partial && !reported.votes.is_listed());
         assert!(reported.votes.workloads().is_empty());
+        assert_eq!(of_shop(&reported.votes), (0, 0));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use super::super::votes::{Answer, VoteCounter, Voter};
 use super::*;
 
 mod properties;
+mod replicas;
 
 /// Nobody of the object's namespace is connected.
 static NOBODY: Connected = Connected {
