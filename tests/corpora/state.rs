@@ -16,9 +16,12 @@ use std::path::{Path, PathBuf};
 use k8s_openapi::api::core::v1::ConfigMap;
 use navarch::api::any_object::AnyObject;
 use navarch::api::decode::{Outcome, decode_value};
+use navarch::api::names::Namespace;
 use navarch::api::object::{Kind, NamespacedName, ObjectRef};
 use navarch::api::uid::Uid;
-use navarch::push::quarantine::instance::Mark;
+use navarch::push::quarantine::instance::{Instance, Mark};
+use navarch::push::quarantine::jury::StoredJury;
+use navarch::push::quarantine::turnout::Turnout;
 use navarch::push::quarantine::votes::{Answer, VoteCounter, Voter, Votes};
 use navarch::status::{KeptQuarantine, KeptRollout, QuarantineOutcome, ReplicaVotes, SharedState};
 use navarch_record::Segment;
@@ -29,7 +32,7 @@ use serde_json::{Value, json};
 mod authority;
 
 /// All files: none is ever removed.
-const FILES: [&str; 10] = [
+const FILES: [&str; 11] = [
     "ca-replica-report.1.json",
     "ca-rotation-secret.1.json",
     "ca-secret.istio.json",
@@ -38,6 +41,7 @@ const FILES: [&str; 10] = [
     "leader-config-map.istio.json",
     "leader-lease.istio.json",
     "quarantine-config-map.1.json",
+    "quarantine-decision.1.json",
     "recording.1.jsonl",
     "rollout-config-map.1.json",
 ];
@@ -223,6 +227,7 @@ fn the_state_of_a_quarantine_is_read_and_written() {
             jury: None,
             before: Some(reviews("reviews-v1", 3, "1007", &json!({}))),
         }),
+        rejudged: 0,
         version: None,
     };
     let name = "quarantine-config-map.1.json";
@@ -250,6 +255,84 @@ fn the_state_of_a_quarantine_is_read_and_written() {
     assert!(!reported.is_partial && reported.votes.workloads().is_empty());
     let again = Votes::from_json(&kept.votes["istiod-1"].votes).unwrap();
     assert_eq!(again.votes, votes);
+}
+
+/// A workload with a UID.
+fn workload(name: &str, uid: &str) -> Instance {
+    Instance {
+        workload: NamespacedName::new("shop", name),
+        mark: Mark::Uid(uid.into()),
+    }
+}
+
+/// As releases write it that list workloads: the file has no numbers of deciders and opponents, and
+/// the number of judgements in the jury alone.
+#[test]
+fn a_decision_about_a_quarantine_is_read_and_written() {
+    let mut counter = VoteCounter::default();
+    for (pod, uid, answer) in [
+        ("web-1", "w1", Answer::Rejected),
+        ("web-2", "w2", Answer::Rejected),
+        ("web-3", "w3", Answer::Accepted),
+    ] {
+        let Instance { workload, mark } = workload(pod, uid);
+        let account = NamespacedName::new("shop", "web");
+        let voter = Voter {
+            account,
+            workload,
+            mark,
+        };
+        counter.add(voter, answer);
+    }
+    let votes = counter.votes();
+    let turnout = Turnout {
+        deciders: [workload("web-1", "w1")].into(),
+        opponents: [workload("web-4", "w4")].into(),
+        ..Turnout::default()
+    };
+    let report = ReplicaVotes {
+        at: "2026-11-23T10:15:00Z".parse().unwrap(),
+        votes: votes.to_json(&Namespace::new("shop")),
+        turnout: Some(turnout.to_json()),
+    };
+    let jury = json!({
+        "workloads": { "shop/web-1@w1": true, "shop/web-2@w2": true, "shop/web-5@w5": false },
+        "rejudged": 2, "isPartial": false,
+    });
+    let kept = KeptQuarantine {
+        object: ObjectRef {
+            kind: Kind::VirtualService,
+            name: NamespacedName::new("shop", "reviews"),
+        },
+        generation: 4,
+        uid: Uid::new(UID),
+        votes: [("istiod-1".to_owned(), report)].into(),
+        outcome: Some(QuarantineOutcome::Quarantined {
+            message: "rejected by 2 of 3 workloads of its namespace".to_owned(),
+            others: None,
+            rejecting: Some(2),
+            jury: Some(jury.clone()),
+            before: None,
+        }),
+        rejudged: 2,
+        version: None,
+    };
+    let name = "quarantine-decision.1.json";
+
+    let written = serde_json::to_value(kept.to_config_map().unwrap()).unwrap();
+    is_written_as(name, &written);
+
+    let map: ConfigMap = serde_json::from_value(committed(name)).unwrap();
+    let read = KeptQuarantine::from_config_map(&map).unwrap();
+    assert_eq!((read.outcome, read.rejudged), (kept.outcome, 0));
+    let stored = StoredJury::from_json(&jury).unwrap();
+    assert_eq!((stored.rejudged, stored.workloads.len()), (2, 3));
+
+    let stored = &read.votes["istiod-1"];
+    let reported = Votes::from_json(&stored.votes).unwrap();
+    assert_eq!((reported.votes, reported.is_partial), (votes, false));
+    let read = stored.turnout.as_ref().and_then(Turnout::from_json);
+    assert_eq!(read, Some(turnout));
 }
 
 /// The name of a kind of line or input. Another kind needs a higher version of the format, a line

@@ -211,6 +211,7 @@ async fn judge(deployed: &Deployed, before: AnyObject) {
             jury: None,
             before: Some(before),
         }),
+        rejudged: 0,
     };
     store.put(&kept).await.unwrap();
 }

@@ -1,12 +1,13 @@
 //! Quarantine: if proxies reject resources of an object, its previous version is served until it is
 //! edited. [`judgement`] decides whether they do, by the [`votes`] of identities, and [`jury`]
-//! whether those who decided are still there.
+//! whether those who decided are still there, by the [`turnout`] at all replicas.
 
 mod excerpt;
 pub mod instance;
 pub mod judgement;
 pub mod jury;
 mod reach;
+pub mod turnout;
 mod voter;
 pub mod votes;
 

@@ -10,13 +10,13 @@ use navarch_api::object::ObjectRef;
 use navarch_push::context::PushContext;
 use navarch_push::mesh_state::Change;
 use navarch_push::quarantine::judgement::{Ballot, Grounds, Judgement, Subject, Verdict};
-use navarch_push::quarantine::jury::{Connected, Turnout};
+use navarch_push::quarantine::turnout::Turnout;
 use navarch_push::quarantine::{RestoredQuarantine, excerpt, keeps_reach};
 use navarch_push::worker::Ended;
-use navarch_status::{KeptQuarantine, QuarantineOutcome, StoreError};
+use navarch_status::{KeptQuarantine, QuarantineOutcome};
 
 use super::case::{Case, Clients, votes, written};
-use super::shared::{SharedVotes, is_of};
+use super::stored::{NotStored, SharedVotes, is_of, rejudged_of};
 use super::watch::StoredDecision;
 use super::{QuarantineRelease, QuarantineWork, ReleaseError};
 
@@ -40,19 +40,19 @@ impl QuarantineWork {
             .map(|(name, _)| name.clone())
             .collect();
 
-        if !open.is_empty() {
-            let clients = Clients::of(&self.streams());
-            for name in open {
-                let connected = clients.of_namespace(&name.name.namespace);
-                self.judge(&name, connected).await?;
-            }
+        for name in open {
+            self.judge(&name).await?;
         }
         self.watch_all().await
     }
 
-    /// Judges one object; `connected` are the connected clients of its namespace.
-    async fn judge(&mut self, name: &ObjectRef, connected: &Connected) -> Result<(), Ended> {
+    /// Judges one object.
+    async fn judge(&mut self, name: &ObjectRef) -> Result<(), Ended> {
+        // Of one moment: a client that is connected and not reached would count as apart.
         let streams = Arc::new(self.streams());
+        let clients = Clients::of(&streams);
+        let connected = clients.of_namespace(&name.name.namespace);
+
         let Some(case) = self.cases.get_mut(name) else {
             return Ok(());
         };
@@ -89,7 +89,7 @@ impl QuarantineWork {
             Verdict::Nothing => Ok(()),
             Verdict::Keep => self.keep(name).await,
             Verdict::Quarantine(grounds) => self.quarantine(name, grounds, before).await,
-            Verdict::Release => self.end(name, REACHES_OTHERS).await,
+            Verdict::Release => self.end(name, REACHES_OTHERS, before).await,
             Verdict::JudgeAgain => self.judge_again(name, before).await,
         }
     }
@@ -149,14 +149,14 @@ impl QuarantineWork {
                     jury,
                     before: previous.clone(),
                 };
-                match shared.decide(&object, outcome).await {
-                    Ok(_) => restore_change(&object, previous, &message),
+                match shared.quarantine(&object, outcome, rejudged).await {
+                    Ok(()) => restore_change(&object, previous, &message),
                     Err(error) if error.is_forbidden() => {
                         Change::Quarantine(name.clone(), message.as_str().into())
                     }
                     Err(error) => {
                         case.judgement = before;
-                        if !matches!(error, StoreError::Stale) {
+                        if !error.is_concurrent() {
                             tracing::warn!(%error, object = %name, "failed to store a quarantine; it does not apply yet");
                         }
                         return Ok(());
@@ -174,27 +174,36 @@ impl QuarantineWork {
         self.apply(name, change, true).await
     }
 
-    /// Ends a quarantine without an edit, and stores that.
-    pub(super) async fn end(&mut self, name: &ObjectRef, reason: &str) -> Result<(), Ended> {
-        let Some(case) = self.cases.get(name) else {
+    /// Ends a quarantine without an edit, and stores that. If an operator or another replica has
+    /// decided since, the judgement is as `before`.
+    pub(super) async fn end(
+        &mut self,
+        name: &ObjectRef,
+        reason: &str,
+        before: Judgement,
+    ) -> Result<(), Ended> {
+        let Some(case) = self.cases.get_mut(name) else {
             return Ok(());
         };
+
         let object = case.object.clone();
-        let outcome = QuarantineOutcome::Released {
-            reason: reason.to_owned(),
-        };
+        let rejudged = case.judgement.rejudged();
         let shared = self.shared.as_mut();
-        if let Some(shared) = shared.filter(|shared| shared.is_writable(name)) {
-            // Otherwise other replicas decide the same.
-            if let Err(error) = shared.decide_until_success(&object, &outcome).await {
-                tracing::debug!(%error, object = %name, "failed to store the end of a quarantine");
+        if let Some(shared) = shared.filter(|shared| shared.is_writable(name))
+            && let Err(error) = shared.end(&object, reason, rejudged).await
+        {
+            tracing::debug!(%error, object = %name, "failed to store the end of a quarantine");
+            if matches!(error, NotStored::Superseded) {
+                case.judgement = before;
+                return Ok(());
             }
+            // Otherwise other replicas decide the same.
         }
         self.apply_release(name, object, reason).await
     }
 
     /// The rejected version is in force again, and another rejection is judged anew. If other
-    /// replicas must know and do not, the judgement is as `before`.
+    /// replicas must know and do not, or have decided since, the judgement is as `before`.
     pub(super) async fn judge_again(
         &mut self,
         name: &ObjectRef,
@@ -204,9 +213,10 @@ impl QuarantineWork {
             return Ok(());
         };
 
+        let rejudged = case.judgement.rejudged();
         let shared = self.shared.as_mut();
         if let Some(shared) = shared.filter(|shared| shared.is_writable(name))
-            && let Err(error) = shared.judge_again(&case.object).await
+            && let Err(error) = shared.judge_again(&case.object, rejudged).await
             && !error.is_forbidden()
         {
             tracing::debug!(%error, object = %name, "failed to store that an object is judged again");
@@ -277,18 +287,15 @@ impl QuarantineWork {
     }
 
     /// Stores an operator's command for other replicas.
-    async fn store_release(&mut self, object: &AnyObject) -> Result<(), StoreError> {
+    async fn store_release(&mut self, object: &AnyObject) -> Result<(), NotStored> {
         let name = object.object_ref();
         let shared = self.shared.as_mut();
         let Some(shared) = shared.filter(|shared| shared.is_writable(&name)) else {
             return Ok(());
         };
-        let outcome = QuarantineOutcome::Released {
-            reason: RELEASED.to_owned(),
-        };
-        match shared.decide_until_success(object, &outcome).await {
+        match shared.release(object, RELEASED).await {
             Err(error) if !error.is_forbidden() => Err(error),
-            Ok(_) | Err(_) => Ok(()),
+            Ok(()) | Err(_) => Ok(()),
         }
     }
 
@@ -327,6 +334,7 @@ impl QuarantineWork {
     ) -> Result<(), Ended> {
         let name = kept.object.clone();
         let is_quarantined = context.quarantined.contains_key(&name);
+        let rejudged = rejudged_of(&kept);
 
         match kept.outcome {
             Some(QuarantineOutcome::Quarantined {
@@ -341,6 +349,7 @@ impl QuarantineWork {
                     rejecting,
                     jury,
                     before,
+                    rejudged,
                 };
                 self.follow_quarantine(context, &object, &decision);
 
@@ -359,12 +368,21 @@ impl QuarantineWork {
                 Ok(())
             }
             None if is_quarantined && self.is_shared(&name) => {
-                if let Some(case) = self.cases.get_mut(&name) {
-                    case.judgement.judge_again();
-                }
+                let judgement = &mut self.case_of(context, &object).judgement;
+                judgement.judge_again();
+                judgement.remember(rejudged);
                 self.apply_judge_again(&name).await
             }
             None => {
+                // It decides how long the next quarantine lasts, also after a restart.
+                if rejudged > 0 {
+                    let case = self.case_of(context, &object);
+                    case.judgement.remember(rejudged);
+                }
+                if kept.votes.is_empty() {
+                    return Ok(());
+                }
+
                 let rejecters = self
                     .cases
                     .get(&name)
@@ -379,6 +397,17 @@ impl QuarantineWork {
                 Ok(())
             }
         }
+    }
+
+    /// The case of the current version of an object: one that nobody rejects, if there is none.
+    fn case_of(&mut self, context: &PushContext, object: &AnyObject) -> &mut Case {
+        let new = || Case::new(object.clone(), Judgement::kept());
+        let case = self.cases.entry(object.object_ref());
+        let case = case.or_insert_with(new);
+        if !case.is_current(context) {
+            *case = new();
+        }
+        case
     }
 
     /// Whether other replicas know what this one decides about an object.

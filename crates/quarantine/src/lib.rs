@@ -18,7 +18,7 @@
 //! | `case` | what each proxy answered to it |
 //! | `decisions` | what follows: quarantine, release, another judgement |
 //! | `watch` | whether those who decided are still there |
-//! | `shared` | what other replicas know: ConfigMaps ([`navarch_status::QuarantineStore`]) |
+//! | `shared`, `stored` | what other replicas know: ConfigMaps ([`navarch_status::QuarantineStore`]), and what may be written to them |
 
 mod candidates;
 mod case;
@@ -27,6 +27,7 @@ mod decisions;
 mod room;
 mod shared;
 mod start;
+mod stored;
 mod trial;
 mod trials;
 mod watch;

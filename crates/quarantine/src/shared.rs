@@ -9,12 +9,16 @@ use navarch_api::kubernetes::PodPhase;
 use navarch_api::names::Namespace;
 use navarch_api::object::{ObjectMeta, ObjectRef};
 use navarch_push::context::PushContext;
-use navarch_push::quarantine::jury::Turnout;
+use navarch_push::quarantine::turnout::Turnout;
 use navarch_push::quarantine::votes::Votes;
 use navarch_status::{
     KeptQuarantine, QuarantineOutcome, QuarantineStore, ReplicaVotes, StoreError, UnreadableMaps,
 };
 use tokio::time::Instant;
+
+use super::stored::{
+    NotStored, SharedTurnout, SharedVotes, decided, ended, is_of, judged_again, sum_of, turnout_of,
+};
 
 /// Interval of reading the ConfigMaps while a judgement is awaited, and otherwise.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -25,7 +29,7 @@ const LEFT_OVER_TTL: Duration = Duration::from_secs(60);
 /// Minimum interval of reports about who has come and gone: clients that do so all the time cost
 /// few writes.
 const TURNOUT_INTERVAL: SignedDuration = SignedDuration::from_secs(15);
-/// Maximum attempts to store an operator's command, as other replicas write concurrently.
+/// Maximum attempts to store an operator's command or an end, as other replicas write concurrently.
 const MAX_ATTEMPTS: usize = 4;
 /// The label of pods of the control plane, which istiod's have as well.
 const APP_LABEL: (&str, &str) = ("app", "istiod");
@@ -39,14 +43,6 @@ pub struct Replicas {
     pub namespace: Namespace,
     /// Whether there is only this one.
     pub is_single: bool,
-}
-
-/// The answers of the proxies of all replicas.
-#[derive(Debug)]
-pub(super) struct SharedVotes {
-    pub(super) votes: Votes,
-    /// Whether the answers of all replicas are known.
-    pub(super) is_complete: bool,
 }
 
 /// The ConfigMaps, as last read.
@@ -112,7 +108,8 @@ impl Shared {
 
     /// When the ConfigMaps are read next; `is_judging`: whether a judgement is awaited.
     pub(super) fn next_read(&self, is_judging: bool) -> Instant {
-        let is_undecided = self.kept.values().any(|kept| kept.outcome.is_none());
+        let mut all = self.kept.values();
+        let is_undecided = all.any(|kept| kept.outcome.is_none() && !kept.votes.is_empty());
         let interval = if is_judging || is_undecided {
             POLL_INTERVAL
         } else {
@@ -181,7 +178,9 @@ impl Shared {
             return;
         }
 
-        let mut kept = self.kept_of(object);
+        let Ok(mut kept) = self.kept_of(object) else {
+            return;
+        };
         let at = Timestamp::now();
         let report = ReplicaVotes {
             at,
@@ -200,9 +199,15 @@ impl Shared {
     }
 
     /// Who has come and gone at the other replicas since an object was quarantined.
-    pub(super) fn elsewhere(&self, context: &PushContext, object: &AnyObject) -> Turnout {
+    pub(super) fn elsewhere(&self, context: &PushContext, object: &AnyObject) -> SharedTurnout {
         let replicas = self.replicas.all(context);
-        turnout_of(&self.replicas.own, replicas.as_ref(), self.of(object))
+        let mut elsewhere = turnout_of(&self.replicas.own, replicas.as_ref(), self.of(object));
+        if self.has_other_replicas(&object.object_ref()) {
+            elsewhere.is_complete &= self.failed.is_none();
+        } else {
+            elsewhere.is_complete = true;
+        }
+        elsewhere
     }
 
     /// Stores who of this replica's clients has come and gone since an object was quarantined.
@@ -213,12 +218,9 @@ impl Shared {
             return;
         };
 
+        // The first one is stored at once, even if nobody is here: others wait for it.
         let own = kept.votes.get(&self.replicas.own);
         let stored = own.and_then(|own| own.turnout.as_ref());
-        if stored.is_none() && *turnout == Turnout::default() {
-            return;
-        }
-
         let at = Timestamp::now();
         let turnout = turnout.to_json();
         let is_recent = own.is_some_and(|own| at.duration_since(own.at) < TURNOUT_INTERVAL);
@@ -239,56 +241,101 @@ impl Shared {
         }
     }
 
-    /// Stores a judgement, before it is applied.
-    pub(super) async fn decide(
+    /// Stores that an object is quarantined, after it was judged again some times, before that
+    /// applies.
+    pub(super) async fn quarantine(
         &mut self,
         object: &AnyObject,
         outcome: QuarantineOutcome,
-    ) -> Result<KeptQuarantine, StoreError> {
-        let mut kept = self.kept_of(object);
-        kept.outcome = Some(outcome);
-        self.put(kept).await
+        rejudged: u32,
+    ) -> Result<(), NotStored> {
+        let kept = self.kept_of(object)?;
+        let kept = decided(kept, outcome, rejudged).inspect_err(|_| self.read_at = None)?;
+        self.put(kept).await?;
+        Ok(())
     }
 
-    /// Like [`Shared::decide`], based on the current state: an operator's command takes precedence
-    /// over concurrent writes of replicas.
-    pub(super) async fn decide_until_success(
+    /// Stores an operator's command that an object is in force until it is edited. It takes
+    /// precedence over everything else that is stored.
+    pub(super) async fn release(
         &mut self,
         object: &AnyObject,
-        outcome: &QuarantineOutcome,
-    ) -> Result<KeptQuarantine, StoreError> {
-        let mut result = Err(StoreError::Stale);
-        for _ in 0..MAX_ATTEMPTS {
-            self.read().await;
-            result = self.decide(object, outcome.clone()).await;
-            if !matches!(result, Err(StoreError::Stale)) {
-                break;
-            }
-        }
-        result
+        reason: &str,
+    ) -> Result<(), NotStored> {
+        let released = |kept: KeptQuarantine| {
+            let reason = reason.to_owned();
+            Ok(Some(KeptQuarantine {
+                outcome: Some(QuarantineOutcome::Released { reason }),
+                ..kept
+            }))
+        };
+        self.update(object, released).await
     }
 
-    /// Stores that an object is in force again and judged anew, before that applies.
-    pub(super) async fn judge_again(&mut self, object: &AnyObject) -> Result<(), StoreError> {
-        let mut result = Ok(());
-        for _ in 0..MAX_ATTEMPTS {
-            self.read().await;
-            let mut kept = self.kept_of(object);
-            kept.outcome = None;
-            kept.votes.clear();
-            result = self.put(kept).await.map(|_| ());
-            if !matches!(result, Err(StoreError::Stale)) {
-                break;
-            }
-        }
-        result
+    /// Stores that a quarantine has ended until the object is edited, before that applies. The
+    /// object was judged again some times before.
+    pub(super) async fn end(
+        &mut self,
+        object: &AnyObject,
+        reason: &str,
+        rejudged: u32,
+    ) -> Result<(), NotStored> {
+        self.update(object, |kept| ended(kept, reason, rejudged))
+            .await
     }
 
-    /// Deletes the votes about an object that stays in force.
+    /// Stores that an object is in force again and judged anew, before that applies; `rejudged` is
+    /// how often, with this time.
+    pub(super) async fn judge_again(
+        &mut self,
+        object: &AnyObject,
+        rejudged: u32,
+    ) -> Result<(), NotStored> {
+        self.update(object, |kept| judged_again(kept, rejudged))
+            .await
+    }
+
+    /// Replaces what is stored about an object now by what `change` makes of it; `None` if it is to
+    /// stay. If another replica or an operator writes concurrently, it is read again.
+    async fn update(
+        &mut self,
+        object: &AnyObject,
+        change: impl Fn(KeptQuarantine) -> Result<Option<KeptQuarantine>, NotStored>,
+    ) -> Result<(), NotStored> {
+        for _ in 0..MAX_ATTEMPTS {
+            self.read().await;
+            let kept = self.kept_of(object)?;
+            // What was decided instead is followed at once.
+            let changed = change(kept).inspect_err(|_| self.read_at = None)?;
+            let Some(kept) = changed else {
+                return Ok(());
+            };
+            match self.put(kept).await {
+                Ok(()) => return Ok(()),
+                Err(StoreError::Stale) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(StoreError::Stale.into())
+    }
+
+    /// Deletes the votes about an object that stays in force, but not how often it was judged again.
     pub(super) async fn close(&mut self, object: &AnyObject) {
         let Some(kept) = self.of(object).filter(|kept| kept.outcome.is_none()) else {
             return;
         };
+        if kept.rejudged > 0 {
+            let without = KeptQuarantine {
+                votes: BTreeMap::new(),
+                ..kept.clone()
+            };
+            let is_changed = without.votes != kept.votes;
+            if is_changed && let Err(error) = self.put(without).await {
+                tracing::debug!(%error, object = %object.object_ref(), "failed to delete the answers to a rejected object");
+            }
+            return;
+        }
+
         if let Err(error) = self.store.delete(kept).await {
             tracing::debug!(%error, object = %kept.object, "failed to delete the answers to a rejected object");
         }
@@ -322,29 +369,38 @@ impl Shared {
     }
 
     /// What is stored about a version, or what will be.
-    fn kept_of(&self, object: &AnyObject) -> KeptQuarantine {
-        let name = object.object_ref();
+    ///
+    /// # Errors
+    /// If something is stored about a later version, which this replica has not read yet.
+    fn kept_of(&self, object: &AnyObject) -> Result<KeptQuarantine, NotStored> {
         if let Some(kept) = self.of(object) {
-            return kept.clone();
+            return Ok(kept.clone());
         }
 
+        let name = object.object_ref();
         let meta = object.meta();
-        KeptQuarantine {
-            version: self.kept.get(&name).and_then(|kept| kept.version.clone()),
+        let other = self.kept.get(&name);
+        if other.is_some_and(|kept| kept.uid == meta.uid && kept.generation > meta.generation) {
+            return Err(NotStored::Superseded);
+        }
+
+        Ok(KeptQuarantine {
+            version: other.and_then(|kept| kept.version.clone()),
             object: name,
             generation: meta.generation,
             uid: meta.uid.clone(),
             votes: BTreeMap::new(),
             outcome: None,
-        }
+            rejudged: 0,
+        })
     }
 
     /// Writes a ConfigMap; after a conflict with another replica, all are read again.
-    async fn put(&mut self, kept: KeptQuarantine) -> Result<KeptQuarantine, StoreError> {
+    async fn put(&mut self, kept: KeptQuarantine) -> Result<(), StoreError> {
         match self.store.put(&kept).await {
             Ok(kept) => {
-                self.kept.insert(kept.object.clone(), kept.clone());
-                Ok(kept)
+                self.kept.insert(kept.object.clone(), kept);
+                Ok(())
             }
             Err(error) => {
                 if error.is_forbidden() && !self.is_forbidden {
@@ -359,167 +415,5 @@ impl Shared {
                 Err(error)
             }
         }
-    }
-}
-
-/// Whether the stored state is of this version of an object.
-pub(super) fn is_of(kept: &KeptQuarantine, object: &AnyObject) -> bool {
-    let meta = object.meta();
-    kept.generation == meta.generation && kept.uid == meta.uid
-}
-
-/// The sum of the own answers and those that the other replicas have stored. It is not complete
-/// while one has not reported, or the replicas are not known.
-fn sum_of(
-    own_name: &str,
-    replicas: Option<&BTreeSet<String>>,
-    kept: Option<&KeptQuarantine>,
-    own: &Votes,
-) -> SharedVotes {
-    let mut sum = SharedVotes {
-        votes: own.clone(),
-        is_complete: replicas.is_some(),
-    };
-
-    for replica in replicas.into_iter().flatten() {
-        if replica == own_name {
-            continue;
-        }
-        let stored = kept.and_then(|kept| kept.votes.get(replica));
-        match stored.and_then(|stored| Votes::from_json(&stored.votes)) {
-            Some(reported) => {
-                sum.votes.add(&reported.votes);
-                sum.is_complete &= !reported.is_partial;
-            }
-            None => sum.is_complete = false,
-        }
-    }
-    sum
-}
-
-/// The sum of what the other replicas have stored about who has come and gone.
-fn turnout_of(
-    own_name: &str,
-    replicas: Option<&BTreeSet<String>>,
-    kept: Option<&KeptQuarantine>,
-) -> Turnout {
-    let mut sum = Turnout::default();
-    let others = replicas.into_iter().flatten();
-    for replica in others.filter(|replica| *replica != own_name) {
-        let stored = kept.and_then(|kept| kept.votes.get(replica));
-        let turnout = stored.and_then(|stored| stored.turnout.as_ref());
-        if let Some(turnout) = turnout.and_then(Turnout::from_json) {
-            sum.add(turnout);
-        }
-    }
-    sum
-}
-
-#[cfg(test)]
-mod tests {
-    use navarch_api::object::{Kind, NamespacedName};
-    use navarch_api::uid::Uid;
-    use navarch_push::quarantine::instance::{Instance, Mark};
-    use navarch_push::quarantine::votes::{Answer, VoteCounter, Voter};
-
-    use super::*;
-
-    /// What is stored about an object.
-    fn kept(reports: Vec<(String, ReplicaVotes)>) -> KeptQuarantine {
-        KeptQuarantine {
-            object: ObjectRef {
-                kind: Kind::VirtualService,
-                name: NamespacedName::new("shop", "v"),
-            },
-            generation: 1,
-            uid: Uid::default(),
-            votes: reports.into_iter().collect(),
-            outcome: None,
-            version: None,
-        }
-    }
-
-    #[test]
-    fn arrivals_and_departures_at_other_live_replicas_are_summed() {
-        let instance = |pod: &str| Instance {
-            workload: NamespacedName::new("shop", pod),
-            mark: Mark::Uid(pod.into()),
-        };
-        let report = |replica: &str, decider: &str, opponent: &str| {
-            let turnout = Turnout {
-                deciders: [instance(decider)].into(),
-                opponents: [instance(opponent)].into(),
-                strangers: 1,
-                reaches_outside: replica == "istiod-3",
-            };
-            let report = ReplicaVotes {
-                at: "2026-01-01T00:00:00Z".parse().unwrap(),
-                votes: Votes::default().to_json(&Namespace::new("shop")),
-                turnout: Some(turnout.to_json()),
-            };
-            (replica.to_owned(), report)
-        };
-        let kept = kept(vec![
-            report("istiod-1", "own", "own"),
-            report("istiod-2", "a", "c"),
-            report("istiod-3", "b", "c"),
-            report("istiod-9", "ended", "ended"),
-        ]);
-        let replicas = ["istiod-1", "istiod-2", "istiod-3"].map(str::to_owned);
-
-        let sum = turnout_of("istiod-1", Some(&replicas.into()), Some(&kept));
-        let expected = Turnout {
-            deciders: ["a", "b"].map(instance).into(),
-            opponents: [instance("c")].into(),
-            strangers: 2,
-            reaches_outside: true,
-        };
-        assert_eq!(sum, expected);
-    }
-
-    #[test]
-    fn answers_of_all_replicas_count_and_are_awaited() {
-        let votes = |pod: &str, answer| {
-            let mut counter = VoteCounter::default();
-            let voter = Voter {
-                account: NamespacedName::new("shop", "web"),
-                workload: NamespacedName::new("shop", pod),
-                mark: Mark::Unknown,
-            };
-            counter.add(voter, answer);
-            counter.votes()
-        };
-        let own = votes("web-1", Answer::Rejected);
-        let shop = Namespace::new("shop");
-        let report = |replica: &str, pod: &str| {
-            let report = ReplicaVotes {
-                at: "2026-01-01T00:00:00Z".parse().unwrap(),
-                votes: votes(pod, Answer::Accepted).to_json(&shop),
-                turnout: None,
-            };
-            (replica.to_owned(), report)
-        };
-        let replicas: BTreeSet<String> = ["istiod-1", "istiod-2"].map(str::to_owned).into();
-        let sum = |kept: Option<&KeptQuarantine>, replicas| {
-            let sum = sum_of("istiod-1", replicas, kept, &own);
-            let of_shop = sum.votes.of_namespace(&shop);
-            (of_shop.rejected, of_shop.reached, sum.is_complete)
-        };
-
-        assert_eq!(sum(None, Some(&replicas)), (1, 1, false));
-        let reported = kept(vec![report("istiod-2", "web-2")]);
-        assert_eq!(sum(Some(&reported), Some(&replicas)), (1, 2, true));
-        assert_eq!(
-            sum(Some(&reported), None),
-            (1, 1, false),
-            "unknown replicas"
-        );
-
-        // What this one has stored, and one that has ended, do not count.
-        let others = kept(vec![
-            report("istiod-1", "web-3"),
-            report("istiod-9", "web-4"),
-        ]);
-        assert_eq!(sum(Some(&others), Some(&replicas)), (1, 1, false));
     }
 }

@@ -11,9 +11,10 @@ use std::time::Duration;
 use navarch_api::any_object::AnyObject;
 use navarch_api::object::{NamespacedName, ObjectRef};
 use navarch_push::context::PushContext;
-use navarch_push::quarantine::judgement::{Ballot, Judgement, Verdict};
-use navarch_push::quarantine::jury::{Connected, Jury, StoredJury, Turnout};
+use navarch_push::quarantine::judgement::{Ballot, Judgement, Verdict, Watched};
+use navarch_push::quarantine::jury::{Connected, Jury, StoredJury};
 use navarch_push::quarantine::keeps_reach;
+use navarch_push::quarantine::turnout::Turnout;
 use navarch_push::quarantine::votes::Votes;
 use navarch_push::worker::Ended;
 use serde_json::Value;
@@ -21,6 +22,7 @@ use tokio::time::Instant;
 
 use super::case::{Case, Clients, Streams, votes};
 use super::decisions::{REACHES_OTHERS, subject};
+use super::stored::SharedTurnout;
 use super::{POLL_FACTOR, QuarantineWork};
 
 /// Minimum interval of looks, and the time that one may take, so that judgements do not wait for it.
@@ -42,6 +44,8 @@ pub(super) struct StoredDecision {
     pub(super) jury: Option<Value>,
     /// The version that is served.
     pub(super) before: Option<AnyObject>,
+    /// How often the object was judged again before.
+    pub(super) rejudged: u32,
 }
 
 impl QuarantineWork {
@@ -86,7 +90,7 @@ impl QuarantineWork {
     ) -> Result<(), Ended> {
         let context = self.push.context();
         let now = self.started.elapsed();
-        let Some(case) = self.cases.get(name) else {
+        let Some(case) = self.cases.get_mut(name) else {
             return Ok(());
         };
 
@@ -95,6 +99,7 @@ impl QuarantineWork {
         let shared = self.shared.as_ref();
         let is_shared = shared.is_some_and(|shared| shared.has_other_replicas(name));
         if !is_watching && !is_shared {
+            case.judgement.see(connected, now);
             return Ok(());
         }
 
@@ -108,26 +113,28 @@ impl QuarantineWork {
         let served = context.objects.any(name);
         let elsewhere = match &self.shared {
             Some(shared) => shared.elsewhere(&context, &object),
-            None => Turnout::default(),
+            None => SharedTurnout {
+                turnout: Turnout::default(),
+                is_complete: true,
+            },
         };
         let ballot = Ballot {
             votes: &own,
-            is_complete: true,
+            is_complete: elsewhere.is_complete,
             keeps_reach: served.is_some_and(|served| keeps_reach(&served, &object)),
             connected,
-            elsewhere: &elsewhere,
+            elsewhere: &elsewhere.turnout,
         };
 
         let subject = subject(&context, name);
         let Some(case) = self.cases.get_mut(name) else {
             return Ok(());
         };
-        let turnout = case.judgement.turnout(&subject, &ballot, now);
         let before = case.judgement.clone();
-        let verdict = case.judgement.step(&subject, &ballot, now);
+        let Watched { verdict, turnout } = case.judgement.watch(&subject, &ballot, now);
         match verdict {
             Verdict::JudgeAgain => self.judge_again(name, before).await,
-            Verdict::Release => self.end(name, REACHES_OTHERS).await,
+            Verdict::Release => self.end(name, REACHES_OTHERS, before).await,
             Verdict::Nothing | Verdict::Keep | Verdict::Quarantine(_) => {
                 if let (Some(shared), Some(turnout)) = (&mut self.shared, turnout) {
                     shared.report_turnout(&object, &turnout).await;
@@ -137,7 +144,8 @@ impl QuarantineWork {
         }
     }
 
-    /// Takes over a stored decision, unless the object is quarantined already.
+    /// Takes over a stored decision, unless the object is quarantined already, by this decision or
+    /// a later one.
     pub(super) fn follow_quarantine(
         &mut self,
         context: &PushContext,
@@ -150,7 +158,9 @@ impl QuarantineWork {
             .get(&name)
             .filter(|case| case.is_current(context))
             .map(|case| &case.judgement);
-        if known.is_some_and(Judgement::is_quarantined) {
+        let is_followed =
+            |known: &Judgement| known.is_quarantined() && known.rejudged() >= decision.rejudged;
+        if known.is_some_and(is_followed) {
             return;
         }
 
@@ -171,7 +181,7 @@ impl QuarantineWork {
             RECONNECT_TIME.max(now + FOLLOW_TIME),
         );
 
-        judgement.follow(jury, stored.map_or(0, |stored| stored.rejudged));
+        judgement.follow(jury, decision.rejudged);
         self.cases
             .insert(name, Case::new(object.clone(), judgement));
     }

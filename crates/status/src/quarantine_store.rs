@@ -86,6 +86,9 @@ pub struct KeptQuarantine {
     pub votes: BTreeMap<String, ReplicaVotes>,
     /// The judgement, once it is made.
     pub outcome: Option<QuarantineOutcome>,
+    /// How often this version was judged again, which decides how long another quarantine lasts at
+    /// least.
+    pub rejudged: u32,
     /// The `resourceVersion` of the ConfigMap; `None` if there is none yet.
     pub version: Option<String>,
 }
@@ -100,6 +103,9 @@ struct RejectedVersion {
     name: String,
     generation: i64,
     uid: String,
+    /// Earlier releases store none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    rejudged: u32,
 }
 
 /// The judgement as it is stored; the version that is served has a key of its own.
@@ -204,6 +210,7 @@ impl KeptQuarantine {
             name: self.object.name.name.to_string(),
             generation: self.generation,
             uid: self.uid.to_string(),
+            rejudged: self.rejudged,
         };
         let mut data = BTreeMap::from([(REJECTED.to_owned(), serde_json::to_string(&rejected)?)]);
 
@@ -265,9 +272,15 @@ impl KeptQuarantine {
             uid: Uid::new(&rejected.uid),
             votes: votes.collect(),
             outcome: stored.transpose()?,
+            rejudged: rejected.rejudged,
             version: map.metadata.resource_version.clone(),
         })
     }
+}
+
+/// Whether a number need not be stored.
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 impl From<&QuarantineOutcome> for StoredOutcome {
@@ -392,6 +405,7 @@ mod tests {
                 uid: object.meta().uid.clone(),
                 votes: [("istiod-1".to_owned(), votes)].into(),
                 outcome: outcome.clone(),
+                rejudged: 2,
                 version: Some("7".to_owned()),
             };
 
@@ -402,6 +416,7 @@ mod tests {
                 (&kept.object, kept.generation, &kept.uid)
             );
             assert_eq!((&back.votes, &back.version), (&kept.votes, &kept.version));
+            assert_eq!(back.rejudged, kept.rejudged);
             assert_eq!(
                 format!("{:?}", back.outcome),
                 format!("{outcome:?}"),

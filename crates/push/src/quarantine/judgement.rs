@@ -20,7 +20,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::jury::{Connected, Jury, MIN_REJECTING, Turnout};
+use super::jury::{Connected, Jury, MIN_REJECTING};
+use super::turnout::Turnout;
 use super::votes::{NamespaceVotes, Votes};
 use navarch_api::names::Namespace;
 use navarch_api::object::{Kind, ObjectRef};
@@ -42,7 +43,8 @@ pub struct Ballot<'a> {
     /// The answers of all proxies that the object reaches, as far as they are known; of a
     /// quarantined object, those of this replica's.
     pub votes: &'a Votes,
-    /// Whether the answers at all replicas are known.
+    /// Whether the answers at all replicas are known; of a quarantined object, who of its clients
+    /// has come and gone there.
     pub is_complete: bool,
     /// Whether a previous version would be served that reaches the same proxies: otherwise the
     /// reach of the object would be unknown later.
@@ -84,6 +86,16 @@ pub enum Verdict {
     Release,
     /// The object is in force again, and a rejection is judged anew.
     JudgeAgain,
+}
+
+/// What a look at a quarantined object has found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Watched {
+    /// What follows.
+    pub verdict: Verdict,
+    /// Who of this process's clients has come and gone since the object was quarantined; `None` if
+    /// the quarantine is over.
+    pub turnout: Option<Turnout>,
 }
 
 /// The state of a judgement.
@@ -136,6 +148,11 @@ impl Judgement {
     /// judged again some times.
     pub fn follow(&mut self, jury: Jury, rejudged: u32) {
         self.state = State::Quarantined(jury);
+        self.remember(rejudged);
+    }
+
+    /// Other replicas, or this process before a restart, have judged the object again some times.
+    pub fn remember(&mut self, rejudged: u32) {
         self.rejudged = self.rejudged.max(rejudged);
     }
 
@@ -191,24 +208,45 @@ impl Judgement {
         self.jury().is_some_and(|jury| {
             jury.is_learning(now)
                 || jury.others.is_some()
-                || jury.deserted_since.is_some()
                 || jury.may_end(now, self.rejudged) && jury.may_have_opponents(connected)
         })
     }
 
-    /// Who of this process's clients has come and gone since the object was quarantined; `None` if
-    /// it is not.
-    pub fn turnout(
-        &mut self,
-        subject: &Subject,
-        ballot: &Ballot<'_>,
-        now: Duration,
-    ) -> Option<Turnout> {
-        match &mut self.state {
-            State::Quarantined(jury) => {
-                Some(jury.turnout(ballot, &subject.object.name.namespace, now))
-            }
-            State::Open(_) | State::Kept | State::Released => None,
+    /// Notes which of those who decided are connected to this process, when nothing else about a
+    /// quarantined object is looked at.
+    pub fn see(&mut self, connected: &Connected, now: Duration) {
+        if let State::Quarantined(jury) = &mut self.state {
+            jury.see(connected, now);
+        }
+    }
+
+    /// Looks whether a quarantine is over.
+    pub fn watch(&mut self, subject: &Subject, ballot: &Ballot<'_>, now: Duration) -> Watched {
+        let over = |verdict| Watched {
+            verdict,
+            turnout: None,
+        };
+        let State::Quarantined(jury) = &mut self.state else {
+            return over(Verdict::Nothing);
+        };
+
+        // It was made without them.
+        if jury.reaches_further(ballot) {
+            self.state = State::Released;
+            return over(Verdict::Release);
+        }
+
+        let turnout = jury.turnout(ballot, &subject.object.name.namespace, now);
+        let is_known = jury.is_known(ballot.is_complete, now);
+        let may_end = jury.may_end(now, self.rejudged);
+        if may_end && jury.is_outnumbered(&turnout, ballot.elsewhere, is_known, now) {
+            self.judge_again();
+            return over(Verdict::JudgeAgain);
+        }
+
+        Watched {
+            verdict: Verdict::Nothing,
+            turnout: Some(turnout),
         }
     }
 
@@ -223,22 +261,7 @@ impl Judgement {
                 }
                 self.decide(subject, ballot, now)
             }
-            State::Quarantined(jury) => {
-                // It was made without them.
-                if jury.reaches_further(ballot) {
-                    self.state = State::Released;
-                    return Verdict::Release;
-                }
-
-                let own = jury.turnout(ballot, &subject.object.name.namespace, now);
-                let may_end = jury.may_end(now, self.rejudged);
-                if !may_end || !jury.is_outnumbered(&own, ballot.elsewhere, now) {
-                    return Verdict::Nothing;
-                }
-
-                self.judge_again();
-                Verdict::JudgeAgain
-            }
+            State::Quarantined(_) => self.watch(subject, ballot, now).verdict,
             State::Kept | State::Released => Verdict::Nothing,
         }
     }

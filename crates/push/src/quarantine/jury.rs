@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! at the judgement        since then
-//! rejected it ─▶ deciders ── still connected, as the same instances ─▶ left ───────┐
+//! rejected it ─▶ deciders ── the same instance is connected, or was 30 s ago ─▶ left ───┐
 //!                            reached by the object, and not deciders ─▶ opponents ─┴▶ over once opponents >= max(1, left)
 //! ```
 //!
@@ -11,6 +11,10 @@
 //! any client that the object reaches is an opponent. A pod that is replaced under its own name is
 //! another instance ([`Instance`]). A decision of other namespaces, which takes all that the object
 //! reaches, is over with the first opponent.
+//!
+//! Connected means to any replica: a decider may move from one to another, which other replicas
+//! learn with a delay. While a replica has not told who is connected to it, all deciders may be; but
+//! one that hangs is not waited for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -19,8 +23,9 @@ use navarch_api::names::Namespace;
 use navarch_api::object::NamespacedName;
 use serde_json::{Value, json};
 
-use super::instance::{Instance, instances_from_json, instances_to_json, recognize};
+use super::instance::{Instance, find, instances_from_json, instances_to_json, recognize};
 use super::judgement::Ballot;
+use super::turnout::Turnout;
 
 /// Number of rejecting workloads that are needed in a namespace with at least as many.
 pub(super) const MIN_REJECTING: usize = 2;
@@ -28,10 +33,16 @@ pub(super) const MIN_REJECTING: usize = 2;
 /// [`MAX_DOUBLINGS`] times: an object that stays broken goes to its proxies again only rarely.
 const MIN_QUARANTINE: Duration = Duration::from_secs(10);
 const MAX_DOUBLINGS: u32 = 6;
-/// How long deciders may be away until clients of other namespaces are opponents. A pod that
-/// replaces the only decider should find the version that it accepts: a proxy that rejects its
-/// first response is not believed.
-const MAX_ABSENCE: Duration = Duration::from_secs(60);
+/// How long a decider may be connected to no replica until it is gone: time to connect again, and
+/// to another replica, which reports that with a delay of up to 20 s.
+pub(super) const MAX_ABSENCE: Duration = Duration::from_secs(30);
+/// How long all deciders may be away until clients of other namespaces are opponents. A pod that
+/// replaces the only decider should find the version that it accepts: a proxy that rejects its first
+/// response is not believed.
+const MAX_DESERTION: Duration = Duration::from_secs(60);
+/// How long a quarantine lasts because a replica does not report who is connected to it: as long as
+/// a leader that does not renew its lease keeps it.
+const MAX_SILENCE: Duration = Duration::from_secs(30);
 
 /// Those who decided that an object is quarantined.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,22 +66,10 @@ pub struct Jury {
     /// Whether those that come until then are no opponents: the list of deciders is not complete,
     /// or the reach of the object is unknown.
     pub learns: bool,
-    /// Since when no decider is connected to this replica.
-    pub deserted_since: Option<Duration>,
-}
-
-/// Who of the deciders is left, and who is against them, at one replica or several.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Turnout {
-    /// Deciders that are still connected.
-    pub deciders: BTreeSet<Instance>,
-    /// Other workloads that the object reaches, or might reach.
-    pub opponents: BTreeSet<Instance>,
-    /// The same of clients without a voice.
-    pub strangers: usize,
-    /// Whether the object reaches clients of other namespaces, or without a voice: they are
-    /// opponents once no decider is left.
-    pub reaches_outside: bool,
+    /// Deciders that are connected to no replica, each since when.
+    pub absent_since: BTreeMap<Instance, Duration>,
+    /// Since when a replica has not reported who is connected to it.
+    pub silent_since: Option<Duration>,
 }
 
 /// The connected clients of an object's namespace.
@@ -124,7 +123,8 @@ impl Jury {
             since: now,
             known_until: now,
             learns: !ballot.votes.is_listed(),
-            deserted_since: None,
+            absent_since: BTreeMap::new(),
+            silent_since: None,
         };
         if jury.others.is_none() && !ballot.keeps_reach {
             let connected = ballot.connected.workloads.iter();
@@ -161,7 +161,8 @@ impl Jury {
             since: now,
             known_until,
             learns: !shows_reach || stored.is_none_or(|stored| stored.is_partial),
-            deserted_since: None,
+            absent_since: BTreeMap::new(),
+            silent_since: None,
         }
     }
 
@@ -198,7 +199,28 @@ impl Jury {
         now >= self.known_until && now.saturating_sub(self.since) >= lasts
     }
 
-    /// Who of this process's clients is left, and who is against them.
+    /// Notes which deciders are among clients that are connected, when nothing else is looked at.
+    pub(super) fn see(&mut self, connected: &Connected, now: Duration) {
+        recognize(&mut self.deciders, &connected.workloads);
+        self.note_absence([&connected.workloads], now);
+    }
+
+    /// Notes which deciders are in none of these sets.
+    fn note_absence<const N: usize>(&mut self, present: [&BTreeSet<Instance>; N], now: Duration) {
+        for decider in &self.deciders {
+            if present.iter().any(|set| find(set, decider).is_some()) {
+                self.absent_since.remove(decider);
+            } else {
+                self.absent_since.entry(decider.clone()).or_insert(now);
+            }
+        }
+
+        // Some may have been recognized under another mark.
+        let deciders = &self.deciders;
+        self.absent_since.retain(|one, _| deciders.contains(one));
+    }
+
+    /// Who of this process's clients is connected, and who is against them.
     pub(super) fn turnout(
         &mut self,
         ballot: &Ballot<'_>,
@@ -206,7 +228,8 @@ impl Jury {
         now: Duration,
     ) -> Turnout {
         let (reached, strangers) = self.reach(ballot, namespace);
-        recognize(&mut self.deciders, &ballot.connected.workloads);
+        let connected = &ballot.connected.workloads;
+        recognize(&mut self.deciders, connected);
         recognize(&mut self.deciders, &reached);
         recognize(&mut self.apart, &reached);
         if self.is_learning(now) {
@@ -215,24 +238,32 @@ impl Jury {
             self.strangers = self.strangers.max(strangers);
         }
 
-        let is_connected =
-            |one: &&Instance| reached.contains(*one) || ballot.connected.workloads.contains(*one);
-        let left: BTreeSet<Instance> = self.deciders.iter().filter(is_connected).cloned().collect();
-        self.deserted_since = if left.is_empty() {
-            self.deserted_since.or(Some(now))
-        } else {
-            None
-        };
+        self.note_absence([&reached, connected, &ballot.elsewhere.deciders], now);
+        let is_here = |one: &&Instance| reached.contains(*one) || connected.contains(*one);
+        let here: BTreeSet<Instance> = self.deciders.iter().filter(is_here).cloned().collect();
 
         let mut all = ballot.votes.workloads().keys();
         let is_outside = |one: &Instance| one.workload.namespace != *namespace;
         Turnout {
-            deciders: left,
+            deciders: here,
             opponents: self.opponents(&reached).cloned().collect(),
+            unlisted_deciders: 0,
+            min_opponents: 0,
             // One is enough, and others store this again whenever it changes.
             strangers: strangers.saturating_sub(self.strangers).min(1),
             reaches_outside: ballot.votes.strangers() > 0 || all.any(is_outside),
         }
+    }
+
+    /// Whether the turnout at all replicas is known, or one has been silent for too long; then it
+    /// counts as without clients.
+    pub(super) fn is_known(&mut self, is_complete: bool, now: Duration) -> bool {
+        if is_complete {
+            self.silent_since = None;
+            return true;
+        }
+        let since = *self.silent_since.get_or_insert(now);
+        now.saturating_sub(since) >= MAX_SILENCE
     }
 
     /// Those of some workloads that neither decided nor are apart.
@@ -240,8 +271,9 @@ impl Jury {
         &'a self,
         workloads: &'a BTreeSet<Instance>,
     ) -> impl Iterator<Item = &'a Instance> {
-        let others = workloads.difference(&self.deciders);
-        others.filter(move |one| !self.apart.contains(*one))
+        workloads.iter().filter(move |one| {
+            find(&self.deciders, one).is_none() && find(&self.apart, one).is_none()
+        })
     }
 
     /// Whether there may be opponents: a client without a voice, if one workload decided; a
@@ -254,10 +286,44 @@ impl Jury {
             || self.deciders.is_disjoint(&connected.workloads)
     }
 
-    /// Whether there are as many opponents as deciders are left.
-    pub(super) fn is_outnumbered(&self, own: &Turnout, elsewhere: &Turnout, now: Duration) -> bool {
-        let of_others = self.opponents(&elsewhere.opponents);
-        let opponents: BTreeSet<&Instance> = own.opponents.iter().chain(of_others).collect();
+    /// The number of deciders that are left, of which `elsewhere` may not list all; `is_known`:
+    /// whether the other replicas have told who is connected to them.
+    fn left(&self, elsewhere: &Turnout, is_known: bool, now: Duration) -> usize {
+        let is_gone = |since: &&Duration| now.saturating_sub(**since) >= MAX_ABSENCE;
+        let gone = self.absent_since.values().filter(is_gone).count();
+        let may_be_connected = if is_known {
+            gone.min(elsewhere.unlisted_deciders)
+        } else {
+            gone
+        };
+        let listed = self.deciders.len().saturating_sub(gone) + may_be_connected;
+
+        // Deciders that are not listed, as by an earlier release, may still be there.
+        let unlisted = self.rejected.saturating_sub(self.deciders.len());
+        listed.saturating_add(unlisted)
+    }
+
+    /// Whether there are as many opponents as deciders are left, of which this process's clients are
+    /// `own`; `is_known`: whether the other replicas have told who is connected to them.
+    pub(super) fn is_outnumbered(
+        &self,
+        own: &Turnout,
+        elsewhere: &Turnout,
+        is_known: bool,
+        now: Duration,
+    ) -> bool {
+        let left = self.left(elsewhere, is_known, now);
+        let mut absences = self.absent_since.values();
+        let is_deserted =
+            left == 0 && absences.all(|since| now.saturating_sub(*since) >= MAX_DESERTION);
+        if is_deserted && (own.reaches_outside || elsewhere.reaches_outside) {
+            return true;
+        }
+
+        let further = self.opponents(&elsewhere.opponents);
+        let further = further.filter(|one| find(&own.opponents, one).is_none());
+        let opponents = own.opponents.len().saturating_add(further.count());
+        let opponents = opponents.max(elsewhere.min_opponents);
 
         // Anybody can open streams without identity: they count only against a decision of one
         // workload, which would not have decided beside them.
@@ -267,21 +333,11 @@ impl Jury {
             0
         };
 
-        // Deciders that are not listed, as by an earlier release, may still be there.
-        let unlisted = self.rejected.saturating_sub(self.deciders.len());
-        let left: BTreeSet<&Instance> = own.deciders.iter().chain(&elsewhere.deciders).collect();
-        let left = left.len().saturating_add(unlisted);
-        let since = self.deserted_since.filter(|_| left == 0);
-        let is_deserted = since.is_some_and(|since| now.saturating_sub(since) >= MAX_ABSENCE);
-        if is_deserted && (own.reaches_outside || elsewhere.reaches_outside) {
-            return true;
-        }
-
         let needed = match self.others {
             Some(_) => 1,
             None => left.max(1),
         };
-        opponents.len().saturating_add(strangers) >= needed
+        opponents.saturating_add(strangers) >= needed
     }
 
     /// Whether the object reaches an account that did not decide, or a client without a voice,
@@ -318,48 +374,5 @@ impl StoredJury {
             rejudged: u32::try_from(value.get("rejudged")?.as_u64()?).ok()?,
             is_partial: value.get("isPartial")?.as_bool()?,
         })
-    }
-}
-
-impl Turnout {
-    /// Adds that of another replica.
-    pub fn add(&mut self, other: Self) {
-        self.deciders.extend(other.deciders);
-        self.opponents.extend(other.opponents);
-        self.strangers = self.strangers.saturating_add(other.strangers);
-        self.reaches_outside |= other.reaches_outside;
-    }
-
-    /// As JSON, for other replicas: the deciders with `true`, the opponents with `false`.
-    #[must_use]
-    pub fn to_json(&self) -> Value {
-        let deciders = self.deciders.iter().map(|one| (one, &true));
-        let opponents = self.opponents.iter().map(|one| (one, &false));
-        let listed = instances_to_json(opponents.chain(deciders));
-        json!({
-            "workloads": listed.json,
-            "strangers": self.strangers,
-            "reachesOutside": self.reaches_outside,
-        })
-    }
-
-    /// Reads what [`Turnout::to_json`] wrote; `None` if it is not valid.
-    #[must_use]
-    pub fn from_json(value: &Value) -> Option<Self> {
-        let workloads = instances_from_json(value.get("workloads")?)?;
-        let mut turnout = Self {
-            strangers: usize::try_from(value.get("strangers")?.as_u64()?).ok()?,
-            reaches_outside: value.get("reachesOutside")?.as_bool()?,
-            ..Self::default()
-        };
-        for (instance, is_decider) in workloads {
-            let place = if is_decider {
-                &mut turnout.deciders
-            } else {
-                &mut turnout.opponents
-            };
-            place.insert(instance);
-        }
-        Some(turnout)
     }
 }

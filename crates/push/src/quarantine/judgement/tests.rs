@@ -21,6 +21,8 @@ static NOBODY: Connected = Connected {
 static NOWHERE: Turnout = Turnout {
     deciders: BTreeSet::new(),
     opponents: BTreeSet::new(),
+    unlisted_deciders: 0,
+    min_opponents: 0,
     strangers: 0,
     reaches_outside: false,
 };
@@ -347,7 +349,12 @@ fn a_verdict_of_the_own_namespace_does_not_outlive_those_who_made_it() {
         (vec!["shop/web/a"], Verdict::Nothing),
         (vec![], Verdict::Nothing),
     ] {
-        let found = later(&mut quarantined(&both), &reached, 0, 10);
+        let mut judgement = quarantined(&both);
+        for seconds in [10, 39] {
+            let found = later(&mut judgement, &reached, 0, seconds);
+            assert_eq!(found, Verdict::Nothing, "they may come back: {reached:?}");
+        }
+        let found = later(&mut judgement, &reached, 0, 40);
         assert_eq!(found, verdict, "{reached:?}");
     }
 
@@ -357,7 +364,35 @@ fn a_verdict_of_the_own_namespace_does_not_outlive_those_who_made_it() {
     let all = ["shop/web/a", "shop/web/b", "shop/web/c"];
     assert_eq!(later(&mut judgement, &all, 0, 10), Verdict::Nothing);
     let left = ["shop/web/c"];
-    assert_eq!(later(&mut judgement, &left, 0, 10), Verdict::JudgeAgain);
+    assert_eq!(later(&mut judgement, &left, 0, 20), Verdict::Nothing);
+    assert_eq!(later(&mut judgement, &left, 0, 50), Verdict::JudgeAgain);
+}
+
+#[test]
+fn a_decider_between_two_connections_is_not_gone() {
+    let both = [("shop/web/a", Rejected), ("shop/web/b", Rejected)];
+    let mut judgement = quarantined(&both);
+    let with = ["shop/web/a", "shop/web/b", "shop/web/c"];
+    let without = ["shop/web/a", "shop/web/c"];
+
+    // It comes and goes all the time.
+    for begin in [100, 200, 300] {
+        assert_eq!(later(&mut judgement, &with, 0, begin), Verdict::Nothing);
+        for after in [1, 30] {
+            let found = later(&mut judgement, &without, 0, begin + after);
+            assert_eq!(found, Verdict::Nothing, "{begin} {after}");
+        }
+    }
+
+    // It has come back when nothing but connections is looked at.
+    let connected = Connected {
+        workloads: votes(&both, 0).workloads().keys().cloned().collect(),
+        ..Connected::default()
+    };
+    judgement.see(&connected, Duration::from_secs(340));
+    assert_eq!(later(&mut judgement, &without, 0, 341), Verdict::Nothing);
+    assert_eq!(later(&mut judgement, &without, 0, 370), Verdict::Nothing);
+    assert_eq!(later(&mut judgement, &without, 0, 371), Verdict::JudgeAgain);
 }
 
 #[test]
@@ -453,42 +488,18 @@ fn an_object_that_stays_broken_is_served_ever_more_rarely() {
 }
 
 #[test]
-fn newcomers_and_deciders_of_all_replicas_count() {
-    let mut judgement = quarantined(&[("shop/web/a", Rejected), ("shop/web/b", Rejected)]);
-    let instances = |names: &[&str]| -> BTreeSet<Instance> {
-        names
-            .iter()
-            .map(|name| Instance::of(&voter(name)))
-            .collect()
-    };
+fn a_restart_while_the_object_is_in_force_keeps_how_often_it_was_judged() {
     let subject = subject(Kind::VirtualService, "shop");
-    let here = votes(&[("shop/web/a", Pending), ("shop/web/c", Pending)], 0);
-    let step = |judgement: &mut Judgement, deciders: &[&str], opponents: &[&str]| {
-        let elsewhere = Turnout {
-            deciders: instances(deciders),
-            opponents: instances(opponents),
-            strangers: 0,
-            reaches_outside: false,
-        };
-        let ballot = Ballot {
-            elsewhere: &Turnout::from_json(&elsewhere.to_json()).unwrap(),
-            ..ballot(&here)
-        };
-        judgement.step(&subject, &ballot, Duration::from_secs(10))
-    };
+    let all = votes(&[("shop/web/a", Rejected), ("shop/web/b", Rejected)], 0);
+    let mut judgement = Judgement::kept();
+    judgement.remember(3);
+    judgement.reject(Duration::ZERO);
+    let verdict = judgement.step(&subject, &ballot(&all), Duration::ZERO);
+    assert_eq!(verdict, own(2, 2));
 
-    let decider = ["shop/web/b"];
-    assert_eq!(step(&mut judgement, &decider, &[]), Verdict::Nothing);
-    let same = ["shop/web/c"];
-    let verdict = step(&mut judgement, &decider, &same);
-    assert_eq!(
-        verdict,
-        Verdict::Nothing,
-        "it is connected to both replicas"
-    );
-    let other = ["shop/web/d"];
-    let verdict = step(&mut judgement, &decider, &other);
-    assert_eq!(verdict, Verdict::JudgeAgain);
+    let others = ["shop/web/c", "shop/web/d"];
+    assert_eq!(later(&mut judgement, &others, 0, 79), Verdict::Nothing);
+    assert_eq!(later(&mut judgement, &others, 0, 80), Verdict::JudgeAgain);
 }
 
 /// The judgement of a replica that starts, from what is stored.

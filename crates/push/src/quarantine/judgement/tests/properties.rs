@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
+use super::super::super::jury::MAX_ABSENCE;
 use super::*;
 
 /// A compromised workload: the numbers of its namespace, account and pod.
@@ -243,6 +244,7 @@ proptest! {
         let mut judgement = Judgement::kept();
         let mut begun: Option<Duration> = None;
         let mut shortest = Duration::from_secs(10);
+        let mut absent_since: BTreeMap<Instance, Duration> = BTreeMap::new();
 
         for (generation, step) in (1..).zip(moves) {
             let new = |rejects| Pod { generation, rejects, is_hidden: false };
@@ -279,7 +281,10 @@ proptest! {
             }
             let votes = counter.votes();
             match judgement.step(&subject, &ballot(&votes), now) {
-                Verdict::Quarantine(_) => begun = Some(now),
+                Verdict::Quarantine(_) => {
+                    begun = Some(now);
+                    absent_since.clear();
+                }
                 Verdict::JudgeAgain => {
                     let lasted = begun.take().map(|begun| now - begun);
                     prop_assert!(lasted >= Some(shortest), "{lasted:?} {shortest:?}");
@@ -288,14 +293,24 @@ proptest! {
                 Verdict::Nothing | Verdict::Keep | Verdict::Release => {}
             }
 
-            // Only the minimum duration keeps a quarantine without a majority.
+            // Only the minimum duration keeps a quarantine without a majority, of which those are
+            // that were there a moment ago.
             if let Some(jury) = judgement.jury() {
-                let is_decider = |(who, pod): &&(u8, Pod)| {
-                    let voter = voter(&format!("shop/web/p{who}#{}", pod.generation));
-                    jury.deciders.contains(&Instance::of(&voter))
+                let instance = |(who, pod): &(u8, Pod)| {
+                    Instance::of(&voter(&format!("shop/web/p{who}#{}", pod.generation)))
                 };
-                let left = reached.iter().filter(is_decider).count();
-                let is_majority = 2 * left > reached.len() || reached.is_empty();
+                let reached: BTreeSet<Instance> = reached.iter().map(instance).collect();
+                let opponents = reached.difference(&jury.deciders).count();
+
+                absent_since.retain(|decider, _| !reached.contains(decider));
+                for absent in jury.deciders.difference(&reached) {
+                    absent_since.entry(absent.clone()).or_insert(now);
+                }
+                let is_gone = |since: &&Duration| now - **since >= MAX_ABSENCE;
+                let gone = absent_since.values().filter(is_gone).count();
+                let left = jury.deciders.len() - gone;
+
+                let is_majority = left > opponents || opponents == 0;
                 let may_end = jury.may_end(now, judgement.rejudged());
                 prop_assert!(is_majority || !may_end, "{judgement:?} {reached:?}");
             }
