@@ -4,6 +4,7 @@
 mod deciders;
 mod newcomers;
 mod rejecting_client;
+mod replicas;
 mod rollouts;
 
 use std::net::{Ipv4Addr, SocketAddr};

@@ -1,7 +1,7 @@
 //! Proxies that reject what contains a text.
 
 use std::collections::BTreeSet;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use tokio::time::sleep;
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::grpc::CLUSTERS;
+use crate::issuer::Issuer;
 use crate::network::{self, channel};
 use crate::plane::{self, Plane};
 
@@ -158,6 +159,11 @@ impl Client<'_> {
         } else {
             plane::XDS
         };
+        self.connect_to(to, &plane.issuer).await
+    }
+
+    /// Connects to a port of any control plane that trusts an issuer of tokens.
+    pub(super) async fn connect_to(&self, to: SocketAddr, issuer: &Issuer) -> Result<Connected> {
         let channel = channel(self.at, to, self.is_proved).await?;
         let (requests, outgoing) = mpsc::channel(64);
         let ask = |url: &str| DeltaDiscoveryRequest {
@@ -174,7 +180,7 @@ impl Client<'_> {
         let mut request = tonic::Request::new(ReceiverStream::new(outgoing));
         if self.is_proved {
             let sub = format!("system:serviceaccount:{}:{}", self.namespace, self.account);
-            let token = plane.issuer.token(json!({ "sub": sub }));
+            let token = issuer.token(json!({ "sub": sub }));
             request
                 .metadata_mut()
                 .insert("authorization", format!("Bearer {token}").parse()?);
