@@ -14,6 +14,7 @@ mod pause;
 mod push_record;
 
 use std::collections::{BTreeSet, VecDeque};
+use std::future::Future;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -179,6 +180,27 @@ pub fn start_watched(
     metrics: Metrics,
     observer: Option<Arc<dyn PushObserver>>,
 ) -> std::io::Result<(PushHandle, JoinHandle<()>)> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()?;
+    let (push, work) = prepare(settings, debounce, translator, metrics, observer);
+
+    let thread = std::thread::Builder::new()
+        .name("push".to_owned())
+        .stack_size(16 << 20)
+        .spawn(move || runtime.block_on(work))?;
+    Ok((push, thread))
+}
+
+/// The handle and the work of the push thread, for a caller that runs the work itself, as a
+/// simulation does on its only thread. The work ends when the last handle is dropped.
+pub fn prepare(
+    settings: Settings,
+    debounce: Debounce,
+    translator: Arc<dyn Translator>,
+    metrics: Metrics,
+    observer: Option<Arc<dyn PushObserver>>,
+) -> (PushHandle, impl Future<Output = ()> + Send + 'static) {
     let (commands, inbox) = mpsc::channel(COMMAND_QUEUE_SIZE);
     let gone = EndedStreams::default();
     let of_worker = gone.clone();
@@ -186,50 +208,43 @@ pub fn start_watched(
     let mesh_state = MeshState::new(settings);
     let (context_sender, context) = watch::channel(mesh_state.context());
     let (notices_sender, notices) = watch::channel(Arc::default());
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .build()?;
 
-    let thread = std::thread::Builder::new()
-        .name("push".to_owned())
-        .stack_size(16 << 20)
-        .spawn(move || {
-            let mut engine = Engine::new(mesh_state.context(), translator);
-            if observer.is_some() {
-                engine.keep_published();
-            }
+    // The engine is built where it runs, so that its tables are in that thread's memory.
+    let work = async move {
+        let mut engine = Engine::new(mesh_state.context(), translator);
+        if observer.is_some() {
+            engine.keep_published();
+        }
 
-            let worker = Worker {
-                mesh_state,
-                engine,
-                debounce,
-                pending: Vec::new(),
-                since: None,
-                arrivals: Arrivals::default(),
-                paused_until: Instant::now(),
-                synced: sender,
-                context: context_sender,
-                notices: notices_sender,
-                ended_streams: of_worker,
-                queue: FairQueue::default(),
-                pushes: VecDeque::new(),
-                sweeps: SweepSchedule::default(),
-                metrics,
-                observer,
-            };
+        let worker = Worker {
+            mesh_state,
+            engine,
+            debounce,
+            pending: Vec::new(),
+            since: None,
+            arrivals: Arrivals::default(),
+            paused_until: Instant::now(),
+            synced: sender,
+            context: context_sender,
+            notices: notices_sender,
+            ended_streams: of_worker,
+            queue: FairQueue::default(),
+            pushes: VecDeque::new(),
+            sweeps: SweepSchedule::default(),
+            metrics,
+            observer,
+        };
 
-            runtime.block_on(worker.run(inbox));
-        })?;
+        worker.run(inbox).await;
+    };
 
-    Ok((
-        PushHandle {
-            commands,
-            ended_streams: gone,
-            synced,
-            current: CurrentSnapshot { context, notices },
-        },
-        thread,
-    ))
+    let push = PushHandle {
+        commands,
+        ended_streams: gone,
+        synced,
+        current: CurrentSnapshot { context, notices },
+    };
+    (push, work)
 }
 
 impl PushHandle {
