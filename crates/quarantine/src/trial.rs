@@ -10,6 +10,7 @@ use navarch_answers::STACK;
 use navarch_answers::client::Client;
 use navarch_answers::mirror::Mirror;
 use navarch_api::object::ObjectRef;
+use navarch_net::background;
 use navarch_push::engine::Interest;
 use navarch_push::mesh_state::Change;
 use navarch_push::resource::{Collection, ResourceType};
@@ -105,11 +106,7 @@ impl Trial {
             _ = answer.send(mirror.had(0).get(&kind).cloned());
         };
 
-        std::thread::Builder::new()
-            .name("bisect".to_owned())
-            .stack_size(STACK)
-            .spawn(work)
-            .ok()?;
+        background::spawn_normal("bisect", STACK, work).ok()?;
         made.await.ok()?
     }
 
