@@ -45,7 +45,11 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 
+use environment::Variables;
 use navarch_net::cryptography;
+
+use crate::admin::LogScopes;
+use crate::server::Config;
 
 /// The command that runs the control plane.
 const DISCOVERY: &str = "discovery";
@@ -106,6 +110,23 @@ pub fn run() -> ExitCode {
         output::report(&format!("Error: {error:?}"));
         ExitCode::FAILURE
     })
+}
+
+/// The settings of `navarch discovery` with these flags in this environment, for a program that
+/// runs the control plane itself.
+///
+/// # Errors
+/// If a flag or a variable is invalid.
+pub fn discovery_config(
+    flags: impl IntoIterator<Item = String>,
+    variables: impl IntoIterator<Item = (String, String)>,
+    log_scopes: LogScopes,
+) -> anyhow::Result<Config> {
+    let program = ["navarch", DISCOVERY].map(str::to_owned);
+    match Arguments::try_parse_from(program.into_iter().chain(flags))?.command {
+        Command::Discovery(discovery) => discovery.config(&Variables::new(variables), log_scopes),
+        _ => anyhow::bail!("no flags of the control plane"),
+    }
 }
 
 fn run_command() -> anyhow::Result<ExitCode> {

@@ -11,6 +11,7 @@ mod configuration_metrics;
 mod connection_limits;
 mod control;
 mod controllers;
+mod embedded;
 mod engine;
 #[cfg(test)]
 pub(crate) mod every_metric;
@@ -57,6 +58,7 @@ pub use address::{AddressError, ListenAddress};
 pub use config::Config;
 pub use connection_limits::ConnectionLimits;
 pub use controllers::WritingConfig;
+pub use embedded::{Embedded, EmbeddedParts, SigningParts};
 pub use navarch_remotes::RemotesConfig;
 pub(crate) use navarch_remotes::kubeconfig as remote_kubeconfig;
 pub use publishing::PublishedObjects;
@@ -132,11 +134,16 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
 /// Decides which sources are read, and derives dependent settings.
 async fn plan(config: &mut Config) -> anyhow::Result<Plan> {
     let plan = Plan::make(&config.sources, &config.settings.system_namespace).await?;
+    derive_settings(config, &plan);
+    Ok(plan)
+}
+
+/// Sets the settings that depend on the sources.
+fn derive_settings(config: &mut Config, plan: &Plan) {
     config.settings.discover_configuration = plan.configures_by_kubernetes();
     if plan.client.is_some() {
         config.settings.secret_readers = SecretReaders::Reviewed;
     }
-    Ok(plan)
 }
 
 /// Waits for a termination signal, or for a task that ends unexpectedly, which is an error.

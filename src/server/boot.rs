@@ -24,6 +24,8 @@ pub(super) struct Boot {
     pub(super) problems: Problems,
     /// The metrics of all parts, until they are exposed.
     metrics: Option<Registry>,
+    /// Whether pushes are computed by a task of the runtime, and not by a thread of their own.
+    pub(super) pushes_in_task: bool,
     tasks: JoinSet<EndedTask>,
 }
 
@@ -62,6 +64,7 @@ impl Boot {
             readiness: Readiness::default(),
             problems: Problems::default(),
             metrics: Some(metrics),
+            pushes_in_task: false,
             tasks: JoinSet::new(),
         }
     }

@@ -13,6 +13,7 @@ use super::recording::Recording;
 use navarch_ambient::AmbientTranslator;
 use navarch_envoy::EnvoyTranslator;
 use navarch_push::metrics::Metrics;
+use navarch_push::view::Translator;
 use navarch_push::worker::{self, PushHandle};
 
 /// The push thread, which translates objects to resources.
@@ -28,13 +29,7 @@ impl Engine {
         let recording = Recording::start(config, boot)?;
         let metrics = boot.register(Metrics::register);
         let translator = Arc::new(AmbientTranslator(EnvoyTranslator));
-        let (push, _) = worker::start_watched(
-            config.settings.clone(),
-            config.debounce,
-            translator,
-            metrics,
-            recording.observer(),
-        )?;
+        let push = start_pushes(config, translator, metrics, &recording, boot.pushes_in_task)?;
 
         boot.register(|metrics| {
             metrics.register_collector(Box::new(ConfigurationMetrics {
@@ -47,4 +42,31 @@ impl Engine {
 
         Ok(Self { push, recording })
     }
+}
+
+/// Starts the computation of pushes, on a thread of its own or in a task. Both end with the last
+/// handle.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "like the thread, the task outlives the shutdown of the tasks that use it"
+)]
+fn start_pushes(
+    config: &Config,
+    translator: Arc<dyn Translator>,
+    metrics: Metrics,
+    recording: &Recording,
+    in_task: bool,
+) -> std::io::Result<PushHandle> {
+    let settings = config.settings.clone();
+    let debounce = config.debounce;
+    let observer = recording.observer();
+
+    if in_task {
+        let (push, work) = worker::prepare(settings, debounce, translator, metrics, observer);
+        drop(tokio::spawn(work));
+        return Ok(push);
+    }
+
+    let (push, _) = worker::start_watched(settings, debounce, translator, metrics, observer)?;
+    Ok(push)
 }

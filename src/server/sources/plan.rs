@@ -54,6 +54,14 @@ impl Plan {
         Ok(plan)
     }
 
+    /// The Kubernetes API of this client as the only source.
+    pub(in crate::server) fn of_client(client: kube::Client) -> Self {
+        Self {
+            sources: vec![Planned::Kubernetes(ReadKinds::All)],
+            client: Some(client),
+        }
+    }
+
     /// All selected sources but the services of Istio's own tests.
     async fn configured(config: &SourcesConfig, namespace: &Namespace) -> anyhow::Result<Self> {
         let addresses = match (&config.addresses[..], &config.mesh_config) {
