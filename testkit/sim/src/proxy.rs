@@ -1,0 +1,367 @@
+//! Simulated proxies: clients of both ADS protocols that acknowledge, reject, are slow, vanish, and
+//! reconnect with what they held.
+
+mod held;
+mod state;
+mod wire;
+
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use navarch_api::identity::Identity;
+use navarch_proto::envoy::config::core::v3::Node;
+use navarch_proto::envoy::service::discovery::v3::{
+    DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
+};
+use parking_lot::Mutex;
+use prost_types::value::Kind;
+use prost_types::{Struct, Value};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep};
+
+pub use held::{Held, Type};
+use state::{Request, Response, State};
+use wire::Call;
+
+use crate::link::{Condition, Link};
+use crate::random::Random;
+use crate::replica::{Peer, Replica};
+use crate::story::Story;
+use crate::tell;
+
+/// What proxies that reject find unacceptable: a text in the bytes of a resource.
+pub const POISON: &str = "sim-poison";
+
+/// The version of xDS that a proxy speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// Differences.
+    Delta,
+    /// The state of the world.
+    State,
+}
+
+/// A proxy as it is configured.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    /// The name of its pod.
+    pub name: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// The first part of its node id, such as `sidecar`.
+    pub kind: String,
+    /// Its address.
+    pub address: IpAddr,
+    /// The labels of its pod.
+    pub labels: Vec<(String, String)>,
+    /// The version of xDS.
+    pub protocol: Protocol,
+    /// Its service account, if its identity is verified.
+    pub account: Option<String>,
+    /// The secrets that it subscribes to.
+    pub secrets: Vec<String>,
+    /// Whether it rejects resources with [`POISON`].
+    pub rejects: bool,
+}
+
+/// A command to a proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Closes its connection, and opens another.
+    Reconnect,
+    /// Its connection becomes half-open, and breaks after this time.
+    Vanish(Duration),
+    /// It takes this long for each response from now on.
+    SlowDown(Duration),
+    /// It forgets all that it holds, as a restarted process.
+    Restart,
+}
+
+/// The replicas that a proxy may connect to.
+pub type Replicas = Arc<Mutex<Vec<Arc<Replica>>>>;
+
+/// What a running proxy shows. Clones show the same proxy.
+#[derive(Clone, Debug)]
+pub struct Proxy {
+    /// Its configuration.
+    pub spec: Arc<Spec>,
+    commands: mpsc::UnboundedSender<Command>,
+    shown: Arc<Mutex<Shown>>,
+}
+
+#[derive(Debug)]
+struct Shown {
+    held: Held,
+    /// Whether it has a stream.
+    is_connected: bool,
+    /// When the last response arrived.
+    last_response: Instant,
+    /// The number of responses.
+    responses: u64,
+    /// The number of rejected ones.
+    rejected: u64,
+}
+
+/// Called with what a proxy holds after each response.
+pub type Check = Arc<dyn Fn(&Spec, &Held) + Send + Sync>;
+
+/// The task of a proxy.
+struct Runner {
+    spec: Arc<Spec>,
+    replicas: Replicas,
+    commands: mpsc::UnboundedReceiver<Command>,
+    shown: Arc<Mutex<Shown>>,
+    state: State,
+    delay: Duration,
+    random: Random,
+    story: Story,
+    check: Check,
+}
+
+impl Proxy {
+    /// Starts a proxy that connects to one of the replicas at a time.
+    #[must_use]
+    #[expect(clippy::disallowed_methods, reason = "a task of the simulation")]
+    pub fn start(spec: Spec, replicas: &Replicas, seed: u64, story: &Story, check: Check) -> Self {
+        let (commands, inbox) = mpsc::unbounded_channel();
+        let spec = Arc::new(spec);
+        let shown = Arc::new(Mutex::new(Shown {
+            held: Held::default(),
+            is_connected: false,
+            last_response: Instant::now(),
+            responses: 0,
+            rejected: 0,
+        }));
+        let runner = Runner {
+            spec: spec.clone(),
+            replicas: replicas.clone(),
+            commands: inbox,
+            shown: shown.clone(),
+            state: State::new(&spec),
+            delay: Duration::ZERO,
+            random: Random::new(seed, &spec.name),
+            story: story.clone(),
+            check,
+        };
+        drop(tokio::spawn(runner.run()));
+        Self {
+            spec,
+            commands,
+            shown,
+        }
+    }
+
+    /// Sends a command.
+    pub fn command(&self, command: Command) {
+        // The task ends only with the proxy.
+        _ = self.commands.send(command);
+    }
+
+    /// What it holds.
+    #[must_use]
+    pub fn held(&self) -> Held {
+        self.shown.lock().held.clone()
+    }
+
+    /// Whether it has a stream, and for how long no response has arrived.
+    #[must_use]
+    pub fn quiet_for(&self) -> Option<Duration> {
+        let shown = self.shown.lock();
+        shown.is_connected.then(|| shown.last_response.elapsed())
+    }
+
+    /// The number of responses so far.
+    #[must_use]
+    pub fn responses(&self) -> u64 {
+        self.shown.lock().responses
+    }
+
+    /// The number of rejected responses so far.
+    #[must_use]
+    pub fn rejected(&self) -> u64 {
+        self.shown.lock().rejected
+    }
+}
+
+impl Runner {
+    async fn run(mut self) {
+        loop {
+            if let Some((stream, link, replica)) = self.connect() {
+                let method = match self.spec.protocol {
+                    Protocol::Delta => "DeltaAggregatedResources",
+                    Protocol::State => "StreamAggregatedResources",
+                };
+                if let Ok(call) = Call::open(stream, method).await {
+                    tell!(self.story, self.spec.name, "connects to {replica}");
+                    self.shown.lock().is_connected = true;
+                    self.shown.lock().last_response = Instant::now();
+                    let ended = self.converse(call, &link).await;
+                    self.shown.lock().is_connected = false;
+                    let reason = ended.map_or_else(|error| error.to_string(), |()| "closed".into());
+                    tell!(self.story, self.spec.name, "lost its stream: {reason}");
+                    link.set(Condition::Cut);
+                }
+            }
+
+            let pause = self.random.millis(100, 1500);
+            sleep(pause).await;
+            if self.commands.is_closed() && self.commands.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// Opens a connection to one of the replicas.
+    fn connect(&mut self) -> Option<(crate::stream::SimStream, Link, String)> {
+        let ready: Vec<Arc<Replica>> = self
+            .replicas
+            .lock()
+            .iter()
+            .filter(|replica| replica.is_running() && replica.is_synced())
+            .cloned()
+            .collect();
+        let replica = ready.get(self.random.index(ready.len()))?;
+        let identity = self.spec.account.as_ref().and_then(|account| {
+            let namespace = &self.spec.namespace;
+            Identity::parse(&format!(
+                "spiffe://cluster.local/ns/{namespace}/sa/{account}"
+            ))
+            .ok()
+        });
+        let peer = Peer {
+            address: self.spec.address,
+            identity,
+        };
+        let (stream, link) = replica.connect(peer)?;
+        Some((stream, link, replica.name().to_owned()))
+    }
+
+    /// Talks on a stream until it ends.
+    async fn converse(&mut self, mut call: Call, link: &Link) -> io::Result<()> {
+        let mut node = Some(self.spec.node());
+        for request in self.state.first_requests() {
+            self.send(&mut call, request, node.take())?;
+        }
+
+        loop {
+            tokio::select! {
+                biased;
+                command = self.commands.recv() => match command {
+                    None => return Ok(()),
+                    Some(Command::Reconnect) => return Ok(()),
+                    Some(Command::Restart) => {
+                        self.state = State::new(&self.spec);
+                        self.shown.lock().held = Held::default();
+                        return Ok(());
+                    }
+                    Some(Command::SlowDown(delay)) => self.delay = delay,
+                    Some(Command::Vanish(time)) => {
+                        link.set(Condition::Silent);
+                        sleep(time).await;
+                        return Err(io::ErrorKind::TimedOut.into());
+                    }
+                },
+                response = receive(self.spec.protocol, &mut call) => {
+                    let Some(response) = response? else { return Ok(()) };
+                    sleep(self.delay).await;
+                    self.on_response(&mut call, response)?;
+                }
+            }
+        }
+    }
+
+    fn on_response(&mut self, call: &mut Call, response: Response) -> io::Result<()> {
+        let text = response.describe();
+        let rejects = self.spec.rejects && response.contains(POISON.as_bytes());
+        let requests = self.state.take(response, rejects);
+        if rejects {
+            tell!(self.story, self.spec.name, "rejects {text}");
+        } else {
+            self.story
+                .detail(&format!("{} gets {text}", self.spec.name));
+        }
+
+        {
+            let mut shown = self.shown.lock();
+            shown.held = self.state.held().clone();
+            shown.last_response = Instant::now();
+            shown.responses += 1;
+            shown.rejected += u64::from(rejects);
+        }
+        (self.check)(&self.spec, self.state.held());
+        for request in requests {
+            self.send(call, request, None)?;
+        }
+        Ok(())
+    }
+
+    fn send(&self, call: &mut Call, request: Request, node: Option<Node>) -> io::Result<()> {
+        match self.spec.protocol {
+            Protocol::Delta => call.send(&DeltaDiscoveryRequest {
+                node,
+                ..request.delta()
+            }),
+            Protocol::State => call.send(&DiscoveryRequest {
+                node,
+                ..request.state()
+            }),
+        }
+    }
+}
+
+/// The next response on a stream.
+async fn receive(protocol: Protocol, call: &mut Call) -> io::Result<Option<Response>> {
+    match protocol {
+        Protocol::Delta => {
+            let response = call.next::<DeltaDiscoveryResponse>().await?;
+            Ok(response.map(Response::of_delta))
+        }
+        Protocol::State => {
+            let response = call.next::<DiscoveryResponse>().await?;
+            Ok(response.map(Response::of_state))
+        }
+    }
+}
+
+impl Spec {
+    /// The node message.
+    fn node(&self) -> Node {
+        let text = |text: &str| Value {
+            kind: Some(Kind::StringValue(text.to_owned())),
+        };
+        let labels = Struct {
+            fields: self
+                .labels
+                .iter()
+                .map(|(key, value)| (key.clone(), text(value)))
+                .collect(),
+        };
+        let labels = Value {
+            kind: Some(Kind::StructValue(labels)),
+        };
+        let account = self.account.as_deref().unwrap_or("default");
+        let fields = [
+            ("NAMESPACE", text(&self.namespace)),
+            ("CLUSTER_ID", text("Kubernetes")),
+            ("INSTANCE_IPS", text(&self.address.to_string())),
+            ("SERVICE_ACCOUNT", text(account)),
+            ("LABELS", labels),
+        ];
+
+        Node {
+            id: format!(
+                "{}~{}~{}.{}~{}.svc.cluster.local",
+                self.kind, self.address, self.name, self.namespace, self.namespace
+            ),
+            metadata: Some(Struct {
+                fields: fields
+                    .map(|(key, value)| (key.to_owned(), value))
+                    .into_iter()
+                    .collect(),
+            }),
+            ..Node::default()
+        }
+    }
+}

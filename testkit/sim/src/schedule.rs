@@ -1,0 +1,277 @@
+//! The schedule of a simulation: what users, the network and the machines do, and when. All of it
+//! comes from the seed, and any part of it can be left out.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::api_server::Fault;
+use crate::link::Condition;
+use crate::proxy::Command;
+use crate::random::Random;
+use crate::world::Slot;
+
+/// The number of replicas at most.
+pub const MAX_REPLICAS: u64 = 3;
+
+/// Something that happens at a time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// When, since the beginning.
+    pub at: Duration,
+    /// What.
+    pub action: Action,
+}
+
+/// Something that happens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// A user creates or changes an object.
+    Put {
+        /// Its kind.
+        slot: Slot,
+        /// Which of its names.
+        number: u64,
+        /// Its content, as a seed.
+        content: u64,
+    },
+    /// A user deletes an object.
+    Delete {
+        /// Its kind.
+        slot: Slot,
+        /// Which of its names.
+        number: u64,
+    },
+    /// A fault of the API server.
+    Api(Fault),
+    /// The link of a replica to the API server fails for a time.
+    Link {
+        /// The index of the replica.
+        replica: usize,
+        /// How it fails.
+        condition: Condition,
+        /// How long.
+        lasts: Duration,
+    },
+    /// A replica crashes, and its successor starts after a time.
+    Crash {
+        /// The index of the replica.
+        replica: usize,
+        /// The condition of its connections.
+        connections: Condition,
+        /// How long.
+        lasts: Duration,
+    },
+    /// A replica is asked to stop, and its successor starts after a time.
+    Stop {
+        /// The index of the replica.
+        replica: usize,
+        /// How long.
+        lasts: Duration,
+    },
+    /// A proxy does something.
+    Proxy {
+        /// The index of the proxy.
+        proxy: usize,
+        /// What.
+        command: Command,
+    },
+    /// An operator rotates the root.
+    Rotate {
+        /// The index of the replica that is asked.
+        replica: usize,
+    },
+    /// A user edits the mesh config.
+    MeshConfig {
+        /// Its content, as a seed.
+        content: u64,
+    },
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:9.3}s {:?}", self.at.as_secs_f64(), self.action)
+    }
+}
+
+/// The schedule of a seed, in order of time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Schedule {
+    /// The number of replicas.
+    pub replicas: usize,
+    /// What happens.
+    pub events: Vec<Event>,
+}
+
+impl Schedule {
+    /// The schedule of a seed for so many proxies.
+    #[must_use]
+    pub fn of_seed(seed: u64, proxies: usize) -> Self {
+        let mut random = Random::new(seed, "schedule");
+        let replicas = usize::try_from(1 + random.below(MAX_REPLICAS)).unwrap_or(1);
+        let mut events = Vec::new();
+
+        // What is there when the first replica starts.
+        for _ in 0..random.below(25) {
+            events.push(Event {
+                at: Duration::ZERO,
+                action: put(&mut random),
+            });
+        }
+
+        // A calm simulation finds what many faults would hide, and the other way round.
+        let faults = random.of(&[100, 250, 450]);
+        let pause = random.of(&[2_000, 8_000, 20_000]);
+        let mut at = Duration::from_secs(5);
+        for _ in 0..15 + random.below(45) {
+            at += random.millis(0, pause);
+            let action = if random.happens(faults) {
+                fault(&mut random, replicas, proxies)
+            } else {
+                change(&mut random)
+            };
+            events.push(Event { at, action });
+        }
+        Self { replicas, events }
+    }
+
+    /// Only the events with these indices.
+    #[must_use]
+    pub fn keep(&self, indices: &[usize]) -> Self {
+        Self {
+            replicas: self.replicas,
+            events: indices
+                .iter()
+                .filter_map(|index| self.events.get(*index))
+                .cloned()
+                .collect(),
+        }
+    }
+
+    /// When the last event happens.
+    #[must_use]
+    pub fn end(&self) -> Duration {
+        self.events.last().map_or(Duration::ZERO, |event| event.at)
+    }
+}
+
+fn put(random: &mut Random) -> Action {
+    Action::Put {
+        slot: random.of(&Slot::ALL),
+        number: random.below(9),
+        content: random.below(1 << 32),
+    }
+}
+
+/// A change by a user.
+fn change(random: &mut Random) -> Action {
+    if random.happens(30) {
+        return Action::MeshConfig {
+            content: random.below(1 << 32),
+        };
+    }
+    if random.happens(250) {
+        return Action::Delete {
+            slot: random.of(&Slot::ALL),
+            number: random.below(9),
+        };
+    }
+    put(random)
+}
+
+/// A fault.
+fn fault(random: &mut Random, replicas: usize, proxies: usize) -> Action {
+    let replica = random.index(replicas);
+    let lasts = random.millis(100, 60_000);
+    match random.below(12) {
+        0 => Action::Crash {
+            replica,
+            connections: random.of(&[Condition::Cut, Condition::Silent]),
+            lasts: random.millis(0, 20_000),
+        },
+        1 => Action::Stop {
+            replica,
+            lasts: random.millis(0, 20_000),
+        },
+        2 | 3 => Action::Link {
+            replica,
+            condition: random.of(&[Condition::Cut, Condition::Silent]),
+            lasts,
+        },
+        4 | 5 => Action::Proxy {
+            proxy: random.index(proxies),
+            command: match random.below(4) {
+                0 => Command::Reconnect,
+                1 => Command::Vanish(random.millis(100, 30_000)),
+                2 => Command::SlowDown(random.millis(0, 3_000)),
+                _ => Command::Restart,
+            },
+        },
+        6 => Action::Rotate { replica },
+        _ => Action::Api(api_fault(random, lasts)),
+    }
+}
+
+/// A fault of the API server.
+fn api_fault(random: &mut Random, lasts: Duration) -> Fault {
+    let resources = [
+        "services",
+        "endpointslices",
+        "pods",
+        "virtualservices",
+        "destinationrules",
+        "serviceentries",
+        "gateways",
+        "httproutes",
+        "secrets",
+        "configmaps",
+        "leases",
+    ];
+    let some = |random: &mut Random| {
+        let resource = random.of(&resources).to_owned();
+        random.happens(600).then_some(resource)
+    };
+    match random.below(9) {
+        0 | 1 => Fault::DropWatches {
+            resource: some(random),
+            client: None,
+        },
+        2 => Fault::Compact,
+        3 => Fault::Fail {
+            resource: some(random),
+            code: random.of(&[500, 503, 429, 403]),
+            lasts,
+        },
+        4 => Fault::Lag {
+            versions: 1 + random.below(10),
+            lasts,
+        },
+        5 => Fault::Delay {
+            max: random.millis(100, 10_000),
+            lasts,
+        },
+        6 => Fault::Repeat { lasts },
+        7 => Fault::Conflict {
+            count: 1 + random.below(5),
+        },
+        _ => Fault::LoseAnswers {
+            count: 1 + random.below(3),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_has_one_schedule_and_parts_of_it_can_be_left_out() {
+        let schedule = Schedule::of_seed(7, 4);
+        assert_eq!(schedule, Schedule::of_seed(7, 4));
+        assert_ne!(schedule, Schedule::of_seed(8, 4));
+        assert!(schedule.events.is_sorted_by_key(|event| event.at));
+
+        let part = schedule.keep(&[0, 2]);
+        assert_eq!(part.events.first(), schedule.events.first());
+        assert_eq!(part.events.get(1), schedule.events.get(2));
+    }
+}
