@@ -14,6 +14,7 @@ mod selectors;
 mod service;
 mod watches;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,8 +30,8 @@ use crate::link::Link;
 use crate::random::Random;
 use crate::story::Story;
 use crate::tell;
-pub use faults::Fault;
 use faults::Faults;
+pub use faults::{Fault, Plant};
 use objects::{Change, Objects, Part, WriteError, metadata, set};
 use requests::{Failure, PatchKind, Request, merge};
 use resources::{Resource, Resources};
@@ -77,6 +78,7 @@ struct Server {
     faults: Faults,
     /// The writes of control planes.
     writes: Vec<Write>,
+    plant: Option<Plant>,
 }
 
 /// A response.
@@ -90,7 +92,7 @@ enum Answer {
 impl ApiServer {
     /// A server without objects.
     #[must_use]
-    pub fn new(seed: u64, story: Story) -> Self {
+    pub fn new(seed: u64, story: Story, plant: Option<Plant>) -> Self {
         Self(Arc::new(Mutex::new(Server {
             story,
             random: Random::new(seed, "api server"),
@@ -100,6 +102,7 @@ impl ApiServer {
             opened: 0,
             faults: Faults::default(),
             writes: Vec::new(),
+            plant,
         })))
     }
 
@@ -189,6 +192,20 @@ impl ApiServer {
             .all()
             .filter(|(resource, ..)| is_it(resource))
             .map(|(.., object)| object.clone())
+            .collect()
+    }
+
+    /// All objects, by kind, namespace and name.
+    #[must_use]
+    pub fn all(&self) -> BTreeMap<String, Value> {
+        let server = self.0.lock();
+        server
+            .objects
+            .all()
+            .map(|(resource, name, object)| {
+                let name = format!("{} {}/{}", resource.kind, name.0, name.1);
+                (name, object.clone())
+            })
             .collect()
     }
 
@@ -298,13 +315,7 @@ impl Server {
 
     /// The failure that a fault causes.
     fn faulty(&mut self, client: &ClientId, request: &Request) -> Option<Failure> {
-        let is_write = request.method != Method::GET;
-        let failure = self.faults.failure(
-            &client.name,
-            &request.resource.plural,
-            is_write,
-            &mut self.random,
-        )?;
+        let failure = self.faults.failure(&request.resource.plural)?;
         self.story.detail(&format!(
             "api: {} {} {} of {} failed: {}",
             request.method, request.resource.plural, request.name, client.name, failure.code
@@ -339,7 +350,8 @@ impl Server {
             let Some(watch) = self.watches.get_mut(index) else {
                 continue;
             };
-            if watch.request.resource != change.resource {
+            let is_lost = self.plant == Some(Plant::LostDeletions) && change.after.is_none();
+            if watch.request.resource != change.resource || is_lost {
                 continue;
             }
             if let Some(event) = watches::event(&watch.request, change) {
@@ -503,6 +515,9 @@ impl Server {
             "" => (request.namespace.clone(), self.name_of_new(request)),
             _ => request.object_name(),
         };
+        if self.faults.conflicts(&mut self.random) {
+            self.touch(&request.resource, &name);
+        }
         let change = self.change(request, &name).map_err(|failure| {
             self.story.detail(&format!(
                 "api: {} {} of {} failed: {}",
@@ -538,6 +553,20 @@ impl Server {
             200
         };
         Ok((code, object))
+    }
+
+    /// Changes an object a little, as another writer.
+    fn touch(&mut self, resource: &Resource, name: &objects::Name) {
+        let version = self.objects.version();
+        let Some(mut object) = self.objects.get(resource, name).cloned() else {
+            return;
+        };
+        let touched =
+            json!({ "metadata": { "annotations": { "sim/touched": version.to_string() } } });
+        merge(&mut object, &touched);
+        if let Ok(Some(change)) = self.objects.replace(resource, name, Part::Main, object) {
+            self.publish("another writer", &change);
+        }
     }
 
     /// The name of an object that is created.

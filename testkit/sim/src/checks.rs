@@ -1,15 +1,17 @@
 //! The invariants.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::bail;
+use navarch_push::engine::EngineSizes;
 use parking_lot::Mutex;
+use serde_json::Value;
 use tokio::time::sleep;
 
 use crate::api_server::{ApiServer, Write};
-use crate::proxy::{Check, Held, POISON, Proxy, Replicas, Spec, Type};
+use crate::proxy::{Check, Held, Proxy, Replicas, Spec, Type};
 use crate::replica::Replica;
 use crate::story::Story;
 use crate::tell;
@@ -18,7 +20,7 @@ use crate::world::{ANCHOR, ANCHOR_ENDPOINTS, PRIVATE_KEY};
 /// How long a fresh replica may take to read everything.
 const FRESH_START: Duration = Duration::from_secs(60);
 /// How long a proxy of a fresh replica is quiet before its resources are complete.
-const QUIET: Duration = Duration::from_secs(20);
+const QUIET: Duration = Duration::from_secs(60);
 
 /// The invariants about each response to a proxy: the service that never changes is in every state,
 /// and a private key only with the proxy that may have it.
@@ -119,8 +121,10 @@ impl Rest<'_> {
         seed: u64,
         settings: &BTreeMap<String, String>,
     ) -> anyhow::Result<()> {
-        // Their locks would be contended for.
         let held: Vec<Held> = self.proxies.iter().map(Proxy::held).collect();
+        let objects = self.server.all();
+        let sizes = self.sizes().await;
+        // It takes their locks, so that it writes what it finds wrong.
         for replica in self.replicas.lock().iter() {
             replica.stop();
         }
@@ -148,10 +152,7 @@ impl Rest<'_> {
             .proxies
             .iter()
             .map(|proxy| {
-                let spec = Spec {
-                    rejects: false,
-                    ..(*proxy.spec).clone()
-                };
+                let spec = (*proxy.spec).clone();
                 Proxy::start(spec, &replicas, seed, self.story, check.clone())
             })
             .collect();
@@ -162,9 +163,9 @@ impl Rest<'_> {
                 bail!("the fresh replica sends nothing to {}", proxy.spec.name);
             }
             let mut expected = twin.held();
-            if proxy.spec.rejects {
-                // What no earlier version of an object mends: the proxy keeps what it held.
-                expected.except_for(POISON.as_bytes(), held);
+            // What no earlier version of an object mends: the proxy keeps what it held.
+            for kind in twin.rejected_types() {
+                expected.take_over(kind, held);
             }
             for difference in held.difference(&expected) {
                 self.story.violated(
@@ -173,8 +174,180 @@ impl Rest<'_> {
                 );
             }
         }
+
+        self.compare_objects(&objects, &self.server.all());
+        if let Some(parts) = fresh.parts()
+            && let Ok(fresh) = parts.push.inspect(|inspect| inspect.engine.sizes()).await
+        {
+            self.compare_sizes(&sizes, fresh);
+        }
         tell!(self.story, "simulation", "ends");
         Ok(())
+    }
+
+    /// A fresh process finds nothing to write.
+    fn compare_objects(&self, before: &BTreeMap<String, Value>, after: &BTreeMap<String, Value>) {
+        let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+        for name in names.into_iter().filter(|name| is_settled_object(name)) {
+            let stable = |objects: &BTreeMap<String, Value>| objects.get(name).map(without_times);
+            let is = stable(before);
+            let should = stable(after);
+            if is != should {
+                let text = |object: Option<Value>| match object {
+                    Some(object) => object.get("status").unwrap_or(&object).to_string(),
+                    None => "missing".to_owned(),
+                };
+                self.story.violated(
+                    "all objects are as a fresh process writes them",
+                    &format!("{name} is {}, should be {}", text(is), text(should)),
+                );
+            }
+        }
+    }
+
+    /// The sizes of the engines' tables, by replica.
+    async fn sizes(&self) -> BTreeMap<String, EngineSizes> {
+        let replicas = self.replicas.lock().clone();
+        let streams: usize = replicas
+            .iter()
+            .filter_map(|replica| Some(replica.parts()?.ads.connections().count()))
+            .sum();
+        if streams != self.proxies.len() {
+            self.story.violated(
+                "each proxy has one stream",
+                &format!("{streams} streams of {} proxies", self.proxies.len()),
+            );
+        }
+        let mut sizes = BTreeMap::new();
+        for replica in replicas {
+            if let Some(parts) = replica.parts()
+                && let Ok(size) = parts.push.inspect(|inspect| inspect.engine.sizes()).await
+            {
+                sizes.insert(replica.name().to_owned(), size);
+            }
+        }
+        sizes
+    }
+
+    /// No table is larger than that of a fresh process, to which all proxies are connected.
+    fn compare_sizes(&self, sizes: &BTreeMap<String, EngineSizes>, fresh: EngineSizes) {
+        for (name, size) in sizes {
+            let tables = [
+                ("results", size.results, fresh.results),
+                ("facts", size.facts, fresh.facts),
+                (
+                    "attribute values",
+                    size.attribute_values,
+                    fresh.attribute_values,
+                ),
+            ];
+            for (table, is, should) in tables {
+                // Its sweep may be due later.
+                if is > should + should / 20 + 20 {
+                    self.story.violated(
+                        "tables are as large as those of a fresh process",
+                        &format!("{name} has {is} {table}, a fresh process {should}"),
+                    );
+                }
+            }
+        }
+    }
+
+    /// All replicas agree on quarantines and rollouts.
+    pub(crate) fn check_agreement(&self) {
+        let replicas = self.replicas.lock().clone();
+        let decided = |replica: &Replica| {
+            let context = replica.parts()?.push.context();
+            let quarantined: BTreeMap<String, i64> = context
+                .quarantined
+                .iter()
+                .map(|(name, quarantined)| (name.to_string(), quarantined.generation))
+                .collect();
+            let rollouts: BTreeMap<String, String> = context
+                .rollouts
+                .iter()
+                .map(|(name, rollout)| {
+                    let progress = format!("{} {:?}", rollout.generation, rollout.progress);
+                    (name.to_string(), progress)
+                })
+                .collect();
+            Some((quarantined, rollouts))
+        };
+        let mut all = replicas
+            .iter()
+            .map(|replica| (replica.name().to_owned(), decided(replica)));
+        let Some((first, expected)) = all.next() else {
+            return;
+        };
+        for (name, decided) in all {
+            if decided != expected {
+                self.story.violated(
+                    "replicas agree on quarantines and rollouts",
+                    &format!("{first} has {expected:?}, {name} has {decided:?}"),
+                );
+            }
+        }
+    }
+
+    /// No two ServiceEntries have one address.
+    pub(crate) fn check_addresses(&self) {
+        let mut owners: BTreeMap<String, String> = BTreeMap::new();
+        for entry in self.server.list("networking.istio.io", "ServiceEntry") {
+            let text = |pointer| {
+                entry
+                    .pointer(pointer)
+                    .and_then(Value::as_str)
+                    .unwrap_or_default()
+            };
+            let name = format!("{}/{}", text("/metadata/namespace"), text("/metadata/name"));
+            let addresses = entry.pointer("/status/addresses").and_then(Value::as_array);
+            for address in addresses.into_iter().flatten() {
+                let host = address.get("host").and_then(Value::as_str);
+                let value = address.get("value").and_then(Value::as_str);
+                let owner = format!("{name} {}", host.unwrap_or_default());
+                let other = owners.insert(value.unwrap_or_default().to_owned(), owner.clone());
+                if let Some(other) = other {
+                    self.story.violated(
+                        "each host has addresses of its own",
+                        &format!("{address} is of {owner} and {other}"),
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// Whether an object is neither a lock nor a report of a replica.
+fn is_settled_object(name: &str) -> bool {
+    let is_report = name.ends_with("-distribution") || name.ends_with("/istio-ca-secret");
+    let is_lock = name.starts_with("Lease ") || {
+        name.strip_prefix("ConfigMap istio-system/istio-")
+            .is_some_and(|rest| !rest.starts_with("ca-"))
+    };
+    // The fresh process has a name of its own.
+    let is_shared = name.starts_with("ConfigMap istio-system/navarch-");
+    !is_report && !is_lock && !is_shared && !name.starts_with("Event ")
+}
+
+/// An object without versions and times, which differ by who writes.
+fn without_times(object: &Value) -> Value {
+    match object {
+        Value::Object(members) => {
+            let is_stable = |name: &String| {
+                !matches!(
+                    name.as_str(),
+                    "resourceVersion" | "lastTransitionTime" | "lastProbeTime"
+                )
+            };
+            members
+                .iter()
+                .filter(|(name, _)| is_stable(name))
+                .map(|(name, value)| (name.clone(), without_times(value)))
+                .collect::<serde_json::Map<String, Value>>()
+                .into()
+        }
+        Value::Array(items) => items.iter().map(without_times).collect(),
+        other => other.clone(),
     }
 }
 

@@ -5,6 +5,7 @@ mod held;
 mod state;
 mod wire;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -100,8 +101,8 @@ struct Shown {
     last_response: Instant,
     /// The number of responses.
     responses: u64,
-    /// The number of rejected ones.
-    rejected: u64,
+    /// The types of which the last response was rejected.
+    rejected: BTreeSet<Type>,
 }
 
 /// Called with what a proxy holds after each response.
@@ -132,7 +133,7 @@ impl Proxy {
             is_connected: false,
             last_response: Instant::now(),
             responses: 0,
-            rejected: 0,
+            rejected: BTreeSet::new(),
         }));
         let runner = Runner {
             spec: spec.clone(),
@@ -178,10 +179,10 @@ impl Proxy {
         self.shown.lock().responses
     }
 
-    /// The number of rejected responses so far.
+    /// The types of which it rejected the last response.
     #[must_use]
-    pub fn rejected(&self) -> u64 {
-        self.shown.lock().rejected
+    pub fn rejected_types(&self) -> BTreeSet<Type> {
+        self.shown.lock().rejected.clone()
     }
 }
 
@@ -274,6 +275,7 @@ impl Runner {
 
     fn on_response(&mut self, call: &mut Call, response: Response) -> io::Result<()> {
         let text = response.describe();
+        let kind = response.kind();
         let rejects = self.spec.rejects && response.contains(POISON.as_bytes());
         let requests = self.state.take(response, rejects);
         if rejects {
@@ -288,7 +290,11 @@ impl Runner {
             shown.held = self.state.held().clone();
             shown.last_response = Instant::now();
             shown.responses += 1;
-            shown.rejected += u64::from(rejects);
+            match (kind, rejects) {
+                (Some(kind), true) => _ = shown.rejected.insert(kind),
+                (Some(kind), false) => _ = shown.rejected.remove(&kind),
+                (None, _) => {}
+            }
         }
         (self.check)(&self.spec, self.state.held());
         for request in requests {

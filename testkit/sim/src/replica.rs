@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::server::TcpConnectInfo;
 
 use crate::api_server::ApiServer;
+use crate::leaders;
 use crate::link::{Condition, Link};
 use crate::random::Random;
 use crate::story::Story;
@@ -258,6 +259,7 @@ impl Replica {
             "crashes; its connections are {condition:?}"
         );
         self.link.set(Condition::Dead);
+        leaders::crashed(&self.name);
         let links = std::mem::take(&mut *self.connections.lock());
         for link in &links {
             link.set(condition);

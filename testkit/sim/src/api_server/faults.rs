@@ -1,6 +1,7 @@
 //! Faults of the simulated API server.
 
 use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -48,7 +49,7 @@ pub enum Fault {
         /// How long.
         lasts: Duration,
     },
-    /// Some updates conflict, as if another writer had been first.
+    /// Another writer changes some objects just before they are written.
     Conflict {
         /// How many.
         count: u64,
@@ -84,8 +85,34 @@ impl fmt::Display for Fault {
                 write!(f, "watch events are up to {max:?} late for {lasts:?}")
             }
             Self::Repeat { lasts } => write!(f, "watch events arrive twice for {lasts:?}"),
-            Self::Conflict { count } => write!(f, "{count} updates conflict"),
+            Self::Conflict { count } => write!(f, "another writer is faster {count} times"),
             Self::LoseAnswers { count } => write!(f, "the responses to {count} writes are lost"),
+        }
+    }
+}
+
+/// A breach of the API server's contract, which proves that the invariants find what it causes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Plant {
+    /// Watches are not sent deletions.
+    LostDeletions,
+}
+
+impl fmt::Display for Plant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::LostDeletions => f.write_str("lost-deletions"),
+        }
+    }
+}
+
+impl FromStr for Plant {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "lost-deletions" => Ok(Self::LostDeletions),
+            _ => Err(format!("unknown fault {text:?}")),
         }
     }
 }
@@ -120,13 +147,7 @@ impl Faults {
     }
 
     /// The failure of a request.
-    pub(crate) fn failure(
-        &mut self,
-        client: &str,
-        resource: &str,
-        is_write: bool,
-        random: &mut Random,
-    ) -> Option<Failure> {
+    pub(crate) fn failure(&mut self, resource: &str) -> Option<Failure> {
         let now = Instant::now();
         self.failing.retain(|(.., until)| *until > now);
         let failing = self
@@ -143,15 +164,14 @@ impl Faults {
             return Some(failure);
         }
 
-        if is_write && self.conflicts > 0 && random.happens(500) {
-            self.conflicts -= 1;
-            return Some(Failure::new(
-                409,
-                "Conflict",
-                format!("another writer was faster than {client}"),
-            ));
-        }
         None
+    }
+
+    /// Whether another writer changes the object just before a write.
+    pub(crate) fn conflicts(&mut self, random: &mut Random) -> bool {
+        let happens = self.conflicts > 0 && random.happens(500);
+        self.conflicts -= u64::from(happens);
+        happens
     }
 
     /// How many versions old a list is.

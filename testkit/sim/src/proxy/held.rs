@@ -133,24 +133,10 @@ impl Held {
         )
     }
 
-    /// Takes the resources of `other` in place of those that contain a text.
-    pub(crate) fn except_for(&mut self, text: &[u8], other: &Self) {
-        for (kind, resources) in &mut self.0 {
-            let has_text = |resource: &HeldResource| {
-                resource.bytes.windows(text.len()).any(|part| part == text)
-            };
-            let names: Vec<String> = resources
-                .iter()
-                .filter(|(_, resource)| has_text(resource))
-                .map(|(name, _)| name.clone())
-                .collect();
-            for name in names {
-                match other.get(*kind, &name) {
-                    Some(resource) => _ = resources.insert(name, resource.clone()),
-                    None => _ = resources.remove(&name),
-                }
-            }
-        }
+    /// Takes the resources of a type from another proxy.
+    pub(crate) fn take_over(&mut self, kind: Type, other: &Self) {
+        let resources = other.0.get(&kind).cloned().unwrap_or_default();
+        self.0.insert(kind, resources);
     }
 
     /// In which resources two proxies differ, in words; empty if in none.

@@ -257,6 +257,11 @@ impl Response {
         }
     }
 
+    /// The type of its resources.
+    pub(super) fn kind(&self) -> Option<Type> {
+        self.kind
+    }
+
     /// Whether a resource contains these bytes.
     pub(super) fn contains(&self, text: &[u8]) -> bool {
         self.resources.values().any(|resource| {

@@ -1,0 +1,125 @@
+//! Runs simulations in processes of their own: each replaces the clock of its process.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use serde_json::{Value, json};
+
+use crate::simulation::{Options, Outcome};
+
+/// What the last line of a process begins with.
+const REPORT: &str = "outcome ";
+
+/// The outcome of a simulation in another process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// The violated invariants.
+    pub violations: Vec<String>,
+    /// The hash of the story.
+    pub hash: String,
+    /// The simulated time.
+    pub simulated: Duration,
+    /// The number of events in the schedule.
+    pub events: usize,
+    /// The number of responses to proxies.
+    pub responses: u64,
+}
+
+impl Report {
+    /// Whether all invariants hold.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.violations.is_empty()
+    }
+
+    /// The first violated invariant; empty if there is none.
+    #[must_use]
+    pub fn invariant(&self) -> &str {
+        let first = self.violations.first().map(String::as_str);
+        first
+            .unwrap_or_default()
+            .split_once(':')
+            .map_or("", |(invariant, _)| invariant)
+    }
+}
+
+/// The last line of a process.
+#[must_use]
+pub fn report_line(outcome: &Outcome) -> String {
+    let report = json!({
+        "violations": outcome.violations,
+        "hash": format!("{:016x}", outcome.hash),
+        "milliseconds": u64::try_from(outcome.simulated.as_millis()).unwrap_or(u64::MAX),
+        "events": outcome.events,
+        "responses": outcome.responses,
+    });
+    format!("{REPORT}{report}")
+}
+
+/// Runs a simulation with this program, which is `simulate`.
+///
+/// # Errors
+/// If the process does not end with a report: it panicked, or was ended.
+pub fn run(program: &Path, options: &Options) -> anyhow::Result<Report> {
+    let mut command = Command::new(program);
+    command.arg("one").arg(options.seed.to_string());
+    if let Some(keep) = &options.keep {
+        let keep: Vec<String> = keep.iter().map(usize::to_string).collect();
+        command.arg(format!("--keep={}", keep.join(",")));
+    }
+    if let Some(plant) = options.plant {
+        command.arg(format!("--plant={plant}"));
+    }
+
+    let output = command.output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let report = text
+        .lines()
+        .rev()
+        .find_map(|line| line.strip_prefix(REPORT));
+    let report = report.with_context(|| {
+        let errors = String::from_utf8_lossy(&output.stderr);
+        format!("seed {} ended without a report: {errors}", options.seed)
+    })?;
+    parse(report).context("invalid report")
+}
+
+fn parse(text: &str) -> Option<Report> {
+    let report: Value = serde_json::from_str(text).ok()?;
+    let violations = report.get("violations")?.as_array()?;
+    Some(Report {
+        violations: violations
+            .iter()
+            .filter_map(|violation| violation.as_str().map(str::to_owned))
+            .collect(),
+        hash: report.get("hash")?.as_str()?.to_owned(),
+        simulated: Duration::from_millis(report.get("milliseconds")?.as_u64()?),
+        events: usize::try_from(report.get("events")?.as_u64()?).ok()?,
+        responses: report.get("responses")?.as_u64()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_is_read_as_it_was_written() {
+        let outcome = Outcome {
+            violations: vec!["a lock has one holder: a and b".to_owned()],
+            hash: 7,
+            lines: Vec::new(),
+            simulated: Duration::from_secs(3),
+            events: 4,
+            responses: 5,
+        };
+        let line = report_line(&outcome);
+        let report = parse(line.strip_prefix(REPORT).unwrap()).unwrap();
+        assert_eq!(report.violations, outcome.violations);
+        assert_eq!(report.invariant(), "a lock has one holder");
+        assert_eq!(report.hash, "0000000000000007");
+        assert_eq!(report.simulated, outcome.simulated);
+    }
+}
