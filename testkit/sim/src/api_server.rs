@@ -454,17 +454,22 @@ impl Server {
         } else {
             from.unwrap_or_default()
         };
-        if !begins_with_all && version < self.objects.oldest() {
-            return Err(answers::expired("too old resource version"));
-        }
         if version > newest {
             return Err(answers::too_large(version, newest));
         }
 
-        for change in self.objects.since(&watch.request.resource, version) {
-            if let Some(event) = watches::event(&watch.request, &change) {
-                let delay = self.event_delay();
-                watch.send(delay, Some(watches::line(&event)));
+        // As a real server, it tells so within the response.
+        let is_expired = !begins_with_all && version < self.objects.oldest();
+        if is_expired {
+            let expired = answers::expired("too old resource version").status();
+            let event = json!({ "type": "ERROR", "object": expired });
+            watch.send(Duration::ZERO, Some(watches::line(&event)));
+        } else {
+            for change in self.objects.since(&watch.request.resource, version) {
+                if let Some(event) = watches::event(&watch.request, &change) {
+                    let delay = self.event_delay();
+                    watch.send(delay, Some(watches::line(&event)));
+                }
             }
         }
 
@@ -483,7 +488,9 @@ impl Server {
                 .bookmarks
                 .then(WatchBody::first_bookmark),
         };
-        self.watches.push(watch);
+        if !is_expired {
+            self.watches.push(watch);
+        }
         Ok(body)
     }
 

@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use anyhow::bail;
 use navarch_push::engine::EngineSizes;
+use navarch_push::rollout::RolloutProgress;
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::time::sleep;
 
 use crate::api_server::{ApiServer, Write};
+use crate::leaders;
 use crate::proxy::{Check, Held, Proxy, Replicas, Spec, Type};
 use crate::replica::Replica;
 use crate::story::Story;
@@ -21,6 +23,9 @@ use crate::world::{ANCHOR, ANCHOR_ENDPOINTS, PRIVATE_KEY};
 const FRESH_START: Duration = Duration::from_secs(60);
 /// How long a proxy of a fresh replica is quiet before its resources are complete.
 const QUIET: Duration = Duration::from_secs(60);
+
+/// The clients of an engine within the process, which have no stream: writers of statuses.
+const MAX_INTERNAL_CLIENTS: usize = 2;
 
 /// The invariants about each response to a proxy: the service that never changes is in every state,
 /// and a private key only with the proxy that may have it.
@@ -223,6 +228,17 @@ impl Rest<'_> {
             if let Some(parts) = replica.parts()
                 && let Ok(size) = parts.push.inspect(|inspect| inspect.engine.sizes()).await
             {
+                let streams = parts.ads.connections().count();
+                if size.proxies > streams + MAX_INTERNAL_CLIENTS {
+                    self.story.violated(
+                        "tables are as large as those of a fresh process",
+                        &format!(
+                            "{} has {} proxies and {streams} streams",
+                            replica.name(),
+                            size.proxies
+                        ),
+                    );
+                }
                 sizes.insert(replica.name().to_owned(), size);
             }
         }
@@ -247,6 +263,41 @@ impl Rest<'_> {
                     self.story.violated(
                         "tables are as large as those of a fresh process",
                         &format!("{name} has {is} {table}, a fresh process {should}"),
+                    );
+                }
+            }
+        }
+    }
+
+    /// Each lock that was ever taken has a holder that runs.
+    pub(crate) fn check_leaders(&self) {
+        let running: BTreeSet<String> = self
+            .replicas
+            .lock()
+            .iter()
+            .map(|replica| replica.name().to_owned())
+            .collect();
+        for lock in leaders::locks() {
+            if !leaders::holder(&lock).is_some_and(|holder| running.contains(&holder)) {
+                self.story.violated(
+                    "each lock has a holder at rest",
+                    &format!("{lock} has none"),
+                );
+            }
+        }
+    }
+
+    /// No rollout is under way.
+    pub(crate) fn check_rollouts(&self) {
+        for replica in self.replicas.lock().iter() {
+            let Some(parts) = replica.parts() else {
+                continue;
+            };
+            for (name, rollout) in &parts.push.context().rollouts {
+                if !matches!(rollout.progress, RolloutProgress::Stopped(_)) {
+                    self.story.violated(
+                        "rollouts end",
+                        &format!("{}: {name} is at {:?}", replica.name(), rollout.progress),
                     );
                 }
             }

@@ -1,6 +1,6 @@
 //! Who leads: the log of the elections, of which each lock must have one holder at a time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use parking_lot::Mutex;
@@ -19,12 +19,15 @@ const TARGET: &str = "navarch_status::election";
 static LEADERS: Mutex<Leaders> = Mutex::new(Leaders {
     story: None,
     holders: BTreeMap::new(),
+    locks: BTreeSet::new(),
 });
 
 struct Leaders {
     story: Option<Story>,
     /// The identity of the holder of each lock.
     holders: BTreeMap<String, String>,
+    /// The locks that were ever taken.
+    locks: BTreeSet<String>,
 }
 
 /// Reads the log of the elections.
@@ -50,6 +53,17 @@ pub(crate) fn tell_to(story: &Story) {
     let mut leaders = LEADERS.lock();
     leaders.story = Some(story.clone());
     leaders.holders.clear();
+    leaders.locks.clear();
+}
+
+/// The locks that were ever taken.
+pub(crate) fn locks() -> BTreeSet<String> {
+    LEADERS.lock().locks.clone()
+}
+
+/// The holder of a lock.
+pub(crate) fn holder(lock: &str) -> Option<String> {
+    LEADERS.lock().holders.get(lock).cloned()
 }
 
 /// A replica has crashed, and holds nothing.
@@ -82,6 +96,7 @@ impl Leaders {
         let Some(story) = &self.story else { return };
         if message.starts_with("acquired") {
             tell!(story, identity, "leads {lock}");
+            self.locks.insert(lock.clone());
             let before = self.holders.insert(lock.clone(), identity.clone());
             if let Some(before) = before.filter(|before| *before != identity) {
                 story.violated(

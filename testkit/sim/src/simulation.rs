@@ -348,6 +348,8 @@ impl Simulation {
         rest.check_writes(before);
         rest.check_responses(&responses);
         rest.check_agreement();
+        rest.check_leaders();
+        rest.check_rollouts();
         rest.check_addresses();
         rest.compare_with_fresh(self.seed, &settings()).await
     }
