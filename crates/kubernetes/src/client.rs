@@ -1,6 +1,7 @@
 //! Clients of the Kubernetes API.
 
 use std::path::Path;
+use std::sync::OnceLock;
 use std::task::{self, Poll};
 use std::time::Duration;
 
@@ -68,6 +69,19 @@ pub async fn client(
     client_of(config, rate)
 }
 
+/// How clients connect, if not over TCP; `None` for an API server that it does not know.
+pub type Connector = Box<dyn Fn(&kube::Config) -> Option<kube::Client> + Send + Sync>;
+
+/// Set by [`connect_by`].
+static CONNECT: OnceLock<Connector> = OnceLock::new();
+
+/// Connects all later clients of this process so, for simulations. Only the first call has an
+/// effect.
+pub fn connect_by(connect: Connector) {
+    // A process runs one simulation.
+    let _ = CONNECT.set(connect);
+}
+
 /// A client of this configuration. Sends no request yet.
 ///
 /// # Errors
@@ -79,6 +93,10 @@ pub fn client_of(
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     // The caller decides about timeouts and retries.
     config.default_retry = false;
+    let simulated = CONNECT.get().and_then(|connect| connect(&config));
+    if let Some(client) = simulated {
+        return Ok(client);
+    }
     Ok(connect(config, rate)?)
 }
 

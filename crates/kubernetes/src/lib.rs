@@ -13,7 +13,7 @@ use kube::runtime::watcher;
 use serde_json::{Value, json};
 
 pub use api_rate::ApiRate;
-pub use client::{ClientError, client, client_of};
+pub use client::{ClientError, Connector, client, client_of, connect_by};
 
 /// The length of the longest name of an object, in bytes.
 const MAX_NAME_BYTES: usize = 253;
