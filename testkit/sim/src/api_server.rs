@@ -68,6 +68,7 @@ pub struct Write {
 
 #[derive(Debug)]
 struct Server {
+    name: &'static str,
     story: Story,
     random: Random,
     resources: Resources,
@@ -90,12 +91,13 @@ enum Answer {
 }
 
 impl ApiServer {
-    /// A server without objects.
+    /// A server without objects. `name` is its name in the story.
     #[must_use]
-    pub fn new(seed: u64, story: Story, plant: Option<Plant>) -> Self {
+    pub fn new(name: &'static str, seed: u64, story: Story, plant: Option<Plant>) -> Self {
         Self(Arc::new(Mutex::new(Server {
+            name,
             story,
-            random: Random::new(seed, "api server"),
+            random: Random::new(seed, name),
             resources: Resources::default(),
             objects: Objects::default(),
             watches: Vec::new(),
@@ -212,7 +214,7 @@ impl ApiServer {
     /// Begins a fault.
     pub fn begin(&self, fault: &Fault) {
         let server = &mut *self.0.lock();
-        tell!(server.story, "api", "fault: {fault}");
+        tell!(server.story, server.name, "fault: {fault}");
         match fault {
             Fault::DropWatches { resource, client } => server.drop_watches(resource, client),
             Fault::Compact => server.objects.compact(),
@@ -317,8 +319,13 @@ impl Server {
     fn faulty(&mut self, client: &ClientId, request: &Request) -> Option<Failure> {
         let failure = self.faults.failure(&request.resource.plural)?;
         self.story.detail(&format!(
-            "api: {} {} {} of {} failed: {}",
-            request.method, request.resource.plural, request.name, client.name, failure.code
+            "{}: {} {} {} of {} failed: {}",
+            self.name,
+            request.method,
+            request.resource.plural,
+            request.name,
+            client.name,
+            failure.code
         ));
         Some(failure)
     }
@@ -379,7 +386,7 @@ impl Server {
         if is_lock && verb == "changed" {
             self.story.detail(&text);
         } else {
-            self.story.add(&"api", &text);
+            self.story.add(&self.name, &text);
         }
     }
 
@@ -442,8 +449,8 @@ impl Server {
             last_arrival: Instant::now(),
         };
         self.story.detail(&format!(
-            "api: {} watches {} from {from:?}",
-            client.name, watch.request.resource.plural
+            "{}: {} watches {} from {from:?}",
+            self.name, client.name, watch.request.resource.plural
         ));
 
         let begins_with_all = watch.request.query.sends_initial_events || from.is_none();
@@ -527,8 +534,8 @@ impl Server {
         }
         let change = self.change(request, &name).map_err(|failure| {
             self.story.detail(&format!(
-                "api: {} {} of {} failed: {}",
-                request.method, name.1, client.name, failure.message
+                "{}: {} {} of {} failed: {}",
+                self.name, request.method, name.1, client.name, failure.message
             ));
             failure
         })?;

@@ -13,8 +13,11 @@ use navarch_sim::driver::{self, Report, report_line};
 use navarch_sim::proxy::Spec;
 use navarch_sim::schedule::Schedule;
 use navarch_sim::shrink::shrink;
-use navarch_sim::simulation::{self, Options};
+use navarch_sim::simulation::{self, Options, Outcome};
 use navarch_sim::world;
+
+/// A simulation takes some seconds.
+const REAL_TIME_LIMIT: Duration = Duration::from_mins(4);
 
 /// Run the control plane under deterministic simulation
 #[derive(Debug, Parser)]
@@ -84,6 +87,7 @@ fn main() -> anyhow::Result<ExitCode> {
     match Arguments::parse().command {
         Command::Seeds(seeds) => seeds.run(),
         Command::One(one) => {
+            end_in_time(one.seed);
             let outcome = simulation::run(one.options())?;
             println!("{}", report_line(&outcome));
             Ok(exit_code(outcome.violations.is_empty()))
@@ -101,6 +105,16 @@ fn exit_code(holds: bool) -> ExitCode {
     } else {
         ExitCode::FAILURE
     }
+}
+
+/// Ends the process with a violation if the simulation does not end: simulated time may stand still
+/// while tasks wake each other. The sleep is real.
+fn end_in_time(seed: u64) {
+    std::thread::spawn(move || {
+        std::thread::sleep(REAL_TIME_LIMIT);
+        println!("{}", report_line(&Outcome::endless(seed)));
+        std::process::exit(1);
+    });
 }
 
 /// The totals of all seeds.

@@ -85,6 +85,42 @@ pub enum Action {
         /// Its content, as a seed.
         content: u64,
     },
+    /// Something happens to the remote cluster.
+    Remote(RemoteEvent),
+}
+
+/// What happens to the remote cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RemoteEvent {
+    /// The Secret with its kubeconfig is created.
+    Join,
+    /// That Secret is deleted.
+    Leave,
+    /// A user of that cluster creates or changes an object.
+    Put {
+        /// Its kind.
+        slot: Slot,
+        /// Which of its names.
+        number: u64,
+        /// Its content, as a seed.
+        content: u64,
+    },
+    /// A user of that cluster deletes an object.
+    Delete {
+        /// Its kind.
+        slot: Slot,
+        /// Which of its names.
+        number: u64,
+    },
+    /// A fault of its API server.
+    Api(Fault),
+    /// The link to it fails for a time.
+    Link {
+        /// How it fails.
+        condition: Condition,
+        /// How long.
+        lasts: Duration,
+    },
 }
 
 impl fmt::Display for Event {
@@ -121,10 +157,19 @@ impl Schedule {
         // A calm simulation finds what many faults would hide, and the other way round.
         let faults = random.of(&[100, 250, 450]);
         let pause = random.of(&[2_000, 8_000, 20_000]);
+        let has_remote = random.happens(400);
+        if has_remote {
+            events.push(Event {
+                at: Duration::ZERO,
+                action: Action::Remote(RemoteEvent::Join),
+            });
+        }
         let mut at = Duration::from_secs(5);
         for _ in 0..15 + random.below(45) {
             at += random.millis(0, pause);
-            let action = if random.happens(faults) {
+            let action = if has_remote && random.happens(250) {
+                Action::Remote(remote_event(&mut random, faults))
+            } else if random.happens(faults) {
                 fault(&mut random, replicas, proxies)
             } else {
                 change(&mut random)
@@ -208,6 +253,31 @@ fn fault(random: &mut Random, replicas: usize, proxies: usize) -> Action {
         },
         6 => Action::Rotate { replica },
         _ => Action::Api(api_fault(random, lasts)),
+    }
+}
+
+fn remote_event(random: &mut Random, faults: u64) -> RemoteEvent {
+    let slot = random.of(&[Slot::Service, Slot::Endpoints, Slot::Pod]);
+    let number = random.below(9);
+    if random.happens(faults) {
+        let lasts = random.millis(100, 60_000);
+        return match random.below(4) {
+            0 => RemoteEvent::Leave,
+            1 => RemoteEvent::Link {
+                condition: random.of(&[Condition::Cut, Condition::Silent]),
+                lasts,
+            },
+            _ => RemoteEvent::Api(api_fault(random, lasts)),
+        };
+    }
+    match random.below(8) {
+        0 => RemoteEvent::Join,
+        1 | 2 => RemoteEvent::Delete { slot, number },
+        _ => RemoteEvent::Put {
+            slot,
+            number,
+            content: random.below(1 << 32),
+        },
     }
 }
 

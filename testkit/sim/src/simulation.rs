@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use navarch_push::rollout::{Rollout, RolloutProgress};
 use navarch_security::ca::keeper::RotationCommand;
 use serde_json::json;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -15,8 +16,9 @@ use crate::leaders;
 use crate::link::Condition;
 use crate::proxy::{Command, Proxy, Replicas, Spec};
 use crate::random::Random;
+use crate::remote::{self, Remote};
 use crate::replica::{Replica, SYSTEM_NAMESPACE};
-use crate::schedule::{Action, Event, Schedule};
+use crate::schedule::{Action, Event, RemoteEvent, Schedule};
 use crate::story::Story;
 use crate::tell;
 use crate::world;
@@ -24,6 +26,11 @@ use crate::world;
 /// Within this time after the last fault everything must be at rest: half-open watches are noticed
 /// after 100 s, and the stages of a rollout take a minute.
 const SETTLE_TIME: Duration = Duration::from_secs(420);
+/// Within this time after that all rollouts must have ended.
+const ROLLOUT_TIME: Duration = Duration::from_mins(40);
+/// Within this time after that what is left of them must be gone.
+const CLEANUP_TIME: Duration = Duration::from_secs(150);
+const POLL_INTERVAL: Duration = Duration::from_secs(10);
 /// How long it is observed at rest.
 const REST_TIME: Duration = Duration::from_secs(300);
 /// The stack of the simulation's thread: trials of the quarantine run on it.
@@ -59,6 +66,23 @@ pub struct Outcome {
     pub responses: u64,
 }
 
+impl Outcome {
+    /// That of a simulation that does not end.
+    #[must_use]
+    pub fn endless(seed: u64) -> Self {
+        Self {
+            violations: vec![format!("a simulation ends: seed {seed} does not")],
+            hash: 0,
+            lines: Vec::new(),
+            simulated: Duration::ZERO,
+            events: Schedule::of_seed(seed, world::proxies(seed).len())
+                .events
+                .len(),
+            responses: 0,
+        }
+    }
+}
+
 /// A simulation while it runs.
 struct Simulation {
     seed: u64,
@@ -70,6 +94,7 @@ struct Simulation {
     proxies: Vec<Proxy>,
     /// What happens later because of an earlier event.
     followups: Vec<(Instant, Followup)>,
+    remote: Remote,
 }
 
 /// What happens after an event.
@@ -77,6 +102,7 @@ struct Simulation {
 enum Followup {
     Restart(usize),
     Mend(usize),
+    MendRemote,
 }
 
 /// Runs a simulation. A process can run one, as the clock of all of it is simulated.
@@ -123,7 +149,8 @@ async fn simulate(options: &Options) -> anyhow::Result<Outcome> {
     };
 
     leaders::tell_to(&story);
-    let server = ApiServer::new(seed, story.clone(), options.plant);
+    let server = ApiServer::new("api", seed, story.clone(), options.plant);
+    let remote = Remote::new(seed, &story);
     for object in world::permanent(&specs) {
         server.apply(&object);
     }
@@ -136,6 +163,7 @@ async fn simulate(options: &Options) -> anyhow::Result<Outcome> {
         incarnations: vec![0; schedule.replicas],
         proxies: Vec::new(),
         followups: Vec::new(),
+        remote,
     };
     let at_once = schedule.events.iter().filter(|event| event.at.is_zero());
     for event in at_once {
@@ -220,6 +248,7 @@ impl Simulation {
             match followup {
                 Followup::Restart(index) => self.start_replica(index)?,
                 Followup::Mend(index) => self.replica(index)?.set_link(Condition::Up),
+                Followup::MendRemote => self.remote.set_link(Condition::Up),
             }
         }
     }
@@ -276,8 +305,35 @@ impl Simulation {
             }
             Action::Rotate { replica } => self.rotate(*replica)?,
             Action::MeshConfig { content } => self.edit_mesh_config(*content),
+            Action::Remote(event) => self.happen_remotely(event),
         }
         Ok(())
+    }
+
+    fn happen_remotely(&mut self, event: &RemoteEvent) {
+        match event {
+            RemoteEvent::Join => self.server.apply(&remote::secret()),
+            RemoteEvent::Leave => {
+                self.server
+                    .delete("", "Secret", SYSTEM_NAMESPACE, remote::SECRET);
+            }
+            RemoteEvent::Put {
+                slot,
+                number,
+                content,
+            } => self.remote.server.apply(&slot.object(*number, *content)),
+            RemoteEvent::Delete { slot, number } => {
+                let (namespace, name) = slot.name(*number);
+                self.remote
+                    .server
+                    .delete(slot.group(), slot.api().1, &namespace, &name);
+            }
+            RemoteEvent::Api(fault) => self.remote.server.begin(fault),
+            RemoteEvent::Link { condition, lasts } => {
+                self.remote.set_link(*condition);
+                self.later(*lasts, Followup::MendRemote);
+            }
+        }
     }
 
     fn later(&mut self, delay: Duration, followup: Followup) {
@@ -317,6 +373,8 @@ impl Simulation {
     /// Ends all faults, and waits until everything must be at rest.
     async fn recover(&mut self) -> anyhow::Result<()> {
         self.server.recover();
+        self.remote.server.recover();
+        self.remote.set_link(Condition::Up);
         for index in 0..self.incarnations.len() {
             let replica = self.replica(index)?;
             replica.set_link(Condition::Up);
@@ -329,7 +387,26 @@ impl Simulation {
         }
         tell!(self.story, "simulation", "all faults have ended");
         sleep(SETTLE_TIME).await;
+
+        // Proxies of other namespaces may hold a stage for ten minutes.
+        let end = Instant::now() + ROLLOUT_TIME;
+        while self.rolls_out() && Instant::now() < end {
+            sleep(POLL_INTERVAL).await;
+        }
+        sleep(CLEANUP_TIME).await;
         Ok(())
+    }
+
+    /// Whether a rollout is under way.
+    fn rolls_out(&self) -> bool {
+        let is_under_way =
+            |rollout: &Arc<Rollout>| !matches!(rollout.progress, RolloutProgress::Stopped(_));
+        self.replicas.lock().iter().any(|replica| {
+            replica.parts().is_some_and(|parts| {
+                let context = parts.push.context();
+                context.rollouts.values().any(is_under_way)
+            })
+        })
     }
 
     /// Checks what must hold at rest.
