@@ -39,13 +39,13 @@ thread_local! {
 
 /// Replaces clock and random numbers. To be called once in a process, on the thread of the
 /// simulation, before its runtime is built.
-pub fn begin(seed: u64) {
+pub(crate) fn begin(seed: u64) {
     RANDOM.set(seed ^ 0x9e37_79b9_7f4a_7c15);
     RUNS.store(true, Ordering::SeqCst);
 }
 
 /// Follows the paused clock of the runtime in which this is called.
-pub fn follow_runtime() {
+pub(crate) fn follow_runtime() {
     BASE.set(Some(tokio::time::Instant::now().into_std()));
     LEADS.set(true);
 }
@@ -71,7 +71,7 @@ fn now() -> u64 {
 /// # Safety
 /// As of the C library: `time` is null or valid for a write.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn clock_gettime(clock: clockid_t, time: *mut timespec) -> c_int {
+unsafe extern "C" fn clock_gettime(clock: clockid_t, time: *mut timespec) -> c_int {
     if !RUNS.load(Ordering::Relaxed) || time.is_null() {
         // SAFETY: the arguments are those of the caller, for the same function of the kernel.
         let outcome = unsafe { libc::syscall(libc::SYS_clock_gettime, clock, time) };
@@ -97,7 +97,7 @@ pub unsafe extern "C" fn clock_gettime(clock: clockid_t, time: *mut timespec) ->
 /// # Safety
 /// As of the C library: `buffer` is valid for writes of `length` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn getrandom(buffer: *mut c_void, length: size_t, flags: c_uint) -> ssize_t {
+unsafe extern "C" fn getrandom(buffer: *mut c_void, length: size_t, flags: c_uint) -> ssize_t {
     if !RUNS.load(Ordering::Relaxed) || buffer.is_null() {
         // SAFETY: the arguments are those of the caller, for the same function of the kernel.
         let filled = unsafe { libc::syscall(libc::SYS_getrandom, buffer, length, flags) };

@@ -34,7 +34,10 @@ pub struct ApiClient {
 
 /// The body of a response.
 #[derive(Debug)]
-pub enum ApiBody {
+pub struct ApiBody(Content);
+
+#[derive(Debug)]
+enum Content {
     Whole(Option<Bytes>),
     Watch(Box<WatchBody>),
 }
@@ -86,17 +89,17 @@ impl ApiClient {
 fn response(answer: Answer) -> Response<ApiBody> {
     let (code, retry_after, body) = match answer {
         Answer::Object(code, object) => {
-            (code, None, ApiBody::Whole(Some(object.to_string().into())))
+            (code, None, Content::Whole(Some(object.to_string().into())))
         }
         Answer::Failed(failure) => (
             failure.code,
             failure.retry_after,
-            ApiBody::Whole(Some(failure.status().to_string().into())),
+            Content::Whole(Some(failure.status().to_string().into())),
         ),
-        Answer::Watch(body) => (200, None, ApiBody::Watch(body)),
+        Answer::Watch(body) => (200, None, Content::Watch(body)),
     };
 
-    let mut response = Response::new(body);
+    let mut response = Response::new(ApiBody(body));
     *response.status_mut() = http::StatusCode::from_u16(code).unwrap_or_default();
     let headers = response.headers_mut();
     headers.insert(
@@ -131,9 +134,9 @@ impl http_body::Body for ApiBody {
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        match self.get_mut() {
-            Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Self::Watch(body) => Pin::new(&mut **body).poll_frame(context),
+        match &mut self.get_mut().0 {
+            Content::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Content::Watch(body) => Pin::new(&mut **body).poll_frame(context),
         }
     }
 }
