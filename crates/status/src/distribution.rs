@@ -82,7 +82,13 @@ impl Distribution {
                         tracing::info!(name, "deleting the distribution report of a stopped replica");
                         // Failed deletions are retried in the next round, and the report is ignored
                         // from now on.
-                        drop(maps.delete(&name, &DeleteParams::default()).await);
+                        let parameters = DeleteParams::default();
+                        tokio::select! {
+                            // The lock is not released before this returns, and a request on a
+                            // half-open connection can take minutes.
+                            () = stop.cancelled() => return,
+                            deleted = maps.delete(&name, &parameters) => drop(deleted),
+                        }
                     }
                 }
             }
