@@ -1,6 +1,7 @@
 //! The schedule of a simulation: what users, the network and the machines do, and when. All of it
 //! comes from the seed, and any part of it can be left out.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
@@ -146,11 +147,13 @@ impl Schedule {
         let replicas = usize::try_from(1 + random.below(MAX_REPLICAS)).unwrap_or(1);
         let mut events = Vec::new();
 
+        let mut users = Users::default();
+
         // What is there when the first replica starts.
         for _ in 0..random.below(25) {
             events.push(Event {
                 at: Duration::ZERO,
-                action: put(&mut random),
+                action: users.put(&mut random),
             });
         }
 
@@ -158,6 +161,7 @@ impl Schedule {
         let faults = random.of(&[100, 250, 450]);
         let pause = random.of(&[2_000, 8_000, 20_000]);
         let has_remote = random.happens(400);
+        let mut of_remote = Users::default();
         if has_remote {
             events.push(Event {
                 at: Duration::ZERO,
@@ -168,11 +172,11 @@ impl Schedule {
         for _ in 0..15 + random.below(45) {
             at += random.millis(0, pause);
             let action = if has_remote && random.happens(250) {
-                Action::Remote(remote_event(&mut random, faults))
+                Action::Remote(of_remote.event(&mut random, faults))
             } else if random.happens(faults) {
                 fault(&mut random, replicas, proxies)
             } else {
-                change(&mut random)
+                users.change(&mut random)
             };
             events.push(Event { at, action });
         }
@@ -199,28 +203,88 @@ impl Schedule {
     }
 }
 
-fn put(random: &mut Random) -> Action {
-    Action::Put {
-        slot: random.of(&Slot::ALL),
-        number: random.below(9),
-        content: random.below(1 << 32),
-    }
+/// The users of a cluster, who know which objects are there.
+#[derive(Debug, Default)]
+struct Users {
+    objects: BTreeSet<(Slot, u64)>,
 }
 
-/// A change by a user.
-fn change(random: &mut Random) -> Action {
-    if random.happens(30) {
-        return Action::MeshConfig {
+impl Users {
+    /// Creates or changes an object, and as often as not one that is there.
+    fn put(&mut self, random: &mut Random) -> Action {
+        let (slot, number) = self
+            .some_object(random, 500)
+            .unwrap_or_else(|| (random.of(&Slot::ALL), random.below(9)));
+        self.objects.insert((slot, number));
+        Action::Put {
+            slot,
+            number,
             content: random.below(1 << 32),
-        };
+        }
     }
-    if random.happens(250) {
-        return Action::Delete {
-            slot: random.of(&Slot::ALL),
-            number: random.below(9),
-        };
+
+    /// One of the objects, in so many of a thousand cases.
+    fn some_object(&self, random: &mut Random, per_mille: u64) -> Option<(Slot, u64)> {
+        let is_wanted = random.happens(per_mille);
+        let index = random.index(self.objects.len());
+        self.objects
+            .iter()
+            .nth(index)
+            .copied()
+            .filter(|_| is_wanted)
     }
-    put(random)
+
+    /// A change.
+    fn change(&mut self, random: &mut Random) -> Action {
+        if random.happens(30) {
+            return Action::MeshConfig {
+                content: random.below(1 << 32),
+            };
+        }
+        if random.happens(250)
+            && let Some((slot, number)) = self.some_object(random, 900)
+        {
+            self.objects.remove(&(slot, number));
+            return Action::Delete { slot, number };
+        }
+        self.put(random)
+    }
+
+    /// Something that happens to a remote cluster of these users.
+    fn event(&mut self, random: &mut Random, faults: u64) -> RemoteEvent {
+        if random.happens(faults) {
+            let lasts = random.millis(100, 60_000);
+            return match random.below(4) {
+                0 => RemoteEvent::Leave,
+                1 => RemoteEvent::Link {
+                    condition: random.of(&[Condition::Cut, Condition::Silent]),
+                    lasts,
+                },
+                _ => RemoteEvent::Api(api_fault(random, lasts)),
+            };
+        }
+
+        let slot = random.of(&[Slot::Service, Slot::Endpoints, Slot::Pod]);
+        let number = random.below(9);
+        match random.below(8) {
+            0 => RemoteEvent::Join,
+            1 | 2 => match self.some_object(random, 1000) {
+                None => RemoteEvent::Join,
+                Some((slot, number)) => {
+                    self.objects.remove(&(slot, number));
+                    RemoteEvent::Delete { slot, number }
+                }
+            },
+            _ => {
+                self.objects.insert((slot, number));
+                RemoteEvent::Put {
+                    slot,
+                    number,
+                    content: random.below(1 << 32),
+                }
+            }
+        }
+    }
 }
 
 /// A fault.
@@ -253,31 +317,6 @@ fn fault(random: &mut Random, replicas: usize, proxies: usize) -> Action {
         },
         6 => Action::Rotate { replica },
         _ => Action::Api(api_fault(random, lasts)),
-    }
-}
-
-fn remote_event(random: &mut Random, faults: u64) -> RemoteEvent {
-    let slot = random.of(&[Slot::Service, Slot::Endpoints, Slot::Pod]);
-    let number = random.below(9);
-    if random.happens(faults) {
-        let lasts = random.millis(100, 60_000);
-        return match random.below(4) {
-            0 => RemoteEvent::Leave,
-            1 => RemoteEvent::Link {
-                condition: random.of(&[Condition::Cut, Condition::Silent]),
-                lasts,
-            },
-            _ => RemoteEvent::Api(api_fault(random, lasts)),
-        };
-    }
-    match random.below(8) {
-        0 => RemoteEvent::Join,
-        1 | 2 => RemoteEvent::Delete { slot, number },
-        _ => RemoteEvent::Put {
-            slot,
-            number,
-            content: random.below(1 << 32),
-        },
     }
 }
 

@@ -52,11 +52,13 @@ pub enum Slot {
     EnvoyFilter,
     /// A namespace without workloads.
     Namespace,
+    /// An Ingress, which gets a status.
+    Ingress,
 }
 
 impl Slot {
     /// All.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Service,
         Self::Endpoints,
         Self::Pod,
@@ -71,6 +73,7 @@ impl Slot {
         Self::HttpRoute,
         Self::EnvoyFilter,
         Self::Namespace,
+        Self::Ingress,
     ];
 
     /// API version and kind.
@@ -91,6 +94,7 @@ impl Slot {
             Self::HttpRoute => ("gateway.networking.k8s.io/v1", "HTTPRoute"),
             Self::EnvoyFilter => ("networking.istio.io/v1alpha3", "EnvoyFilter"),
             Self::Namespace => ("v1", "Namespace"),
+            Self::Ingress => ("networking.k8s.io/v1", "Ingress"),
         }
     }
 
@@ -238,6 +242,17 @@ fn content_of(
                 },
             }],
         } }),
+        Slot::Ingress => {
+            metadata["annotations"] =
+                json!({ "kubernetes.io/ingress.class": random.of(&["istio", "istio", "other"]) });
+            let backend = json!({
+                "service": { "name": format!("s{}", random.below(3)), "port": { "number": 80 } },
+            });
+            json!({ "spec": { "rules": [{
+                "host": format!("i{}.example.com", random.below(3)),
+                "http": { "paths": [{ "path": "/", "pathType": "Prefix", "backend": backend }] },
+            }] } })
+        }
         Slot::Namespace => {
             metadata["labels"] = json!({ "team": format!("t{}", random.below(3)) });
             json!({})
@@ -360,6 +375,16 @@ pub fn permanent(specs: &[Spec]) -> Vec<Value> {
             "clusterIP": "172.16.0.1", "selector": { "app": "anchor" },
             "ports": [{ "name": "http", "port": 80, "targetPort": 8080 }],
         },
+    }));
+
+    objects.push(json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": { "name": "istio-ingressgateway", "namespace": SYSTEM_NAMESPACE },
+        "spec": {
+            "type": "LoadBalancer", "clusterIP": "172.16.0.2", "selector": { "app": "gateway" },
+            "ports": [{ "name": "http", "port": 80, "targetPort": 8080 }],
+        },
+        "status": { "loadBalancer": { "ingress": [{ "ip": "192.0.2.1" }] } },
     }));
 
     let addresses: Vec<String> = (0..ANCHOR_ENDPOINTS)
