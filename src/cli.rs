@@ -123,10 +123,11 @@ pub fn discovery_config(
     log_scopes: LogScopes,
 ) -> anyhow::Result<Config> {
     let program = ["navarch", DISCOVERY].map(str::to_owned);
-    match Arguments::try_parse_from(program.into_iter().chain(flags))?.command {
-        Command::Discovery(discovery) => discovery.config(&Variables::new(variables), log_scopes),
-        _ => anyhow::bail!("no flags of the control plane"),
-    }
+    let arguments = Arguments::try_parse_from(program.into_iter().chain(flags))?;
+    let Command::Discovery(discovery) = arguments.command else {
+        anyhow::bail!("no flags of the control plane");
+    };
+    discovery.config(&Variables::new(variables), log_scopes)
 }
 
 fn run_command() -> anyhow::Result<ExitCode> {

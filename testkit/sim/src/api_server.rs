@@ -200,7 +200,12 @@ impl ApiServer {
         match fault {
             Fault::DropWatches { resource, client } => server.drop_watches(resource, client),
             Fault::Compact => server.objects.compact(),
-            other => server.faults.begin(other),
+            Fault::Fail { .. }
+            | Fault::Lag { .. }
+            | Fault::Delay { .. }
+            | Fault::Repeat { .. }
+            | Fault::Conflict { .. }
+            | Fault::LoseAnswers { .. } => server.faults.begin(fault),
         }
     }
 

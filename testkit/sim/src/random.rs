@@ -27,13 +27,13 @@ impl Random {
     }
 
     /// The next number.
-    pub fn next(&mut self) -> u64 {
+    pub fn number(&mut self) -> u64 {
         splitmix(&mut self.0)
     }
 
     /// A number below `bound`; 0 if that is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound.max(1)
+        self.number() % bound.max(1)
     }
 
     /// An index of a slice of `length` items.
@@ -70,7 +70,7 @@ mod tests {
     fn equal_seeds_have_equal_numbers_and_purposes_differ() {
         let numbers = |seed, purpose| {
             let mut random = Random::new(seed, purpose);
-            [random.next(), random.next(), random.next()]
+            [random.number(), random.number(), random.number()]
         };
         assert_eq!(numbers(1, "a"), numbers(1, "a"));
         assert_ne!(numbers(1, "a"), numbers(1, "b"));

@@ -14,6 +14,9 @@ use crate::world::Slot;
 /// The number of replicas at most.
 pub const MAX_REPLICAS: u64 = 3;
 
+/// The number of names of each kind: few, so that objects refer to others that are there.
+const NUMBERS: u64 = 6;
+
 /// Something that happens at a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
@@ -149,7 +152,16 @@ impl Schedule {
 
         let mut users = Users::default();
 
-        // What is there when the first replica starts.
+        // What is there when the first replica starts: most services, and some of all kinds.
+        for number in 0..NUMBERS {
+            for slot in [Slot::Service, Slot::Endpoints] {
+                if random.happens(700) {
+                    let action = users.put_one((slot, number), &mut random);
+                    let at = Duration::ZERO;
+                    events.push(Event { at, action });
+                }
+            }
+        }
         for _ in 0..random.below(25) {
             events.push(Event {
                 at: Duration::ZERO,
@@ -169,7 +181,7 @@ impl Schedule {
             });
         }
         let mut at = Duration::from_secs(5);
-        for _ in 0..15 + random.below(45) {
+        for _ in 0..30 + random.below(70) {
             at += random.millis(0, pause);
             let action = if has_remote && random.happens(250) {
                 Action::Remote(of_remote.event(&mut random, faults))
@@ -209,12 +221,27 @@ struct Users {
     objects: BTreeSet<(Slot, u64)>,
 }
 
+/// The kind and name of an object that may be there already.
+fn new_object(random: &mut Random) -> (Slot, u64) {
+    let slot = if random.happens(350) {
+        random.of(&[Slot::Service, Slot::Endpoints, Slot::Endpoints, Slot::Pod])
+    } else {
+        random.of(&Slot::ALL)
+    };
+    (slot, random.below(NUMBERS))
+}
+
 impl Users {
     /// Creates or changes an object, and as often as not one that is there.
     fn put(&mut self, random: &mut Random) -> Action {
-        let (slot, number) = self
+        let object = self
             .some_object(random, 500)
-            .unwrap_or_else(|| (random.of(&Slot::ALL), random.below(9)));
+            .unwrap_or_else(|| new_object(random));
+        self.put_one(object, random)
+    }
+
+    /// Creates or changes an object.
+    fn put_one(&mut self, (slot, number): (Slot, u64), random: &mut Random) -> Action {
         self.objects.insert((slot, number));
         Action::Put {
             slot,
@@ -265,7 +292,7 @@ impl Users {
         }
 
         let slot = random.of(&[Slot::Service, Slot::Endpoints, Slot::Pod]);
-        let number = random.below(9);
+        let number = random.below(NUMBERS);
         match random.below(8) {
             0 => RemoteEvent::Join,
             1 | 2 => match self.some_object(random, 1000) {
@@ -290,7 +317,7 @@ impl Users {
 /// A fault.
 fn fault(random: &mut Random, replicas: usize, proxies: usize) -> Action {
     let replica = random.index(replicas);
-    let lasts = random.millis(100, 60_000);
+    let lasts = random.millis(100, 90_000);
     match random.below(12) {
         0 => Action::Crash {
             replica,

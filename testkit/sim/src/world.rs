@@ -116,7 +116,18 @@ impl Slot {
             Self::Service | Self::Endpoints => (namespace, format!("s{number}")),
             Self::Namespace => (String::new(), format!("empty{number}")),
             Self::PeerAuthentication if number == 0 => (namespace, "default".to_owned()),
-            _ => (
+            Self::Pod
+            | Self::VirtualService
+            | Self::DestinationRule
+            | Self::ServiceEntry
+            | Self::AuthorizationPolicy
+            | Self::PeerAuthentication
+            | Self::Sidecar
+            | Self::Gateway
+            | Self::KubernetesGateway
+            | Self::HttpRoute
+            | Self::EnvoyFilter
+            | Self::Ingress => (
                 namespace,
                 format!("{}-{number}", self.api().1.to_lowercase()),
             ),
@@ -149,7 +160,7 @@ fn host(random: &mut Random) -> String {
         1 => "ext.example.com".to_owned(),
         _ => {
             let namespace = random.of(&NAMESPACES);
-            format!("s{}.{namespace}.svc.cluster.local", random.below(3))
+            format!("s{}.{namespace}.svc.cluster.local", random.below(2))
         }
     }
 }

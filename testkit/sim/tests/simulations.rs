@@ -1,5 +1,7 @@
 //! Simulations that `make test` runs, and tests of the simulator itself.
 
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::thread;

@@ -279,12 +279,12 @@ impl Server {
         if self.faults.conflicts(&mut self.random) {
             self.touch(&request.resource, &name);
         }
-        let change = self.change(request, &name).map_err(|failure| {
+        let changed = self.change(request, &name);
+        let change = changed.inspect_err(|failure| {
             self.story.detail(&format!(
                 "{}: {} {} of {} failed: {}",
                 self.name, request.method, name.1, client.name, failure.message
             ));
-            failure
         })?;
 
         if let Some(change) = &change {

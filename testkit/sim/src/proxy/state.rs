@@ -122,11 +122,11 @@ impl State {
         match kind {
             Type::Cluster => {
                 let names = self.held.endpoint_names();
-                requests.extend(self.subscribe(Type::Endpoint, names));
+                requests.extend(self.subscribe(Type::Endpoint, &names));
             }
             Type::Listener => {
                 let names = self.held.route_names();
-                requests.extend(self.subscribe(Type::Route, names));
+                requests.extend(self.subscribe(Type::Route, &names));
             }
             Type::Endpoint | Type::Route | Type::Secret => {}
         }
@@ -134,12 +134,12 @@ impl State {
     }
 
     /// Changes the names of a type; returns the request, if they differ.
-    fn subscribe(&mut self, kind: Type, names: BTreeSet<String>) -> Option<Request> {
+    fn subscribe(&mut self, kind: Type, names: &BTreeSet<String>) -> Option<Request> {
         let before = self.names.insert(kind, names.clone()).unwrap_or_default();
-        if before == names {
+        if before == *names {
             return None;
         }
-        let gone: Vec<String> = before.difference(&names).cloned().collect();
+        let gone: Vec<String> = before.difference(names).cloned().collect();
         for name in &gone {
             self.held.entry(kind).remove(name);
         }
