@@ -220,12 +220,16 @@ impl ApiServer {
         self.0.lock().writes.clone()
     }
 
-    /// Number of open watches.
+    /// The number of open watches of each client.
     #[must_use]
-    pub fn watches(&self) -> usize {
+    pub fn watches(&self) -> BTreeMap<String, usize> {
         let mut server = self.0.lock();
         server.watches.retain(|watch| !watch.lines.is_closed());
-        server.watches.len()
+        let mut counts = BTreeMap::new();
+        for watch in &server.watches {
+            *counts.entry(watch.client.clone()).or_default() += 1;
+        }
+        counts
     }
 
     /// Handles a request that was sent at a time.

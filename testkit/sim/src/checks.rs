@@ -9,7 +9,7 @@ use navarch_push::engine::EngineSizes;
 use navarch_push::rollout::RolloutProgress;
 use parking_lot::Mutex;
 use serde_json::Value;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::api_server::{ApiServer, Write};
 use crate::leaders;
@@ -17,12 +17,18 @@ use crate::proxy::{Check, Held, Proxy, Replicas, Spec, Type};
 use crate::replica::Replica;
 use crate::story::Story;
 use crate::tell;
-use crate::world::{ANCHOR, ANCHOR_ENDPOINTS, PRIVATE_KEY};
+use crate::world::{ANCHOR, ANCHOR_ENDPOINTS, NAMESPACES, PRIVATE_KEY, private_header};
 
+/// The name of the fresh replica.
+const FRESH: &str = "fresh";
 /// How long a fresh replica may take to read everything.
 const FRESH_START: Duration = Duration::from_secs(60);
 /// How long a proxy of a fresh replica is quiet before its resources are complete.
 const QUIET: Duration = Duration::from_secs(60);
+
+/// Writes of one object by one replica in a minute. The report of a stage, of which there is one
+/// every five seconds, and the status of proxies, one in three seconds, are the most frequent.
+const MAX_WRITES_PER_MINUTE: usize = 40;
 
 /// The clients of an engine within the process, which have no stream: writers of statuses.
 const MAX_INTERNAL_CLIENTS: usize = 2;
@@ -57,6 +63,17 @@ pub(crate) fn of_proxies(story: &Story) -> Check {
                 "no state is partial",
                 &format!("{} has listeners, but not virtualOutbound", spec.name),
             );
+        }
+
+        for other in NAMESPACES.iter().filter(|other| **other != spec.namespace) {
+            let header = private_header(other);
+            let mut routes = held.of(Type::Route);
+            if routes.any(|(_, route)| contains(&route.bytes, header.as_bytes())) {
+                story.violated(
+                    "objects reach only those who may see them",
+                    &format!("{} has private routes of {other}", spec.name),
+                );
+            }
         }
 
         let may_have_key = spec.account.as_deref() == Some("gateway");
@@ -103,6 +120,32 @@ impl Rest<'_> {
         }
     }
 
+    /// No replica writes an object more often than a limit allows, at any time.
+    pub(crate) fn check_write_rates(&self) {
+        let mut times: BTreeMap<String, Vec<Instant>> = BTreeMap::new();
+        for write in self.server.writes() {
+            let text = format!(
+                "{} {} {} {} {}",
+                write.client, write.method, write.resource, write.name, write.subresource
+            );
+            times.entry(text).or_default().push(write.stored);
+        }
+        for (write, times) in times {
+            let is_too_often = times
+                .windows(MAX_WRITES_PER_MINUTE + 1)
+                .any(|times| match times {
+                    [first, .., last] => *last - *first < Duration::from_mins(1),
+                    _ => false,
+                });
+            if is_too_often {
+                self.story.violated(
+                    "writes are limited",
+                    &format!("{write}: more than {MAX_WRITES_PER_MINUTE} in a minute"),
+                );
+            }
+        }
+    }
+
     /// No proxy gets a response.
     pub(crate) fn check_responses(&self, before: &[u64]) {
         for (proxy, before) in self.proxies.iter().zip(before) {
@@ -129,12 +172,13 @@ impl Rest<'_> {
         let held: Vec<Held> = self.proxies.iter().map(Proxy::held).collect();
         let objects = self.server.all();
         let sizes = self.sizes().await;
+        let watches = self.server.watches();
         // It takes their locks, so that it writes what it finds wrong.
         for replica in self.replicas.lock().iter() {
             replica.stop();
         }
         let fresh = Arc::new(Replica::start(
-            "fresh",
+            FRESH,
             self.server,
             settings,
             seed,
@@ -186,6 +230,7 @@ impl Rest<'_> {
         {
             self.compare_sizes(&sizes, fresh);
         }
+        self.compare_watches(&watches, &self.server.watches());
         tell!(self.story, "simulation", "ends");
         Ok(())
     }
@@ -300,6 +345,24 @@ impl Rest<'_> {
                         &format!("{}: {name} is at {:?}", replica.name(), rollout.progress),
                     );
                 }
+            }
+        }
+    }
+
+    /// No replica has more watches than the fresh one, which leads everything.
+    fn compare_watches(&self, before: &BTreeMap<String, usize>, now: &BTreeMap<String, usize>) {
+        let fresh = now.get(FRESH).copied().unwrap_or_default();
+        let running = self.replicas.lock().clone();
+        for replica in running {
+            let watches = before.get(replica.name()).copied().unwrap_or_default();
+            if watches > fresh {
+                self.story.violated(
+                    "tables are as large as those of a fresh process",
+                    &format!(
+                        "{} has {watches} watches, a fresh process {fresh}",
+                        replica.name()
+                    ),
+                );
             }
         }
     }

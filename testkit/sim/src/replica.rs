@@ -31,6 +31,9 @@ pub const SYSTEM_NAMESPACE: &str = "istio-system";
 /// the timeout of their HTTP/2 keepalive.
 const KEEPALIVE: Duration = Duration::from_secs(40);
 
+/// At rest no stream ends because of its age.
+const FLAGS: [&str; 1] = ["--keepaliveMaxServerConnectionAge=24h"];
+
 /// A running replica.
 #[derive(Debug)]
 pub struct Replica {
@@ -75,7 +78,8 @@ impl Replica {
         variables.insert("POD_NAMESPACE".to_owned(), SYSTEM_NAMESPACE.to_owned());
         variables.insert("CLUSTER_ID".to_owned(), "Kubernetes".to_owned());
         let scopes = LogScopes::new(&[], "info".to_owned(), |_| Ok(()));
-        let config = navarch::cli::discovery_config(std::iter::empty(), variables, scopes)?;
+        let flags = FLAGS.map(str::to_owned);
+        let config = navarch::cli::discovery_config(flags, variables, scopes)?;
 
         let link = Link::default();
         let client = server.client(name, &link, seed);

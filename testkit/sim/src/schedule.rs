@@ -223,10 +223,11 @@ struct Users {
 
 /// The kind and name of an object that may be there already.
 fn new_object(random: &mut Random) -> (Slot, u64) {
-    let slot = if random.happens(350) {
-        random.of(&[Slot::Service, Slot::Endpoints, Slot::Endpoints, Slot::Pod])
-    } else {
-        random.of(&Slot::ALL)
+    let slot = match random.below(10) {
+        0..=2 => random.of(&[Slot::Service, Slot::Endpoints, Slot::Endpoints, Slot::Pod]),
+        // What proxies reject, and what is rolled out in stages.
+        3..=5 => Slot::VirtualService,
+        _ => random.of(&Slot::ALL),
     };
     (slot, random.below(NUMBERS))
 }

@@ -424,6 +424,7 @@ impl Simulation {
         };
         rest.check_writes(before);
         rest.check_responses(&responses);
+        rest.check_write_rates();
         rest.check_agreement();
         rest.check_leaders();
         rest.check_rollouts();

@@ -184,7 +184,7 @@ fn content_of(
         Slot::Service => service(namespace, name, metadata, random),
         Slot::Endpoints => endpoints(namespace, name, metadata, random),
         Slot::Pod => pod(namespace, name, metadata, random),
-        Slot::VirtualService => virtual_service(metadata, random),
+        Slot::VirtualService => virtual_service(namespace, metadata, random),
         Slot::DestinationRule => {
             let policy = random.of(&["ROUND_ROBIN", "LEAST_REQUEST", "RANDOM"]);
             let mut spec = json!({
@@ -338,8 +338,8 @@ fn running(address: &str, account: &str, is_ready: bool) -> Value {
     })
 }
 
-fn virtual_service(metadata: &mut Value, random: &mut Random) -> Value {
-    if random.happens(150) {
+fn virtual_service(namespace: &str, metadata: &mut Value, random: &mut Random) -> Value {
+    if random.happens(350) {
         metadata["annotations"] = json!({
             "navarch.io/rollout": "25%,50%,100%", "navarch.io/rollout-pause": "20s",
         });
@@ -348,14 +348,20 @@ fn virtual_service(metadata: &mut Value, random: &mut Random) -> Value {
     if random.happens(500) {
         http["timeout"] = json!(format!("{}s", random.below(9) + 1));
     }
-    if random.happens(120) {
+    if random.happens(250) {
         http["headers"] = json!({ "request": { "set": { POISON: "1" } } });
     }
-    let mut spec = json!({ "hosts": [host(random)], "http": [http] });
-    if random.happens(200) {
-        spec["exportTo"] = json!([random.of(&[".", "bank"])]);
+    let visibility = random.of(&["*", "*", "*", "*", ".", "bank"]);
+    if visibility == "." {
+        http["headers"]["request"]["add"] = json!({ private_header(namespace): "1" });
     }
-    json!({ "spec": spec })
+    json!({ "spec": { "hosts": [host(random)], "http": [http], "exportTo": [visibility] } })
+}
+
+/// A header in routes that only proxies of this namespace may have.
+#[must_use]
+pub fn private_header(namespace: &str) -> String {
+    format!("sim-private-{namespace}")
 }
 
 /// The objects that are there from the beginning, and never change.
@@ -474,7 +480,7 @@ fn sidecar(number: u64, random: &mut Random) -> Spec {
         address: [10, 1, 1, u8::try_from(number).unwrap_or_default() + 1].into(),
         labels: vec![("app".to_owned(), app.to_owned())],
         protocol: random.of(&[Protocol::Delta, Protocol::Delta, Protocol::State]),
-        account: random.happens(500).then(|| app.to_owned()),
+        account: random.happens(800).then(|| app.to_owned()),
         secrets: if is_curious {
             vec![SECRET.to_owned(), "kubernetes://edge/shop-tls".to_owned()]
         } else {
