@@ -30,6 +30,9 @@ const QUIET: Duration = Duration::from_secs(60);
 /// every five seconds, and the status of proxies, one in three seconds, are the most frequent.
 const MAX_WRITES_PER_MINUTE: usize = 40;
 
+/// Watches that may be opened again just then.
+const MAX_OVERLAPPING_WATCHES: usize = 5;
+
 /// The clients of an engine within the process, which have no stream: writers of statuses.
 const MAX_INTERNAL_CLIENTS: usize = 2;
 
@@ -224,10 +227,12 @@ impl Rest<'_> {
             }
         }
 
-        self.compare_objects(&objects, &self.server.all());
+        let rejects = twins.iter().any(|twin| !twin.rejected_types().is_empty());
+        self.compare_objects(&objects, &self.server.all(), rejects);
         if let Some(parts) = fresh.parts()
             && let Ok(fresh) = parts.push.inspect(|inspect| inspect.engine.sizes()).await
         {
+            tell!(self.story, FRESH, "{fresh:?}");
             self.compare_sizes(&sizes, fresh);
         }
         self.compare_watches(&watches, &self.server.watches());
@@ -235,11 +240,24 @@ impl Rest<'_> {
         Ok(())
     }
 
-    /// A fresh process finds nothing to write.
-    fn compare_objects(&self, before: &BTreeMap<String, Value>, after: &BTreeMap<String, Value>) {
+    /// A fresh process finds nothing to write. If proxies reject resources, those of the fresh one
+    /// have never accepted any, and its counts of proxies differ.
+    fn compare_objects(
+        &self,
+        before: &BTreeMap<String, Value>,
+        after: &BTreeMap<String, Value>,
+        rejects: bool,
+    ) {
         let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
         for name in names.into_iter().filter(|name| is_settled_object(name)) {
-            let stable = |objects: &BTreeMap<String, Value>| objects.get(name).map(without_times);
+            let stable = |objects: &BTreeMap<String, Value>| {
+                let object = without_times(objects.get(name)?);
+                Some(if rejects {
+                    without_counts(object)
+                } else {
+                    object
+                })
+            };
             let is = stable(before);
             let should = stable(after);
             if is != should {
@@ -284,6 +302,7 @@ impl Rest<'_> {
                         ),
                     );
                 }
+                tell!(self.story, replica.name(), "{size:?}");
                 sizes.insert(replica.name().to_owned(), size);
             }
         }
@@ -355,7 +374,8 @@ impl Rest<'_> {
         let running = self.replicas.lock().clone();
         for replica in running {
             let watches = before.get(replica.name()).copied().unwrap_or_default();
-            if watches > fresh {
+            // One that ends may overlap with its successor.
+            if watches > fresh + MAX_OVERLAPPING_WATCHES {
                 self.story.violated(
                     "tables are as large as those of a fresh process",
                     &format!(
@@ -441,6 +461,19 @@ fn is_settled_object(name: &str) -> bool {
     // The fresh process has a name of its own.
     let is_shared = name.starts_with("ConfigMap istio-system/navarch-");
     !is_report && !is_lock && !is_shared && !name.starts_with("Event ")
+}
+
+/// An object without the condition that counts proxies.
+fn without_counts(mut object: Value) -> Value {
+    let conditions = object
+        .pointer_mut("/status/conditions")
+        .and_then(Value::as_array_mut);
+    if let Some(conditions) = conditions {
+        conditions.retain(|condition| {
+            condition.get("type").and_then(Value::as_str) != Some("Reconciled")
+        });
+    }
+    object
 }
 
 /// An object without versions and times, which differ by who writes.
