@@ -33,6 +33,8 @@ const CLEANUP_TIME: Duration = Duration::from_secs(150);
 const POLL_INTERVAL: Duration = Duration::from_secs(10);
 /// How long it is observed at rest.
 const REST_TIME: Duration = Duration::from_secs(300);
+/// Within this time proxies have reconnected, and unused results are freed.
+const SWEEP_TIME: Duration = Duration::from_secs(60);
 /// The stack of the simulation's thread: trials of the quarantine run on it.
 const STACK: usize = 64 << 20;
 
@@ -429,6 +431,13 @@ impl Simulation {
         rest.check_leaders();
         rest.check_rollouts();
         rest.check_addresses();
+
+        // Proxies reconnect with what they hold, and engines free what no stream needs any more:
+        // without an ended stream they do so only when their tables have grown much.
+        for proxy in &self.proxies {
+            proxy.command(Command::Reconnect);
+        }
+        sleep(SWEEP_TIME).await;
         rest.compare_with_fresh(self.seed, &settings()).await
     }
 }
