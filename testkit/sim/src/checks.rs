@@ -166,9 +166,10 @@ impl Rest<'_> {
         }
     }
 
-    /// Each proxy holds what a fresh process sends.
+    /// Each proxy holds what a fresh process sends, now and `before` it reconnected.
     pub(crate) async fn compare_with_fresh(
         &self,
+        before: &[Held],
         seed: u64,
         settings: &BTreeMap<String, String>,
     ) -> anyhow::Result<()> {
@@ -210,21 +211,10 @@ impl Rest<'_> {
             .collect();
         sleep(QUIET).await;
 
-        for ((proxy, twin), held) in self.proxies.iter().zip(&twins).zip(&held) {
-            if twin.responses() == 0 {
-                bail!("the fresh replica sends nothing to {}", proxy.spec.name);
-            }
-            let mut expected = twin.held();
-            // What no earlier version of an object mends: the proxy keeps what it held.
-            for kind in twin.rejected_types() {
-                expected.take_over(kind, held);
-            }
-            for difference in held.difference(&expected) {
-                self.story.violated(
-                    "each proxy holds what a fresh process sends",
-                    &format!("{}: {difference}", proxy.spec.name),
-                );
-            }
+        self.compare_held(before, &twins);
+        self.compare_held(&held, &twins);
+        if let Some(twin) = twins.iter().find(|twin| twin.responses() == 0) {
+            bail!("the fresh replica sends nothing to {}", twin.spec.name);
         }
 
         let rejects = twins.iter().any(|twin| !twin.rejected_types().is_empty());
@@ -238,6 +228,23 @@ impl Rest<'_> {
         self.compare_watches(&watches, &self.server.watches());
         tell!(self.story, "simulation", "ends");
         Ok(())
+    }
+
+    /// Each proxy holds what its twin at a fresh process holds.
+    fn compare_held(&self, held: &[Held], twins: &[Proxy]) {
+        for (held, twin) in held.iter().zip(twins) {
+            let mut expected = twin.held();
+            // What no earlier version of an object mends: the proxy keeps what it held.
+            for kind in twin.rejected_types() {
+                expected.take_over(kind, held);
+            }
+            for difference in held.difference(&expected) {
+                self.story.violated(
+                    "each proxy holds what a fresh process sends",
+                    &format!("{}: {difference}", twin.spec.name),
+                );
+            }
+        }
     }
 
     /// A fresh process finds nothing to write. If proxies reject resources, those of the fresh one

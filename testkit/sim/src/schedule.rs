@@ -11,8 +11,8 @@ use crate::proxy::Command;
 use crate::random::Random;
 use crate::world::Slot;
 
-/// The number of replicas at most.
-pub const MAX_REPLICAS: u64 = 3;
+/// The numbers of replicas, the more likely ones more than once.
+const REPLICAS: [usize; 5] = [1, 2, 2, 3, 3];
 
 /// The number of names of each kind: few, so that objects refer to others that are there.
 const NUMBERS: u64 = 6;
@@ -147,7 +147,7 @@ impl Schedule {
     #[must_use]
     pub fn of_seed(seed: u64, proxies: usize) -> Self {
         let mut random = Random::new(seed, "schedule");
-        let replicas = usize::try_from(1 + random.below(MAX_REPLICAS)).unwrap_or(1);
+        let replicas = random.of(&REPLICAS);
         let mut events = Vec::new();
 
         let mut users = Users::default();
@@ -332,7 +332,8 @@ fn fault(random: &mut Random, replicas: usize, proxies: usize) -> Action {
         2 | 3 => Action::Link {
             replica,
             condition: random.of(&[Condition::Cut, Condition::Silent]),
-            lasts,
+            // Locks last half a minute.
+            lasts: random.millis(100, 150_000),
         },
         4 | 5 => Action::Proxy {
             proxy: random.index(proxies),

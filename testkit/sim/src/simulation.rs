@@ -14,7 +14,7 @@ use crate::api_server::{ApiServer, Plant};
 use crate::checks::{self, Rest};
 use crate::leaders;
 use crate::link::Condition;
-use crate::proxy::{Command, Proxy, Replicas, Spec};
+use crate::proxy::{Command, Held, Proxy, Replicas, Spec};
 use crate::random::Random;
 use crate::remote::{self, Remote};
 use crate::replica::{Replica, SYSTEM_NAMESPACE};
@@ -432,13 +432,15 @@ impl Simulation {
         rest.check_rollouts();
         rest.check_addresses();
 
+        let held: Vec<Held> = self.proxies.iter().map(Proxy::held).collect();
+
         // Proxies reconnect with what they hold, and engines free what no stream needs any more:
         // without an ended stream they do so only when their tables have grown much.
         for proxy in &self.proxies {
             proxy.command(Command::Reconnect);
         }
         sleep(SWEEP_TIME).await;
-        rest.compare_with_fresh(self.seed, &settings()).await
+        rest.compare_with_fresh(&held, self.seed, &settings()).await
     }
 }
 
