@@ -308,6 +308,8 @@ pub struct ReportedVotes {
 
 #[cfg(test)]
 mod tests {
+    use std::slice;
+
     use super::*;
     use crate::engine::ProxyId;
 
@@ -389,7 +391,10 @@ mod tests {
             let bad = ("web-1", own, Rejected);
             let same = ("web-1", elsewhere, Rejected);
             let good = ("web-2", uid("b"), Accepted);
-            let all = sum(&[bad, good], &[&[same.clone()], &[same]]);
+            let all = sum(
+                &[bad, good],
+                &[slice::from_ref(&same), slice::from_ref(&same)],
+            );
             assert_eq!(of_shop(&all), (1, 2));
             assert!(all.is_listed());
         }
