@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use k8s_openapi::api::networking::v1::{Ingress, IngressLoadBalancerIngress};
@@ -17,6 +18,9 @@ use tokio_util::sync::CancellationToken;
 use super::cluster::Cluster;
 use navarch_api::object::NamespacedName;
 use navarch_kubernetes::InWords;
+
+/// Delay before failed writes are tried again.
+const RETRY: Duration = Duration::from_secs(2);
 
 /// The wanted addresses of each served Ingress, in the order in which they are written.
 pub type IngressAddresses = Arc<BTreeMap<NamespacedName, Vec<IngressAddress>>>;
@@ -170,10 +174,12 @@ impl IngressStatus {
         let mut events =
             std::pin::pin!(watcher(ingresses, watcher::Config::default()).default_backoff());
         let mut live = Live::default();
+        let mut failed = false;
 
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
+                () = tokio::time::sleep(RETRY), if failed => {}
                 event = events.next() => match event {
                     Some(Ok(event)) => live.take(event),
                     Some(Err(error)) => tracing::debug!(error = %InWords(&error), "failed to watch Ingresses"),
@@ -183,17 +189,18 @@ impl IngressStatus {
             }
 
             let wanted = self.wanted.borrow_and_update().clone();
+            failed = false;
             for due in live.due(&wanted) {
                 tokio::select! {
                     () = stop.cancelled() => return,
-                    () = self.write(&due) => {}
+                    is_written = self.write(&due) => failed |= !is_written,
                 }
             }
         }
     }
 
-    /// Writes a status, if the Ingress is unchanged.
-    async fn write(&self, due: &DueStatus) {
+    /// Writes a status, if the Ingress is unchanged. Returns false if the write must be retried.
+    async fn write(&self, due: &DueStatus) -> bool {
         let name = &due.name;
         let addresses: Vec<_> = due.addresses.iter().map(IngressAddress::write).collect();
         let patch = json!({
@@ -206,11 +213,12 @@ impl IngressStatus {
             .patch_status(&name.name, &PatchParams::default(), &Patch::Merge(patch))
             .await
         {
-            Ok(_) => {}
+            Ok(_) => true,
             // Another writer has changed it; the watch will report that.
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => true,
             Err(error) => {
                 tracing::warn!(ns = %name.namespace, name = &*name.name, error = %InWords(&error), "failed to write the status of an Ingress");
+                false
             }
         }
     }
