@@ -65,6 +65,9 @@ pub fn report_line(outcome: &Outcome) -> String {
 pub fn run(program: &Path, options: &Options) -> anyhow::Result<Report> {
     let mut command = Command::new(program);
     command.arg("one").arg(options.seed.to_string());
+    if let Some(case) = &options.case {
+        command.arg(format!("--case={case}"));
+    }
     if let Some(keep) = &options.keep {
         let keep: Vec<String> = keep.iter().map(usize::to_string).collect();
         command.arg(format!("--keep={}", keep.join(",")));

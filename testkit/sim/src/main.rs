@@ -64,6 +64,9 @@ struct One {
     /// The events that happen, by index, separated by commas; all if unset
     #[arg(long, value_delimiter = ',')]
     keep: Option<Vec<usize>>,
+    /// A case of a fault that was found, in place of the seed's schedule
+    #[arg(long)]
+    case: Option<String>,
     /// Print the story while it happens
     #[arg(long)]
     story: bool,
@@ -76,6 +79,7 @@ impl One {
     fn options(&self) -> Options {
         Options {
             seed: self.seed,
+            case: self.case.clone(),
             keep: self.keep.clone(),
             is_printed: self.story,
             plant: self.plant,

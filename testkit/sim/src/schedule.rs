@@ -195,6 +195,76 @@ impl Schedule {
         Self { replicas, events }
     }
 
+    /// The schedule of a fault that was found, with which it happens for certain; `None` if there is
+    /// none of this name. Seeds have other schedules whenever the generator changes.
+    #[must_use]
+    pub fn of_case(name: &str) -> Option<Self> {
+        let at = |seconds: u64, action: Action| Event {
+            at: Duration::from_secs(seconds),
+            action,
+        };
+        match name {
+            // The status of an Ingress cannot be written, and nothing changes afterwards.
+            "ingress-while-writes-fail" => Some(Self {
+                replicas: 1,
+                events: vec![
+                    at(
+                        60,
+                        Action::Api(Fault::Fail {
+                            resource: Some("ingresses".to_owned()),
+                            code: 503,
+                            lasts: Duration::from_secs(20),
+                        }),
+                    ),
+                    at(
+                        65,
+                        Action::Put {
+                            slot: Slot::Ingress,
+                            number: 0,
+                            content: 3,
+                        },
+                    ),
+                    // Faults end with the last event.
+                    at(
+                        90,
+                        Action::Put {
+                            slot: Slot::Namespace,
+                            number: 0,
+                            content: 0,
+                        },
+                    ),
+                ],
+            }),
+            // The leader deletes the report of a crashed replica over a connection that has become
+            // half-open, and loses its lock meanwhile.
+            "report-deleted-in-silence" => {
+                let silence = (0..2).map(|replica| {
+                    at(
+                        85,
+                        Action::Link {
+                            replica,
+                            condition: Condition::Silent,
+                            lasts: Duration::from_secs(if replica == 0 { 90 } else { 1 }),
+                        },
+                    )
+                });
+                let crash = at(
+                    30,
+                    Action::Crash {
+                        replica: 2,
+                        connections: Condition::Cut,
+                        lasts: Duration::from_secs(600),
+                    },
+                );
+                Some(Self {
+                    replicas: 3,
+                    events: std::iter::once(crash).chain(silence).collect(),
+                })
+            }
+            _ => None,
+        }
+    }
+
     /// Only the events with these indices.
     #[must_use]
     pub fn keep(&self, indices: &[usize]) -> Self {

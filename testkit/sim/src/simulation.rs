@@ -43,6 +43,8 @@ const STACK: usize = 64 << 20;
 pub struct Options {
     /// The seed, which decides everything.
     pub seed: u64,
+    /// The case that happens in place of the seed's schedule ([`Schedule::of_case`]).
+    pub case: Option<String>,
     /// The indices of the events that happen; `None` for all.
     pub keep: Option<Vec<usize>>,
     /// Whether the story is printed while it happens.
@@ -144,7 +146,10 @@ async fn simulate(options: &Options) -> anyhow::Result<Outcome> {
     let seed = options.seed;
     let story = Story::begin(options.is_printed);
     let specs = world::proxies(seed);
-    let whole = Schedule::of_seed(seed, specs.len());
+    let whole = match &options.case {
+        Some(name) => Schedule::of_case(name).context("no such case")?,
+        None => Schedule::of_seed(seed, specs.len()),
+    };
     let schedule = match &options.keep {
         Some(indices) => whole.keep(indices),
         None => whole.clone(),
