@@ -455,17 +455,20 @@ pub fn proxies(seed: u64) -> Vec<Spec> {
     let mut specs: Vec<Spec> = (0..count)
         .map(|number| sidecar(number, &mut random))
         .collect();
-    specs.push(Spec {
-        name: "gateway-0".to_owned(),
-        namespace: "edge".to_owned(),
-        kind: "router".to_owned(),
-        address: [10, 1, 3, 1].into(),
-        labels: vec![("app".to_owned(), "gateway".to_owned())],
-        protocol: random.of(&[Protocol::Delta, Protocol::State]),
-        account: Some("gateway".to_owned()),
-        secrets: vec![SECRET.to_owned()],
-        rejects: true,
-    });
+    // The second one has no right to read secrets.
+    for (name, account, last) in [("gateway", "gateway", 1), ("plain", "plain", 2)] {
+        specs.push(Spec {
+            name: format!("{name}-0"),
+            namespace: "edge".to_owned(),
+            kind: "router".to_owned(),
+            address: [10, 1, 3, last].into(),
+            labels: vec![("app".to_owned(), name.to_owned())],
+            protocol: random.of(&[Protocol::Delta, Protocol::State]),
+            account: Some(account.to_owned()),
+            secrets: vec![SECRET.to_owned()],
+            rejects: true,
+        });
+    }
     specs
 }
 
