@@ -10,7 +10,7 @@ use navarch_security::ca::keeper::RotationCommand;
 use serde_json::json;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::api_server::{ApiServer, Plant};
+use crate::api_server::{ApiServer, Fault, Plant};
 use crate::checks::{self, Rest};
 use crate::leaders;
 use crate::link::Condition;
@@ -105,7 +105,8 @@ struct Simulation {
 #[derive(Clone, Copy, Debug)]
 enum Followup {
     Restart(usize),
-    Mend(usize),
+    /// The link of a replica; whether the history is compacted before.
+    Mend(usize, bool),
     MendRemote,
 }
 
@@ -254,7 +255,12 @@ impl Simulation {
             sleep_until(at).await;
             match followup {
                 Followup::Restart(index) => self.start_replica(index)?,
-                Followup::Mend(index) => self.replica(index)?.set_link(Condition::Up),
+                Followup::Mend(index, compacts) => {
+                    if compacts {
+                        self.server.begin(&Fault::Compact);
+                    }
+                    self.replica(index)?.set_link(Condition::Up);
+                }
                 Followup::MendRemote => self.remote.set_link(Condition::Up),
             }
         }
@@ -284,7 +290,9 @@ impl Simulation {
                 lasts,
             } => {
                 self.replica(*replica)?.set_link(*condition);
-                self.later(*lasts, Followup::Mend(*replica));
+                // What happened meanwhile can then only be read from a new list.
+                let compacts = lasts.as_millis() % 2 == 0;
+                self.later(*lasts, Followup::Mend(*replica, compacts));
             }
             Action::Crash {
                 replica,
