@@ -218,7 +218,7 @@ impl Shared {
             return;
         };
 
-        // The first one is stored at once, even if nobody is here: others wait for it.
+        // The first report is stored at once, even without clients: other replicas wait for it.
         let own = kept.votes.get(&self.replicas.own);
         let stored = own.and_then(|own| own.turnout.as_ref());
         let at = Timestamp::now();

@@ -1,4 +1,5 @@
-//! What replicas store about a rejected object: what it says, and what may be written in place of it.
+//! The record of a rejected object that all replicas share: its contents, and which of them may be
+//! overwritten.
 //!
 //! A decision is made once, and an operator's release wins over all others: so what a replica writes
 //! depends on what is stored at that moment, and not on what it has read before.
@@ -280,7 +281,7 @@ mod tests {
             sum.is_complete
         };
 
-        // One that has nobody reports that as well.
+        // A replica without clients reports that as well.
         let nobody = kept(vec![report("istiod-2", Some(Turnout::default()))]);
         assert!(is_complete(&nobody, Some(&replicas)));
         assert!(!is_complete(&nobody, None), "unknown replicas");
