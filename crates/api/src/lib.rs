@@ -14,6 +14,7 @@
 pub mod any_object;
 pub mod atomic_file;
 pub mod base64_text;
+pub mod blocking;
 pub mod cidr;
 pub mod cluster_settings;
 pub mod counter;

@@ -11,6 +11,8 @@ use std::path::Path;
 
 use nix::fcntl::OFlag;
 
+use crate::blocking;
+
 /// The limit for files with settings, certificates, keys or tokens, in bytes.
 pub const MAX_SETTINGS_BYTES: u64 = 16 << 20;
 
@@ -58,7 +60,7 @@ pub fn read_text(path: &Path) -> io::Result<String> {
 /// As [`read`].
 pub async fn read_async(path: &Path, max: u64) -> io::Result<Vec<u8>> {
     let path = path.to_owned();
-    tokio::task::spawn_blocking(move || read(&path, max))
+    blocking::run(move || read(&path, max))
         .await
         .map_err(io::Error::other)?
 }

@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 
 use super::kubeconfig;
+use navarch_api::blocking;
 use navarch_api::names::ClusterId;
 use navarch_api::regular_file;
 use navarch_kubernetes::InWords;
@@ -132,7 +133,7 @@ pub(super) async fn follow_directory(
         let folder = directory.clone();
 
         // Reading files can block.
-        let read = tokio::task::spawn_blocking(move || read_directory(&folder)).await;
+        let read = blocking::run(move || read_directory(&folder)).await;
         let read = read.map_err(std::io::Error::other).flatten();
         let failed = read.as_ref().err().map(ToString::to_string);
         if let Some(error) = failed.as_ref().filter(|_| failed != failure) {

@@ -11,7 +11,6 @@ use jiff::Timestamp;
 use navarch_proto::envoy::service::discovery::v3::DiscoveryRequest;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc};
-use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -37,6 +36,7 @@ use crate::transport::grpc_reader::{RequestLimits, Requests};
 use crate::transport::grpc_writer::Outbox;
 use crate::transport::{CallContext, Server, plain_connections};
 use crate::workloads::Workloads;
+use navarch_api::blocking;
 use navarch_api::identity::{Caller, CredentialExpiry};
 use navarch_net::budget::Budget;
 use navarch_net::port::Port;
@@ -406,7 +406,7 @@ impl Ads {
                 while timeout(RELEASE_INTERVAL, drain.cancelled()).await.is_err() {
                     let frames = frames.clone();
                     // Freeing 80,000 names would block a thread of the runtime for milliseconds.
-                    drop(spawn_blocking(move || frames.release()).await);
+                    drop(blocking::run(move || frames.release()).await);
                 }
                 connections.end();
             }));

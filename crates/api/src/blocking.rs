@@ -1,0 +1,38 @@
+//! Work that blocks its thread, such as reading a file.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::task::JoinError;
+
+/// Whether the work runs on the thread that requests it: see [`run_inline`].
+static RUNS_INLINE: AtomicBool = AtomicBool::new(false);
+
+/// Runs all later work of this process on the thread that requests it. For simulations: on another
+/// thread its end would come sooner or later than that of other tasks, as the machine decides.
+pub fn run_inline() {
+    RUNS_INLINE.store(true, Ordering::Relaxed);
+}
+
+/// Runs work on a thread of the runtime's pool.
+///
+/// # Errors
+/// If it panics.
+pub async fn run<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, JoinError> {
+    if RUNS_INLINE.load(Ordering::Relaxed) {
+        return Ok(work());
+    }
+    tokio::task::spawn_blocking(work).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_result_is_that_of_the_work_and_a_panic_is_an_error() {
+        assert_eq!(run(|| 7).await.unwrap(), 7);
+        assert!(run(|| panic!("a defect")).await.is_err());
+    }
+}
