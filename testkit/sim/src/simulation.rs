@@ -129,6 +129,7 @@ fn run_here(options: &Options) -> anyhow::Result<Outcome> {
     leaders::watch();
     navarch_net::cryptography::install("");
     navarch_net::background::run_inline();
+    navarch_api::blocking::run_inline();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .start_paused(true)
