@@ -222,7 +222,6 @@ impl Rest<'_> {
         if let Some(parts) = fresh.parts()
             && let Ok(fresh) = parts.push.inspect(|inspect| inspect.engine.sizes()).await
         {
-            tell!(self.story, FRESH, "{fresh:?}");
             self.compare_sizes(&sizes, fresh);
         }
         self.compare_watches(&watches, &self.server.watches());
@@ -309,7 +308,6 @@ impl Rest<'_> {
                         ),
                     );
                 }
-                tell!(self.story, replica.name(), "{size:?}");
                 sizes.insert(replica.name().to_owned(), size);
             }
         }

@@ -50,6 +50,23 @@ pub(crate) fn follow_runtime() {
     LEADS.set(true);
 }
 
+/// Makes the kernel load later programs of this process at fixed addresses. Returns true if it did
+/// not do so before, and does now.
+#[must_use]
+pub fn stop_randomizing_addresses() -> bool {
+    const QUERY: libc::c_ulong = 0xffff_ffff;
+    // SAFETY: the call has no pointers; it changes how the next program is loaded.
+    let current = unsafe { libc::personality(QUERY) };
+    if current < 0 || current & libc::ADDR_NO_RANDOMIZE != 0 {
+        return false;
+    }
+    let Ok(wanted) = libc::c_ulong::try_from(current | libc::ADDR_NO_RANDOMIZE) else {
+        return false;
+    };
+    // SAFETY: as above.
+    unsafe { libc::personality(wanted) >= 0 }
+}
+
 /// Nanoseconds since the start.
 fn now() -> u64 {
     if LEADS.get() && !IS_READING.replace(true) {

@@ -49,3 +49,5 @@ pub mod simulation;
 pub mod story;
 pub mod stream;
 pub mod world;
+
+pub use host::stop_randomizing_addresses;
