@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -44,7 +45,9 @@ pub struct Replica {
     stop: CancellationToken,
     incoming: mpsc::UnboundedSender<(SimStream, Peer)>,
     /// The links of its connections.
-    connections: Mutex<Vec<Link>>,
+    connections: Arc<Mutex<Vec<Link>>>,
+    /// Whether its process has ended before it was ready.
+    has_exited: Arc<AtomicBool>,
     random: Arc<Mutex<Random>>,
     parts: Arc<OnceLock<EmbeddedParts>>,
     signing: Arc<OnceLock<SigningParts>>,
@@ -100,7 +103,8 @@ impl Replica {
             link,
             stop: stop.clone(),
             incoming,
-            connections: Mutex::default(),
+            connections: Arc::default(),
+            has_exited: Arc::default(),
             random: Arc::new(Mutex::new(Random::new(
                 seed,
                 &format!("{name} connections"),
@@ -122,6 +126,9 @@ impl Replica {
         let name = self.name.clone();
         let link = self.link.clone();
         let stop = self.stop.clone();
+        let signing = self.signing.clone();
+        let connections = self.connections.clone();
+        let has_exited = self.has_exited.clone();
         drop(tokio::spawn(async move {
             let ended = embedded.run(client).await;
             if link.condition() == Condition::Dead {
@@ -131,6 +138,17 @@ impl Replica {
                 Ok(()) => tell!(story, name, "has stopped"),
                 // At shutdown, tasks may find others gone.
                 Err(error) if stop.is_cancelled() => tell!(story, name, "has stopped: {error:#}"),
+                // As the process of a pod, which its node starts again.
+                Err(error) if signing.get().is_none() => {
+                    tell!(story, name, "exits before it is ready: {error:#}");
+                    link.set(Condition::Dead);
+                    leaders::crashed(&name);
+                    for link in connections.lock().drain(..) {
+                        link.set(Condition::Cut);
+                    }
+                    stop.cancel();
+                    has_exited.store(true, Ordering::Relaxed);
+                }
                 Err(error) => {
                     story.violated("no replica ends by itself", &format!("{name}: {error:#}"))
                 }
@@ -219,6 +237,12 @@ impl Replica {
     #[must_use]
     pub fn is_synced(&self) -> bool {
         self.parts().is_some_and(|parts| parts.push.is_synced())
+    }
+
+    /// Whether its process has ended before it was ready: it must be started again.
+    #[must_use]
+    pub fn has_exited(&self) -> bool {
+        self.has_exited.load(Ordering::Relaxed)
     }
 
     /// Whether it neither was stopped nor has crashed.

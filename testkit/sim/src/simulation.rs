@@ -239,9 +239,20 @@ impl Simulation {
             let at = begin + event.at;
             self.follow_up(Some(at)).await?;
             sleep_until(at).await;
+            self.restart_exited()?;
             self.happen(event)?;
         }
         self.follow_up(None).await
+    }
+
+    /// Starts the replicas again that have exited by themselves, as their node does after a while.
+    fn restart_exited(&mut self) -> anyhow::Result<()> {
+        for index in 0..self.incarnations.len() {
+            if self.replica(index)?.has_exited() {
+                self.start_replica(index)?;
+            }
+        }
+        Ok(())
     }
 
     /// Lets happen what follows until a time, or at any time.
