@@ -148,7 +148,10 @@ pub(super) fn empty(debugged: &str, exposition: &str, sources: &[String]) -> Vec
     }
 
     let metric = |(prefix, name, help): (String, String, String)| {
-        let fields = Regex::new(&format!(r#""{name}"[\s\S]*?\bm(?:etrics)?\.(\w+)"#)).unwrap();
+        let fields = Regex::new(&format!(
+            r#""{name}"[\s\S]*?\b(?:m|metrics|handles)\.(\w+)"#
+        ))
+        .unwrap();
         let of_file = |source: &String| {
             let field = fields.captures(source)?[1].to_owned();
             let types = Regex::new(&format!(r"\b{field}: Family<\w+, (\w+)>")).unwrap();
