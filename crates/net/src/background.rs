@@ -2,24 +2,16 @@
 //! CPU time that the runtime and the push thread leave.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Builder;
+
+use navarch_api::blocking::runs_inline;
 
 /// The lowest nice value of such a thread (`setpriority(2)`, 0 to 19): at 10 Linux gives it a tenth
 /// of a CPU that another thread uses as well, and all of an idle CPU.
 const NICENESS: i32 = 10;
 
-/// Whether the work runs on the calling thread instead: see [`run_inline`].
-static RUNS_INLINE: AtomicBool = AtomicBool::new(false);
-
-/// Runs all later work of this process on the thread that requests it, before the request returns.
-/// For simulations, in which the order of all work must be determined; its caller's stack must be
-/// large enough.
-pub fn run_inline() {
-    RUNS_INLINE.store(true, Ordering::Relaxed);
-}
-
-/// Starts a thread of normal priority with a stack of `stack_size` bytes.
+/// Starts a thread of normal priority with a stack of `stack_size` bytes. Runs the work before it
+/// returns if all work runs inline.
 ///
 /// # Errors
 /// If the system cannot start a thread.
@@ -28,7 +20,7 @@ pub fn spawn_normal(
     stack_size: usize,
     work: impl FnOnce() + Send + 'static,
 ) -> io::Result<()> {
-    if RUNS_INLINE.load(Ordering::Relaxed) {
+    if runs_inline() {
         work();
         return Ok(());
     }
@@ -40,7 +32,7 @@ pub fn spawn_normal(
         .map(drop)
 }
 
-/// Starts a thread of low priority with a stack of `stack_size` bytes.
+/// Like [`spawn_normal`], with a thread of low priority.
 ///
 /// # Errors
 /// If the system cannot start a thread.
@@ -49,24 +41,21 @@ pub fn spawn(
     stack_size: usize,
     work: impl FnOnce() + Send + 'static,
 ) -> io::Result<()> {
-    if RUNS_INLINE.load(Ordering::Relaxed) {
-        work();
-        return Ok(());
-    }
-
-    let run = move || {
-        // On Linux this applies to the calling thread only. A sandbox may forbid it; then the work
-        // competes with other threads.
-        if let Err(error) = lower_priority() {
-            tracing::debug!(%error, "failed to lower the priority of a background thread");
+    spawn_normal(name, stack_size, move || {
+        // The priority of the thread that requests the work must not change.
+        if !runs_inline() {
+            lower_own_priority();
         }
         work();
-    };
-    Builder::new()
-        .name(name.to_owned())
-        .stack_size(stack_size)
-        .spawn(run)
-        .map(drop)
+    })
+}
+
+/// Lowers the priority of the calling thread, as far as permitted: on Linux it has its own.
+fn lower_own_priority() {
+    // A sandbox may forbid it; then the work competes with other threads.
+    if let Err(error) = lower_priority() {
+        tracing::debug!(%error, "failed to lower the priority of a background thread");
+    }
 }
 
 /// Sets the nice value of the calling thread. A process that was started with a higher one keeps
