@@ -2,9 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
+use std::io::Write as _;
 use std::ops::RangeInclusive;
 use std::path::Path;
-use std::thread;
+use std::process::{Command, Stdio};
+use std::{fs, thread};
 
 use navarch_sim::api_server::Plant;
 use navarch_sim::driver::{self, Report};
@@ -93,4 +95,40 @@ fn a_fault_is_found_and_its_schedule_shrinks() {
         steps <= 4 && planted(seed, Some(keep.to_vec())).invariant() == whole.invariant()
     });
     assert!(kept.len() < whole.events, "{} events", kept.len());
+}
+
+/// `scripts/simulate-faults` applies all of them to one tree.
+#[test]
+fn the_faults_to_be_put_back_apply_to_the_tree() {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files: Vec<_> = fs::read_dir(package.join("faults"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    files.sort();
+    assert!(files.len() > 20, "{} patches", files.len());
+
+    // What a patch says before its first line of a difference is no part of it.
+    let patches: String = files
+        .iter()
+        .map(|file| {
+            let text = fs::read_to_string(file).unwrap();
+            let start = text.find("diff --git").unwrap();
+            text[start..].to_owned()
+        })
+        .collect();
+    let mut git = Command::new("git")
+        .args(["apply", "--check", "-C1", "--recount", "-"])
+        .current_dir(package.join("../.."))
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = git.stdin.take().unwrap();
+    input.write_all(patches.as_bytes()).unwrap();
+    drop(input);
+
+    let output = git.wait_with_output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
 }
