@@ -41,7 +41,7 @@ pub struct Embedded {
 /// The parts of a control plane that its caller uses.
 #[derive(Clone, Debug)]
 pub struct EmbeddedParts {
-    /// The engine.
+    /// Computes resources, and pushes them to subscribers.
     pub push: PushHandle,
     /// The xDS service.
     pub ads: Ads,

@@ -16,6 +16,7 @@ mod service;
 mod watches;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -70,6 +71,16 @@ enum Answer {
     Object(u16, Value),
     Failed(Failure),
     Watch(Box<WatchBody>),
+}
+
+impl fmt::Display for Write {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} {} {} {} {}",
+            self.client, self.method, self.resource, self.name, self.subresource
+        )
+    }
 }
 
 impl ApiServer {
@@ -157,15 +168,6 @@ impl ApiServer {
         }
     }
 
-    /// The object with this name.
-    #[must_use]
-    pub fn get(&self, group: &str, kind: &str, namespace: &str, name: &str) -> Option<Value> {
-        let server = self.0.lock();
-        let resource = server.resources.of_kind(group, kind)?;
-        let name = (namespace.to_owned(), name.to_owned());
-        server.objects.get(resource, &name).cloned()
-    }
-
     /// All objects of a kind.
     #[must_use]
     pub fn list(&self, group: &str, kind: &str) -> Vec<Value> {
@@ -198,7 +200,7 @@ impl ApiServer {
         let server = &mut *self.0.lock();
         tell!(server.story, server.name, "fault: {fault}");
         match fault {
-            Fault::DropWatches { resource, client } => server.drop_watches(resource, client),
+            Fault::DropWatches { resource } => server.drop_watches(resource.as_ref()),
             Fault::Compact => server.objects.compact(),
             Fault::Fail { .. }
             | Fault::Lag { .. }

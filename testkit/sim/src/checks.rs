@@ -23,8 +23,8 @@ use crate::world::{ANCHOR, ANCHOR_ENDPOINTS, NAMESPACES, PRIVATE_KEY, private_he
 const FRESH: &str = "fresh";
 /// How long a fresh replica may take to read everything.
 const FRESH_START: Duration = Duration::from_secs(60);
-/// How long a proxy of a fresh replica is quiet before its resources are complete.
-const QUIET: Duration = Duration::from_secs(60);
+/// How long proxies of a fresh replica take until they hold all resources.
+const FRESH_SYNC: Duration = Duration::from_secs(60);
 
 /// Writes of one object by one replica in a minute. The report of a stage, of which there is one
 /// every five seconds, and the status of proxies, one in three seconds, are the most frequent.
@@ -109,11 +109,7 @@ impl Rest<'_> {
         let late = writes.get(before..).unwrap_or_default();
         let mut unexpected: BTreeMap<String, usize> = BTreeMap::new();
         for write in late.iter().filter(|write| !is_renewal(write)) {
-            let text = format!(
-                "{} {} {} {} {}",
-                write.client, write.method, write.resource, write.name, write.subresource
-            );
-            *unexpected.entry(text).or_default() += 1;
+            *unexpected.entry(write.to_string()).or_default() += 1;
         }
         for (write, count) in unexpected {
             self.story.violated(
@@ -127,12 +123,10 @@ impl Rest<'_> {
     pub(crate) fn check_write_rates(&self) {
         let mut times: BTreeMap<String, Vec<Instant>> = BTreeMap::new();
         for write in self.server.writes() {
-            let text = format!(
-                "{} {} {} {} {}",
-                write.client, write.method, write.resource, write.name, write.subresource
-            );
-            times.entry(text).or_default().push(write.stored);
+            let stored = write.stored;
+            times.entry(write.to_string()).or_default().push(stored);
         }
+
         for (write, times) in times {
             let is_too_often = times
                 .windows(MAX_WRITES_PER_MINUTE + 1)
@@ -159,7 +153,7 @@ impl Rest<'_> {
                     &format!("{} got {more} responses", proxy.spec.name),
                 );
             }
-            if proxy.quiet_for().is_none() {
+            if !proxy.is_connected() {
                 self.story
                     .violated("every proxy is connected at rest", &proxy.spec.name);
             }
@@ -177,6 +171,7 @@ impl Rest<'_> {
         let objects = self.server.all();
         let sizes = self.sizes().await;
         let watches = self.server.watches();
+
         // It takes their locks, so that it writes what it finds wrong.
         for replica in self.replicas.lock().iter() {
             replica.stop();
@@ -188,6 +183,7 @@ impl Rest<'_> {
             seed,
             self.story,
         )?);
+
         let mut waited = Duration::ZERO;
         while !fresh.is_synced() {
             sleep(Duration::from_secs(1)).await;
@@ -209,7 +205,7 @@ impl Rest<'_> {
                 Proxy::start(spec, &replicas, seed, self.story, check.clone())
             })
             .collect();
-        sleep(QUIET).await;
+        sleep(FRESH_SYNC).await;
 
         self.compare_held(before, &twins);
         self.compare_held(&held, &twins);
@@ -282,36 +278,39 @@ impl Rest<'_> {
     /// The sizes of the engines' tables, by replica.
     async fn sizes(&self) -> BTreeMap<String, EngineSizes> {
         let replicas = self.replicas.lock().clone();
-        let streams: usize = replicas
-            .iter()
-            .filter_map(|replica| Some(replica.parts()?.ads.connections().count()))
-            .sum();
-        if streams != self.proxies.len() {
-            self.story.violated(
-                "each proxy has one stream",
-                &format!("{streams} streams of {} proxies", self.proxies.len()),
-            );
-        }
         let mut sizes = BTreeMap::new();
+        let mut all_streams = 0;
+
         for replica in replicas {
-            if let Some(parts) = replica.parts()
-                && let Ok(size) = parts.push.inspect(|inspect| inspect.engine.sizes()).await
-            {
-                let streams = parts.ads.connections().count();
-                if size.proxies > streams + MAX_INTERNAL_CLIENTS {
-                    self.story.violated(
-                        "tables are as large as those of a fresh process",
-                        &format!(
-                            "{} has {} proxies and {streams} streams",
-                            replica.name(),
-                            size.proxies
-                        ),
-                    );
-                }
+            let Some(parts) = replica.parts() else {
+                continue;
+            };
+            let streams = parts.ads.connections().count();
+            all_streams += streams;
+
+            if let Ok(size) = parts.push.inspect(|inspect| inspect.engine.sizes()).await {
+                self.check_clients(replica.name(), size.proxies, streams);
                 sizes.insert(replica.name().to_owned(), size);
             }
         }
+
+        if all_streams != self.proxies.len() {
+            self.story.violated(
+                "each proxy has one stream",
+                &format!("{all_streams} streams of {} proxies", self.proxies.len()),
+            );
+        }
         sizes
+    }
+
+    /// An engine has no clients but those with a stream.
+    fn check_clients(&self, replica: &str, clients: usize, streams: usize) {
+        if clients > streams + MAX_INTERNAL_CLIENTS {
+            self.story.violated(
+                "tables are as large as those of a fresh process",
+                &format!("{replica} has {clients} proxies and {streams} streams"),
+            );
+        }
     }
 
     /// No table is larger than that of a fresh process, to which all proxies are connected.
@@ -395,29 +394,13 @@ impl Rest<'_> {
     /// All replicas agree on quarantines and rollouts.
     pub(crate) fn check_agreement(&self) {
         let replicas = self.replicas.lock().clone();
-        let decided = |replica: &Replica| {
-            let context = replica.parts()?.push.context();
-            let quarantined: BTreeMap<String, i64> = context
-                .quarantined
-                .iter()
-                .map(|(name, quarantined)| (name.to_string(), quarantined.generation))
-                .collect();
-            let rollouts: BTreeMap<String, String> = context
-                .rollouts
-                .iter()
-                .map(|(name, rollout)| {
-                    let progress = format!("{} {:?}", rollout.generation, rollout.progress);
-                    (name.to_string(), progress)
-                })
-                .collect();
-            Some((quarantined, rollouts))
-        };
         let mut all = replicas
             .iter()
-            .map(|replica| (replica.name().to_owned(), decided(replica)));
+            .map(|replica| (replica.name(), Decisions::of(replica)));
         let Some((first, expected)) = all.next() else {
             return;
         };
+
         for (name, decided) in all {
             if decided != expected {
                 self.story.violated(
@@ -453,6 +436,40 @@ impl Rest<'_> {
                 }
             }
         }
+    }
+}
+
+/// What a replica has in force, of that which all replicas must agree on.
+#[derive(Debug, PartialEq, Eq)]
+struct Decisions {
+    /// The generation of each quarantined object.
+    quarantined: BTreeMap<String, i64>,
+    /// Generation and progress of each rollout.
+    rollouts: BTreeMap<String, String>,
+}
+
+impl Decisions {
+    /// `None` if the replica has not started.
+    fn of(replica: &Replica) -> Option<Self> {
+        let context = replica.parts()?.push.context();
+        let quarantined = context
+            .quarantined
+            .iter()
+            .map(|(name, quarantined)| (name.to_string(), quarantined.generation))
+            .collect();
+        let rollouts = context
+            .rollouts
+            .iter()
+            .map(|(name, rollout)| {
+                let progress = format!("{} {:?}", rollout.generation, rollout.progress);
+                (name.to_string(), progress)
+            })
+            .collect();
+
+        Some(Self {
+            quarantined,
+            rollouts,
+        })
     }
 }
 

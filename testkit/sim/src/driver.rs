@@ -113,7 +113,6 @@ mod tests {
         let outcome = Outcome {
             violations: vec!["a lock has one holder: a and b".to_owned()],
             hash: 7,
-            lines: Vec::new(),
             simulated: Duration::from_secs(3),
             events: 4,
             responses: 5,

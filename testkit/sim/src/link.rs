@@ -71,13 +71,13 @@ impl Link {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// The condition.
+    /// What passes on new connections.
     #[must_use]
     pub fn condition(&self) -> Condition {
         self.0.lock().condition
     }
 
-    /// The epoch of a connection that is opened now; `None` if it is refused.
+    /// The epoch of a connection that is opened now.
     #[must_use]
     pub fn epoch(&self) -> u64 {
         self.0.lock().epoch

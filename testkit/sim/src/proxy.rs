@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use prost_types::value::Kind;
 use prost_types::{Struct, Value};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 pub use held::{Held, Type};
 use state::{Request, Response, State};
@@ -49,11 +49,11 @@ pub enum Protocol {
 pub struct Spec {
     /// The name of its pod.
     pub name: String,
-    /// Its namespace.
+    /// The namespace of its pod.
     pub namespace: String,
     /// The first part of its node id, such as `sidecar`.
     pub kind: String,
-    /// Its address.
+    /// The address of its pod.
     pub address: IpAddr,
     /// The labels of its pod.
     pub labels: Vec<(String, String)>,
@@ -86,19 +86,17 @@ pub type Replicas = Arc<Mutex<Vec<Arc<Replica>>>>;
 /// What a running proxy shows. Clones show the same proxy.
 #[derive(Clone, Debug)]
 pub struct Proxy {
-    /// Its configuration.
+    /// Name, identity, subscriptions.
     pub spec: Arc<Spec>,
     commands: mpsc::UnboundedSender<Command>,
     shown: Arc<Mutex<Shown>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Shown {
     held: Held,
     /// Whether it has a stream.
     is_connected: bool,
-    /// When the last response arrived.
-    last_response: Instant,
     /// The number of responses.
     responses: u64,
     /// The types of which the last response was rejected.
@@ -128,13 +126,8 @@ impl Proxy {
     pub fn start(spec: Spec, replicas: &Replicas, seed: u64, story: &Story, check: Check) -> Self {
         let (commands, inbox) = mpsc::unbounded_channel();
         let spec = Arc::new(spec);
-        let shown = Arc::new(Mutex::new(Shown {
-            held: Held::default(),
-            is_connected: false,
-            last_response: Instant::now(),
-            responses: 0,
-            rejected: BTreeSet::new(),
-        }));
+        let shown = Arc::<Mutex<Shown>>::default();
+
         let runner = Runner {
             spec: spec.clone(),
             replicas: replicas.clone(),
@@ -147,6 +140,7 @@ impl Proxy {
             check,
         };
         drop(tokio::spawn(runner.run()));
+
         Self {
             spec,
             commands,
@@ -166,11 +160,10 @@ impl Proxy {
         self.shown.lock().held.clone()
     }
 
-    /// Whether it has a stream, and for how long no response has arrived.
+    /// Whether it has a stream.
     #[must_use]
-    pub fn quiet_for(&self) -> Option<Duration> {
-        let shown = self.shown.lock();
-        shown.is_connected.then(|| shown.last_response.elapsed())
+    pub fn is_connected(&self) -> bool {
+        self.shown.lock().is_connected
     }
 
     /// The number of responses so far.
@@ -197,7 +190,6 @@ impl Runner {
                 if let Ok(call) = Call::open(stream, method).await {
                     tell!(self.story, self.spec.name, "connects to {replica}");
                     self.shown.lock().is_connected = true;
-                    self.shown.lock().last_response = Instant::now();
                     let ended = self.converse(call, &link).await;
                     self.shown.lock().is_connected = false;
                     let reason = ended.map_or_else(|error| error.to_string(), |()| "closed".into());
@@ -288,7 +280,6 @@ impl Runner {
         {
             let mut shown = self.shown.lock();
             shown.held = self.state.held().clone();
-            shown.last_response = Instant::now();
             shown.responses += 1;
             match (kind, rejects) {
                 (Some(kind), true) => _ = shown.rejected.insert(kind),

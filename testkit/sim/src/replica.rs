@@ -38,25 +38,73 @@ const FLAGS: [&str; 1] = ["--keepaliveMaxServerConnectionAge=24h"];
 /// A running replica.
 #[derive(Debug)]
 pub struct Replica {
-    name: String,
-    story: Story,
-    /// The way to the API server.
-    link: Link,
-    stop: CancellationToken,
+    process: Arc<Process>,
     incoming: mpsc::UnboundedSender<(SimStream, Peer)>,
-    /// The links of its connections.
-    connections: Arc<Mutex<Vec<Link>>>,
-    /// Whether its process has ended before it was ready.
-    has_exited: Arc<AtomicBool>,
     random: Arc<Mutex<Random>>,
     parts: Arc<OnceLock<EmbeddedParts>>,
     signing: Arc<OnceLock<SigningParts>>,
 }
 
+/// The process of a replica, as its surroundings see it.
+#[derive(Debug)]
+struct Process {
+    name: String,
+    story: Story,
+    /// The way to the API server.
+    link: Link,
+    stop: CancellationToken,
+    /// The links of its connections.
+    connections: Mutex<Vec<Link>>,
+    /// Whether it has ended before it was ready.
+    has_exited: AtomicBool,
+}
+
+impl Process {
+    /// The control plane has ended; `was_ready` tells whether its CA had started.
+    fn ended(&self, outcome: anyhow::Result<()>, was_ready: bool) {
+        if self.link.condition() == Condition::Dead {
+            return;
+        }
+
+        match outcome {
+            Ok(()) => tell!(self.story, self.name, "has stopped"),
+            // At shutdown, tasks may find others gone.
+            Err(error) if self.stop.is_cancelled() => {
+                tell!(self.story, self.name, "has stopped: {error:#}");
+            }
+            Err(error) if was_ready => {
+                let text = format!("{}: {error:#}", self.name);
+                self.story.violated("no replica ends by itself", &text);
+            }
+            Err(error) => {
+                tell!(self.story, self.name, "exits before it is ready: {error:#}");
+                self.exit();
+            }
+        }
+    }
+
+    /// Exits, as the process of a pod that its node starts again.
+    fn exit(&self) {
+        self.has_exited.store(true, Ordering::Relaxed);
+        for link in self.kill() {
+            link.set(Condition::Cut);
+        }
+    }
+
+    /// Ends the way to the API server and all tasks at once. Returns the links of its connections.
+    fn kill(&self) -> Vec<Link> {
+        self.link.set(Condition::Dead);
+        leaders::crashed(&self.name);
+        // Its tasks must not go on for ever; nothing that they do has an effect.
+        self.stop.cancel();
+        std::mem::take(&mut *self.connections.lock())
+    }
+}
+
 /// The client of a connection.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    /// Its address.
+    /// The address that the control plane sees.
     pub address: IpAddr,
     /// Its verified identity, if it has one.
     pub identity: Option<Identity>,
@@ -97,21 +145,22 @@ impl Replica {
         };
 
         let (incoming, connections) = mpsc::unbounded_channel();
+        let purpose = format!("{name} connections");
         let replica = Self {
-            name: name.to_owned(),
-            story: story.clone(),
-            link,
-            stop: stop.clone(),
+            process: Arc::new(Process {
+                name: name.to_owned(),
+                story: story.clone(),
+                link,
+                stop,
+                connections: Mutex::default(),
+                has_exited: AtomicBool::default(),
+            }),
             incoming,
-            connections: Arc::default(),
-            has_exited: Arc::default(),
-            random: Arc::new(Mutex::new(Random::new(
-                seed,
-                &format!("{name} connections"),
-            ))),
+            random: Arc::new(Mutex::new(Random::new(seed, &purpose))),
             parts: Arc::default(),
             signing: Arc::default(),
         };
+
         tell!(story, name, "starts");
         replica.run(embedded, client);
         replica.serve(starts, connections);
@@ -122,37 +171,12 @@ impl Replica {
     /// Runs the control plane.
     #[expect(clippy::disallowed_methods, reason = "a task of the simulation")]
     fn run(&self, embedded: Embedded, client: kube::Client) {
-        let story = self.story.clone();
-        let name = self.name.clone();
-        let link = self.link.clone();
-        let stop = self.stop.clone();
+        let process = self.process.clone();
         let signing = self.signing.clone();
-        let connections = self.connections.clone();
-        let has_exited = self.has_exited.clone();
+
         drop(tokio::spawn(async move {
             let ended = embedded.run(client).await;
-            if link.condition() == Condition::Dead {
-                return;
-            }
-            match ended {
-                Ok(()) => tell!(story, name, "has stopped"),
-                // At shutdown, tasks may find others gone.
-                Err(error) if stop.is_cancelled() => tell!(story, name, "has stopped: {error:#}"),
-                // As the process of a pod, which its node starts again.
-                Err(error) if signing.get().is_none() => {
-                    tell!(story, name, "exits before it is ready: {error:#}");
-                    link.set(Condition::Dead);
-                    leaders::crashed(&name);
-                    for link in connections.lock().drain(..) {
-                        link.set(Condition::Cut);
-                    }
-                    stop.cancel();
-                    has_exited.store(true, Ordering::Relaxed);
-                }
-                Err(error) => {
-                    story.violated("no replica ends by itself", &format!("{name}: {error:#}"))
-                }
-            }
+            process.ended(ended, signing.get().is_some());
         }));
     }
 
@@ -164,9 +188,11 @@ impl Replica {
         connections: mpsc::UnboundedReceiver<(SimStream, Peer)>,
     ) {
         let slot = self.parts.clone();
-        let stop = self.stop.clone();
+        let stop = self.process.stop.clone();
         drop(tokio::spawn(async move {
-            let Ok(parts) = started.await else { return };
+            let Ok(parts) = started.await else {
+                return;
+            };
             let ads = parts.ads.clone();
             // Only set here.
             _ = slot.set(parts);
@@ -204,8 +230,8 @@ impl Replica {
     #[expect(clippy::disallowed_methods, reason = "a task of the simulation")]
     fn keep_signing(&self, signing: oneshot::Receiver<SigningParts>) {
         let slot = self.signing.clone();
-        let story = self.story.clone();
-        let name = self.name.clone();
+        let story = self.process.story.clone();
+        let name = self.process.name.clone();
         drop(tokio::spawn(async move {
             if let Ok(parts) = signing.await {
                 tell!(story, name, "is ready");
@@ -218,7 +244,7 @@ impl Replica {
     /// Its name, which is its identity in locks.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.name
+        &self.process.name
     }
 
     /// Its parts, once it can serve.
@@ -242,13 +268,13 @@ impl Replica {
     /// Whether its process has ended before it was ready: it must be started again.
     #[must_use]
     pub fn has_exited(&self) -> bool {
-        self.has_exited.load(Ordering::Relaxed)
+        self.process.has_exited.load(Ordering::Relaxed)
     }
 
     /// Whether it neither was stopped nor has crashed.
     #[must_use]
     pub fn is_running(&self) -> bool {
-        !self.stop.is_cancelled()
+        !self.process.stop.is_cancelled()
     }
 
     /// Opens a connection; returns the client's end and its link.
@@ -261,7 +287,7 @@ impl Replica {
         let (client, server) = connect(&link, &self.random);
         self.incoming.send((server, peer)).ok()?;
 
-        let mut connections = self.connections.lock();
+        let mut connections = self.process.connections.lock();
         connections.retain(|link| link.condition() == Condition::Up);
         connections.push(link.clone());
         Some((client, link))
@@ -270,11 +296,11 @@ impl Replica {
     /// Changes the condition of the link to the API server.
     pub fn set_link(&self, condition: Condition) {
         tell!(
-            self.story,
-            self.name,
+            self.process.story,
+            self.process.name,
             "link to the API server: {condition:?}"
         );
-        self.link.set(condition);
+        self.process.link.set(condition);
     }
 
     /// Ends all links at once, as when the process is killed. `condition` is that of its
@@ -282,29 +308,26 @@ impl Replica {
     #[expect(clippy::disallowed_methods, reason = "a task of the simulation")]
     pub fn crash(&self, condition: Condition) {
         tell!(
-            self.story,
-            self.name,
+            self.process.story,
+            self.process.name,
             "crashes; its connections are {condition:?}"
         );
-        self.link.set(Condition::Dead);
-        leaders::crashed(&self.name);
-        let links = std::mem::take(&mut *self.connections.lock());
+        let links = self.process.kill();
         for link in &links {
             link.set(condition);
         }
+
         drop(tokio::spawn(async move {
             sleep(KEEPALIVE).await;
             for link in links {
                 link.set(Condition::Cut);
             }
         }));
-        // Its tasks must not go on for ever; nothing that they do has an effect.
-        self.stop.cancel();
     }
 
     /// Asks it to stop, as by SIGTERM.
     pub fn stop(&self) {
-        tell!(self.story, self.name, "is asked to stop");
-        self.stop.cancel();
+        tell!(self.process.story, self.process.name, "is asked to stop");
+        self.process.stop.cancel();
     }
 }

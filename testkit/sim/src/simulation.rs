@@ -60,8 +60,6 @@ pub struct Outcome {
     pub violations: Vec<String>,
     /// The hash of the story.
     pub hash: u64,
-    /// The story.
-    pub lines: Vec<String>,
     /// The simulated time.
     pub simulated: Duration,
     /// The number of events in the whole schedule.
@@ -77,7 +75,6 @@ impl Outcome {
         Self {
             violations: vec![format!("a simulation ends: seed {seed} does not")],
             hash: 0,
-            lines: Vec::new(),
             simulated: Duration::ZERO,
             events: Schedule::of_seed(seed, world::proxies(seed).len())
                 .events
@@ -128,7 +125,6 @@ fn run_here(options: &Options) -> anyhow::Result<Outcome> {
     crate::host::begin(options.seed);
     leaders::watch();
     navarch_net::cryptography::install("");
-    navarch_net::background::run_inline();
     navarch_api::blocking::run_inline();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -190,7 +186,6 @@ async fn simulate(options: &Options) -> anyhow::Result<Outcome> {
     Ok(Outcome {
         violations: story.violations(),
         hash: story.hash(),
-        lines: story.lines(),
         simulated: story.elapsed(),
         events: whole.events.len(),
         responses: simulation.proxies.iter().map(Proxy::responses).sum(),
@@ -285,17 +280,12 @@ impl Simulation {
 
     fn happen(&mut self, event: &Event) -> anyhow::Result<()> {
         match &event.action {
-            Action::Put {
-                slot,
-                number,
-                content,
-            } => self.server.apply(&slot.object(*number, *content)),
-            Action::Delete { slot, number } => {
-                let (namespace, name) = slot.name(*number);
-                self.server
-                    .delete(slot.group(), slot.api().1, &namespace, &name);
-            }
+            Action::Edit(edit) => edit.send(&self.server),
+            Action::MeshConfig { content } => self.edit_mesh_config(*content),
+            Action::Rotate { replica } => self.rotate(*replica)?,
             Action::Api(fault) => self.server.begin(fault),
+            Action::Remote(event) => self.happen_remotely(event),
+
             Action::Link {
                 replica,
                 condition,
@@ -306,6 +296,7 @@ impl Simulation {
                 let compacts = lasts.as_millis() % 2 == 0;
                 self.later(*lasts, Followup::Mend(*replica, compacts));
             }
+
             Action::Crash {
                 replica,
                 connections,
@@ -317,6 +308,7 @@ impl Simulation {
                     self.later(*lasts, Followup::Restart(*replica));
                 }
             }
+
             Action::Stop { replica, lasts } => {
                 let stopping = self.replica(*replica)?;
                 if stopping.is_running() {
@@ -324,15 +316,13 @@ impl Simulation {
                     self.later(*lasts, Followup::Restart(*replica));
                 }
             }
+
             Action::Proxy { proxy, command } => {
                 if let Some(proxy) = self.proxies.get(*proxy) {
                     tell!(self.story, proxy.spec.name, "{command:?}");
                     proxy.command(*command);
                 }
             }
-            Action::Rotate { replica } => self.rotate(*replica)?,
-            Action::MeshConfig { content } => self.edit_mesh_config(*content),
-            Action::Remote(event) => self.happen_remotely(event),
         }
         Ok(())
     }
@@ -344,17 +334,7 @@ impl Simulation {
                 self.server
                     .delete("", "Secret", SYSTEM_NAMESPACE, remote::SECRET);
             }
-            RemoteEvent::Put {
-                slot,
-                number,
-                content,
-            } => self.remote.server.apply(&slot.object(*number, *content)),
-            RemoteEvent::Delete { slot, number } => {
-                let (namespace, name) = slot.name(*number);
-                self.remote
-                    .server
-                    .delete(slot.group(), slot.api().1, &namespace, &name);
-            }
+            RemoteEvent::Edit(edit) => edit.send(&self.remote.server),
             RemoteEvent::Api(fault) => self.remote.server.begin(fault),
             RemoteEvent::Link { condition, lasts } => {
                 self.remote.set_link(*condition);

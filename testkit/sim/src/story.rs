@@ -22,7 +22,6 @@ struct Inner {
 struct Told {
     /// The hash of all lines so far.
     hash: u64,
-    lines: Vec<String>,
     /// The violated invariants.
     violations: Vec<String>,
 }
@@ -59,9 +58,7 @@ impl Story {
             println!("{line}");
         }
 
-        let mut told = self.0.told.lock();
-        told.mix(&line);
-        told.lines.push(line);
+        self.0.told.lock().mix(&line);
     }
 
     /// Adds what matters for the hash, and would be too much to read.
@@ -78,12 +75,6 @@ impl Story {
         self.0.told.lock().violations.push(violation);
     }
 
-    /// Whether no invariant was violated so far.
-    #[must_use]
-    pub fn holds(&self) -> bool {
-        self.0.told.lock().violations.is_empty()
-    }
-
     /// The violated invariants, in order.
     #[must_use]
     pub fn violations(&self) -> Vec<String> {
@@ -94,12 +85,6 @@ impl Story {
     #[must_use]
     pub fn hash(&self) -> u64 {
         self.0.told.lock().hash
-    }
-
-    /// All lines.
-    #[must_use]
-    pub fn lines(&self) -> Vec<String> {
-        self.0.told.lock().lines.clone()
     }
 }
 

@@ -1,10 +1,14 @@
 //! The objects of a simulated cluster: some that never change, and slots for random ones.
 
+mod content;
+
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
-use crate::proxy::{POISON, Protocol, Spec};
+use self::content::Draft;
+use crate::api_server::ApiServer;
+use crate::proxy::{Protocol, Spec};
 use crate::random::Random;
 use crate::replica::SYSTEM_NAMESPACE;
 
@@ -77,8 +81,7 @@ impl Slot {
     ];
 
     /// API version and kind.
-    #[must_use]
-    pub fn api(self) -> (&'static str, &'static str) {
+    fn api(self) -> (&'static str, &'static str) {
         match self {
             Self::Service => ("v1", "Service"),
             Self::Endpoints => ("discovery.k8s.io/v1", "EndpointSlice"),
@@ -99,228 +102,107 @@ impl Slot {
     }
 
     /// The API group.
-    #[must_use]
-    pub fn group(self) -> &'static str {
+    fn group(self) -> &'static str {
         let (version, _) = self.api();
         version.rsplit_once('/').map_or("", |(group, _)| group)
     }
+}
 
-    /// Namespace and name of one of its objects.
-    #[must_use]
-    pub fn name(self, number: u64) -> (String, String) {
-        let index = usize::try_from(number).unwrap_or_default();
+/// An object with random content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ObjectKey {
+    /// Its kind.
+    pub slot: Slot,
+    /// Which of the names of its kind it has.
+    pub number: u64,
+}
+
+impl ObjectKey {
+    /// Namespace and name.
+    fn name(self) -> (String, String) {
+        let index = usize::try_from(self.number).unwrap_or_default();
         let namespace = NAMESPACES.get(index % NAMESPACES.len()).copied();
         let namespace = namespace.unwrap_or_default().to_owned();
         let number = index / NAMESPACES.len() % 3;
-        match self {
-            Self::Service | Self::Endpoints => (namespace, format!("s{number}")),
-            Self::Namespace => (String::new(), format!("empty{number}")),
-            Self::PeerAuthentication if number == 0 => (namespace, "default".to_owned()),
-            Self::Pod
-            | Self::VirtualService
-            | Self::DestinationRule
-            | Self::ServiceEntry
-            | Self::AuthorizationPolicy
-            | Self::PeerAuthentication
-            | Self::Sidecar
-            | Self::Gateway
-            | Self::KubernetesGateway
-            | Self::HttpRoute
-            | Self::EnvoyFilter
-            | Self::Ingress => (
-                namespace,
-                format!("{}-{number}", self.api().1.to_lowercase()),
-            ),
+
+        match self.slot {
+            Slot::Service | Slot::Endpoints => (namespace, format!("s{number}")),
+            Slot::Namespace => (String::new(), format!("empty{number}")),
+            Slot::PeerAuthentication if number == 0 => (namespace, "default".to_owned()),
+            Slot::Pod
+            | Slot::VirtualService
+            | Slot::DestinationRule
+            | Slot::ServiceEntry
+            | Slot::AuthorizationPolicy
+            | Slot::PeerAuthentication
+            | Slot::Sidecar
+            | Slot::Gateway
+            | Slot::KubernetesGateway
+            | Slot::HttpRoute
+            | Slot::EnvoyFilter
+            | Slot::Ingress => {
+                let (_, kind) = self.slot.api();
+                (namespace, format!("{}-{number}", kind.to_lowercase()))
+            }
         }
     }
 
-    /// An object with random content.
-    #[must_use]
-    pub fn object(self, number: u64, content: u64) -> Value {
-        let (namespace, name) = self.name(number);
-        let (version, kind) = self.api();
+    /// The object with content of this seed.
+    fn object(self, content: u64) -> Value {
+        let (namespace, name) = self.name();
+        let (version, kind) = self.slot.api();
         let mut metadata = json!({ "name": name });
         if !namespace.is_empty() {
             metadata["namespace"] = json!(namespace);
         }
+
         let mut random = Random::new(content, kind);
-        let rest = content_of(self, &namespace, &name, &mut metadata, &mut random);
-        let mut object = json!({ "apiVersion": version, "kind": kind, "metadata": metadata });
-        if let (Some(object), Value::Object(rest)) = (object.as_object_mut(), rest) {
-            object.extend(rest);
-        }
-        object
+        let draft = Draft {
+            namespace: &namespace,
+            name: &name,
+            metadata: &mut metadata,
+            random: &mut random,
+        };
+        let rest = draft.content(self.slot);
+        let object = json!({ "apiVersion": version, "kind": kind, "metadata": metadata });
+        with_members(object, rest)
     }
 }
 
-/// The host of a random service.
-fn host(random: &mut Random) -> String {
-    match random.below(6) {
-        0 => ANCHOR.to_owned(),
-        1 => "ext.example.com".to_owned(),
-        _ => {
-            let namespace = random.of(&NAMESPACES);
-            format!("s{}.{namespace}.svc.cluster.local", random.below(2))
-        }
-    }
+/// What a user does with an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Edit {
+    /// Creates or changes it.
+    Put {
+        /// Which one.
+        object: ObjectKey,
+        /// Its content, as a seed.
+        content: u64,
+    },
+    /// Deletes it.
+    Delete(ObjectKey),
 }
 
-/// The third byte of the addresses of a namespace.
-fn net(namespace: &str) -> usize {
-    NAMESPACES
-        .iter()
-        .position(|other| *other == namespace)
-        .map_or(0, |index| index + 1)
-}
-
-fn content_of(
-    slot: Slot,
-    namespace: &str,
-    name: &str,
-    metadata: &mut Value,
-    random: &mut Random,
-) -> Value {
-    match slot {
-        Slot::Service => service(namespace, name, metadata, random),
-        Slot::Endpoints => endpoints(namespace, name, metadata, random),
-        Slot::Pod => pod(namespace, name, metadata, random),
-        Slot::VirtualService => virtual_service(namespace, metadata, random),
-        Slot::DestinationRule => {
-            let policy = random.of(&["ROUND_ROBIN", "LEAST_REQUEST", "RANDOM"]);
-            let mut spec = json!({
-                "host": host(random), "trafficPolicy": { "loadBalancer": { "simple": policy } },
-            });
-            if random.happens(300) {
-                spec["exportTo"] = json!(["."]);
+impl Edit {
+    /// Sends it to an API server.
+    pub fn send(self, server: &ApiServer) {
+        match self {
+            Self::Put { object, content } => server.apply(&object.object(content)),
+            Self::Delete(object) => {
+                let (namespace, name) = object.name();
+                let (_, kind) = object.slot.api();
+                server.delete(object.slot.group(), kind, &namespace, &name);
             }
-            if random.happens(300) {
-                spec["subsets"] = json!([{ "name": "v1", "labels": { "version": "v1" } }]);
-            }
-            json!({ "spec": spec })
-        }
-        Slot::ServiceEntry => json!({ "spec": {
-            "hosts": [format!("ext{}.example.com", random.below(3))],
-            "ports": [{ "number": 80, "name": "http", "protocol": "HTTP" }],
-            "resolution": "STATIC",
-            "endpoints": [{ "address": format!("10.9.0.{}", random.below(9) + 1) }],
-        } }),
-        Slot::AuthorizationPolicy => {
-            let path = format!("/p{}", random.below(5));
-            json!({ "spec": {
-                "action": random.of(&["ALLOW", "DENY"]),
-                "rules": [{ "to": [{ "operation": { "paths": [path] } }] }],
-            } })
-        }
-        Slot::PeerAuthentication => {
-            let mode = random.of(&["STRICT", "PERMISSIVE", "DISABLE"]);
-            let mut spec = json!({ "mtls": { "mode": mode } });
-            if name != "default" {
-                spec["selector"] = json!({ "matchLabels": { "app": "web" } });
-            }
-            json!({ "spec": spec })
-        }
-        // The anchor stays visible to all, or the invariants about it would not hold.
-        Slot::Sidecar => json!({ "spec": {
-            "workloadSelector": { "labels": { "app": random.of(&["s0", "s1"]) } },
-            "egress": [{ "hosts": ["shop/*", format!("{}/*", random.of(&NAMESPACES))] }],
-        } }),
-        Slot::Gateway => json!({ "spec": {
-            "selector": { "app": "gateway" },
-            "servers": [{
-                "port": { "number": 80 + random.below(3), "name": "http", "protocol": "HTTP" },
-                "hosts": [random.of(&["*", "shop.example.com"])],
-            }],
-        } }),
-        Slot::KubernetesGateway => json!({ "spec": {
-            "gatewayClassName": "istio",
-            "listeners": [{
-                "name": "http", "port": 80 + random.below(2), "protocol": "HTTP",
-                "allowedRoutes": { "namespaces": { "from": random.of(&["Same", "All"]) } },
-            }],
-        } }),
-        Slot::HttpRoute => json!({ "spec": {
-            "parentRefs": [{ "name": format!("gateway-{}", random.below(3)) }],
-            "hostnames": [format!("r{}.example.com", random.below(3))],
-            "rules": [{ "backendRefs": [{ "name": format!("s{}", random.below(4)), "port": 80 }] }],
-        } }),
-        Slot::EnvoyFilter => json!({ "spec": {
-            "workloadSelector": { "labels": { "app": random.of(&["web", "pay"]) } },
-            "configPatches": [{
-                "applyTo": "CLUSTER", "match": { "cluster": { "service": host(random) } },
-                "patch": {
-                    "operation": "MERGE",
-                    "value": { "connect_timeout": format!("{}s", random.below(8) + 1) },
-                },
-            }],
-        } }),
-        Slot::Ingress => {
-            metadata["annotations"] =
-                json!({ "kubernetes.io/ingress.class": random.of(&["istio", "istio", "other"]) });
-            let backend = json!({
-                "service": { "name": format!("s{}", random.below(3)), "port": { "number": 80 } },
-            });
-            json!({ "spec": { "rules": [{
-                "host": format!("i{}.example.com", random.below(3)),
-                "http": { "paths": [{ "path": "/", "pathType": "Prefix", "backend": backend }] },
-            }] } })
-        }
-        Slot::Namespace => {
-            metadata["labels"] = json!({ "team": format!("t{}", random.below(3)) });
-            json!({})
         }
     }
 }
 
-fn service(namespace: &str, name: &str, metadata: &mut Value, random: &mut Random) -> Value {
-    if random.happens(200) {
-        metadata["annotations"] =
-            json!({ "networking.istio.io/exportTo": random.of(&[".", "*", "bank"]) });
+/// An object with further members.
+fn with_members(mut object: Value, members: Value) -> Value {
+    if let (Some(object), Value::Object(members)) = (object.as_object_mut(), members) {
+        object.extend(members);
     }
-    let mut ports = vec![json!({ "name": "http", "port": 80, "targetPort": 8080 })];
-    if random.happens(400) {
-        ports.push(json!({ "name": "tcp-db", "port": 9000, "targetPort": 9000 }));
-    }
-    let number = name.trim_start_matches('s');
-    let address = if random.happens(150) {
-        "None".to_owned()
-    } else {
-        format!(
-            "172.16.{}.{}{}",
-            net(namespace),
-            random.below(3) + 1,
-            number
-        )
-    };
-    json!({ "spec": { "clusterIP": address, "ports": ports, "selector": { "app": name } } })
-}
-
-fn endpoints(namespace: &str, name: &str, metadata: &mut Value, random: &mut Random) -> Value {
-    metadata["labels"] = json!({ "kubernetes.io/service-name": name });
-    let endpoints: Vec<Value> = (0..3)
-        .filter(|_| random.happens(600))
-        .map(|number| {
-            json!({
-                "addresses": [format!("10.0.{}.{}", net(namespace), number + 10)],
-                "conditions": { "ready": true },
-                "targetRef": { "kind": "Pod", "name": format!("pod-{number}"), "namespace": namespace },
-            })
-        })
-        .collect();
-    json!({
-        "addressType": "IPv4", "endpoints": endpoints,
-        "ports": [{ "name": "http", "port": 8080 }, { "name": "tcp-db", "port": 9000 }],
-    })
-}
-
-fn pod(namespace: &str, name: &str, metadata: &mut Value, random: &mut Random) -> Value {
-    metadata["labels"] = json!({
-        "app": format!("s{}", random.below(3)), "version": random.of(&["v1", "v2"]),
-        "security.istio.io/tlsMode": random.of(&["istio", "disabled"]),
-    });
-    let number = name.trim_start_matches("pod-").parse().unwrap_or(0) + 10;
-    let address = format!("10.0.{}.{number}", net(namespace));
-    let account = random.of(&["default", "robot"]);
-    running(&address, account, random.happens(800))
+    object
 }
 
 /// Spec and status of a pod.
@@ -336,26 +218,6 @@ fn running(address: &str, account: &str, is_ready: bool) -> Value {
             "conditions": [{ "type": "Ready", "status": ready }],
         },
     })
-}
-
-fn virtual_service(namespace: &str, metadata: &mut Value, random: &mut Random) -> Value {
-    if random.happens(350) {
-        metadata["annotations"] = json!({
-            "navarch.io/rollout": "25%,50%,100%", "navarch.io/rollout-pause": "20s",
-        });
-    }
-    let mut http = json!({ "route": [{ "destination": { "host": host(random) } }] });
-    if random.happens(500) {
-        http["timeout"] = json!(format!("{}s", random.below(9) + 1));
-    }
-    if random.happens(250) {
-        http["headers"] = json!({ "request": { "set": { POISON: "1" } } });
-    }
-    let visibility = random.of(&["*", "*", "*", "*", ".", "bank"]);
-    if visibility == "." {
-        http["headers"]["request"]["add"] = json!({ private_header(namespace): "1" });
-    }
-    json!({ "spec": { "hosts": [host(random)], "http": [http], "exportTo": [visibility] } })
 }
 
 /// A header in routes that only proxies of this namespace may have.
@@ -432,17 +294,12 @@ pub fn permanent(specs: &[Spec]) -> Vec<Value> {
             .map(|(key, value)| (key.clone(), json!(value)))
             .collect();
         let account = spec.account.as_deref().unwrap_or("default");
-        let mut pod = json!({
+        let pod = json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": { "name": spec.name, "namespace": spec.namespace, "labels": labels },
         });
-        if let (Some(pod), Value::Object(rest)) = (
-            pod.as_object_mut(),
-            running(&spec.address.to_string(), account, true),
-        ) {
-            pod.extend(rest);
-        }
-        objects.push(pod);
+        let rest = running(&spec.address.to_string(), account, true);
+        objects.push(with_members(pod, rest));
     }
     objects
 }

@@ -29,7 +29,8 @@ pub(crate) fn review(head: &Parts, body: &Bytes) -> Option<Value> {
 
 /// A time in RFC 3339, in seconds since the start of the simulation.
 pub(crate) fn timestamp(seconds: u64) -> String {
-    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    let days = seconds / 86_400;
+    let rest = seconds % 86_400;
     // No simulation lasts longer than January.
     format!(
         "2026-01-{:02}T{:02}:{:02}:{:02}Z",

@@ -12,12 +12,10 @@ use crate::random::Random;
 /// A fault of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Breaks the open watches of a resource, a client, or all.
+    /// Breaks the open watches.
     DropWatches {
         /// The plural of the resource; `None` for all.
         resource: Option<String>,
-        /// The client; `None` for all.
-        client: Option<String>,
     },
     /// Forgets the history: watches of older versions get 410.
     Compact,
@@ -65,9 +63,7 @@ impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all = |name: &Option<String>| name.clone().unwrap_or_else(|| "all".to_owned());
         match self {
-            Self::DropWatches { resource, client } => {
-                write!(f, "watches of {} of {} break", all(resource), all(client))
-            }
+            Self::DropWatches { resource } => write!(f, "watches of {} break", all(resource)),
             Self::Compact => f.write_str("the history is compacted"),
             Self::Fail {
                 resource,
@@ -117,30 +113,67 @@ impl FromStr for Plant {
     }
 }
 
+/// A fault that ends by itself.
+#[derive(Debug)]
+struct Timed<T> {
+    fault: T,
+    until: Instant,
+}
+
+impl<T> Timed<T> {
+    fn begin(fault: T, lasts: Duration) -> Self {
+        Self {
+            fault,
+            until: Instant::now() + lasts,
+        }
+    }
+
+    fn is_in_force(&self) -> bool {
+        self.until > Instant::now()
+    }
+}
+
+/// Requests that fail.
+#[derive(Debug)]
+struct Failing {
+    /// The plural of the resource; `None` for all.
+    resource: Option<String>,
+    code: u16,
+}
+
 /// The faults in force.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
-    failing: Vec<(Option<String>, u16, Instant)>,
-    lagging: Option<(u64, Instant)>,
-    delaying: Option<(Duration, Instant)>,
-    repeating: Option<Instant>,
+    failing: Vec<Timed<Failing>>,
+    /// How many versions old lists may be.
+    lag: Option<Timed<u64>>,
+    /// The longest delay of an event.
+    delay: Option<Timed<Duration>>,
+    repeats: Option<Timed<()>>,
     conflicts: u64,
     lost_answers: u64,
 }
 
 impl Faults {
     pub(crate) fn begin(&mut self, fault: &Fault) {
-        let now = Instant::now();
         match fault {
             Fault::DropWatches { .. } | Fault::Compact => {}
+
             Fault::Fail {
                 resource,
                 code,
                 lasts,
-            } => self.failing.push((resource.clone(), *code, now + *lasts)),
-            Fault::Lag { versions, lasts } => self.lagging = Some((*versions, now + *lasts)),
-            Fault::Delay { max, lasts } => self.delaying = Some((*max, now + *lasts)),
-            Fault::Repeat { lasts } => self.repeating = Some(now + *lasts),
+            } => {
+                let failing = Failing {
+                    resource: resource.clone(),
+                    code: *code,
+                };
+                self.failing.push(Timed::begin(failing, *lasts));
+            }
+            Fault::Lag { versions, lasts } => self.lag = Some(Timed::begin(*versions, *lasts)),
+            Fault::Delay { max, lasts } => self.delay = Some(Timed::begin(*max, *lasts)),
+            Fault::Repeat { lasts } => self.repeats = Some(Timed::begin((), *lasts)),
+
             Fault::Conflict { count } => self.conflicts += count,
             Fault::LoseAnswers { count } => self.lost_answers += count,
         }
@@ -148,23 +181,20 @@ impl Faults {
 
     /// The failure of a request.
     pub(crate) fn failure(&mut self, resource: &str) -> Option<Failure> {
-        let now = Instant::now();
-        self.failing.retain(|(.., until)| *until > now);
-        let failing = self
-            .failing
-            .iter()
-            .find(|(only, ..)| only.as_ref().is_none_or(|only| only == resource));
-        if let Some((_, code, _)) = failing {
-            let mut failure =
-                Failure::new(*code, "ServiceUnavailable", "the server is unavailable");
-            if *code == 429 {
-                failure.reason = "TooManyRequests";
-                failure.retry_after = Some(1);
-            }
-            return Some(failure);
-        }
+        self.failing.retain(Timed::is_in_force);
+        let concerns = |failing: &&Timed<Failing>| {
+            let only = failing.fault.resource.as_ref();
+            only.is_none_or(|only| only == resource)
+        };
+        let failing = self.failing.iter().find(concerns)?;
 
-        None
+        let code = failing.fault.code;
+        let mut failure = Failure::new(code, "ServiceUnavailable", "the server is unavailable");
+        if code == 429 {
+            failure.reason = "TooManyRequests";
+            failure.retry_after = Some(1);
+        }
+        Some(failure)
     }
 
     /// Whether another writer changes the object just before a write.
@@ -176,24 +206,25 @@ impl Faults {
 
     /// How many versions old a list is.
     pub(crate) fn lag(&mut self, random: &mut Random) -> u64 {
-        match self.lagging {
-            Some((versions, until)) if until > Instant::now() => random.below(versions + 1),
+        match &self.lag {
+            Some(lag) if lag.is_in_force() => random.below(lag.fault + 1),
             _ => 0,
         }
     }
 
     pub(crate) fn event_delay(&mut self, random: &mut Random) -> Duration {
-        match self.delaying {
-            Some((max, until)) if until > Instant::now() => {
-                random.millis(0, u64::try_from(max.as_millis()).unwrap_or_default())
-            }
+        match &self.delay {
+            Some(delay) if delay.is_in_force() => random.millis(
+                0,
+                u64::try_from(delay.fault.as_millis()).unwrap_or_default(),
+            ),
             _ => Duration::ZERO,
         }
     }
 
     /// Whether an event is sent twice.
     pub(crate) fn repeats(&mut self, random: &mut Random) -> bool {
-        self.repeating.is_some_and(|until| until > Instant::now()) && random.happens(500)
+        self.repeats.as_ref().is_some_and(Timed::is_in_force) && random.happens(500)
     }
 
     /// The failure of a write that was applied.

@@ -178,7 +178,7 @@ impl Failure {
         }
     }
 
-    /// The body.
+    /// The `Status` object of the response.
     pub(crate) fn status(&self) -> Value {
         let mut status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",

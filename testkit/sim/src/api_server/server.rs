@@ -77,17 +77,12 @@ impl Server {
         Some(failure)
     }
 
-    pub(super) fn drop_watches(&mut self, resource: &Option<String>, client: &Option<String>) {
-        let is_meant = |watch: &Watch| {
-            resource
-                .as_ref()
-                .is_none_or(|resource| *resource == watch.request.resource.plural)
-                && client.as_ref().is_none_or(|client| *client == watch.client)
+    /// Breaks the watches of a resource; of all if it is `None`.
+    pub(super) fn drop_watches(&mut self, resource: Option<&String>) {
+        let is_meant = |watch: &mut Watch| {
+            resource.is_none_or(|resource| *resource == watch.request.resource.plural)
         };
-        let dropped: Vec<Watch> = self
-            .watches
-            .extract_if(.., |watch| is_meant(watch))
-            .collect();
+        let dropped: Vec<Watch> = self.watches.extract_if(.., is_meant).collect();
         for mut watch in dropped {
             watch.send(Duration::ZERO, None);
         }
