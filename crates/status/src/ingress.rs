@@ -13,14 +13,18 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use serde_json::json;
 use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::cluster::Cluster;
 use navarch_api::object::NamespacedName;
 use navarch_kubernetes::InWords;
+use navarch_net::backoff::exponential;
 
-/// Delay before failed writes are tried again.
-const RETRY: Duration = Duration::from_secs(2);
+/// First delay after a failed write of an Ingress, doubled with each further one.
+const MIN_RETRY_DELAY: Duration = Duration::from_secs(2);
+/// Maximum delay after failures: a webhook may deny every write, and forever.
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
 
 /// The wanted addresses of each served Ingress, in the order in which they are written.
 pub type IngressAddresses = Arc<BTreeMap<NamespacedName, Vec<IngressAddress>>>;
@@ -54,6 +58,18 @@ struct Live {
     /// Ingresses that were served before: their addresses are removed when they are not served any
     /// more.
     served: BTreeSet<NamespacedName>,
+    /// Those whose last write failed.
+    failed: BTreeMap<NamespacedName, FailedWrite>,
+}
+
+/// A failed write of a status.
+#[derive(Debug)]
+struct FailedWrite {
+    error: String,
+    /// The number of failures since the last success.
+    failures: u32,
+    /// It is not tried again before, also if the Ingress changes.
+    retry_at: Instant,
 }
 
 /// An Ingress as the API server has it.
@@ -113,12 +129,14 @@ impl Live {
                 self.complete = true;
                 let listed = std::mem::take(&mut self.listed);
                 self.ingresses.retain(|name, _| listed.contains(name));
+                self.failed.retain(|name, _| listed.contains(name));
             }
             Event::Apply(ingress) => self.put(ingress),
             Event::Delete(ingress) => {
                 let name = name(&ingress);
                 self.ingresses.remove(&name);
                 self.served.remove(&name);
+                self.failed.remove(&name);
             }
         }
     }
@@ -137,8 +155,13 @@ impl Live {
         self.ingresses.insert(name, live);
     }
 
-    /// The statuses that differ from the wanted ones; none before all Ingresses are known.
-    fn due(&mut self, wanted: &BTreeMap<NamespacedName, Vec<IngressAddress>>) -> Vec<DueStatus> {
+    /// The statuses that differ from the wanted ones, but for those whose write has just failed;
+    /// none before all Ingresses are known.
+    fn due(
+        &mut self,
+        wanted: &BTreeMap<NamespacedName, Vec<IngressAddress>>,
+        now: Instant,
+    ) -> Vec<DueStatus> {
         let mut due = Vec::new();
         if !self.complete {
             return due;
@@ -154,7 +177,9 @@ impl Live {
                 None => continue,
             };
 
-            if addresses != live.addresses {
+            let failed = self.failed.get(name);
+            let may_write = failed.is_none_or(|failed| failed.retry_at <= now);
+            if may_write && addresses != live.addresses {
                 due.push(DueStatus {
                     name: name.clone(),
                     version: live.version.clone(),
@@ -165,6 +190,34 @@ impl Live {
 
         due
     }
+
+    /// A write has ended. An error that stays is logged once.
+    fn written(&mut self, name: &NamespacedName, error: Option<String>, now: Instant) {
+        let Some(error) = error else {
+            self.failed.remove(name);
+            return;
+        };
+
+        let before = self.failed.get(name);
+        if before.is_none_or(|before| before.error != error) {
+            tracing::warn!(ns = %name.namespace, name = &*name.name, error, "failed to write the status of an Ingress");
+        }
+
+        let failures = before.map_or(0, |before| before.failures);
+        let delay = exponential(MIN_RETRY_DELAY, MAX_RETRY_DELAY, failures);
+        let failed = FailedWrite {
+            error,
+            failures: failures.saturating_add(1),
+            retry_at: now + delay,
+        };
+        self.failed.insert(name.clone(), failed);
+    }
+
+    /// When the first failed write is tried again.
+    fn next_retry(&self, now: Instant) -> Option<Instant> {
+        let later = self.failed.values().map(|failed| failed.retry_at);
+        later.filter(|at| *at > now).min()
+    }
 }
 
 impl IngressStatus {
@@ -174,12 +227,12 @@ impl IngressStatus {
         let mut events =
             std::pin::pin!(watcher(ingresses, watcher::Config::default()).default_backoff());
         let mut live = Live::default();
-        let mut failed = false;
 
         loop {
+            let retry = live.next_retry(Instant::now());
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = tokio::time::sleep(RETRY), if failed => {}
+                () = sleep_until(retry.unwrap_or_else(Instant::now)), if retry.is_some() => {}
                 event = events.next() => match event {
                     Some(Ok(event)) => live.take(event),
                     Some(Err(error)) => tracing::debug!(error = %InWords(&error), "failed to watch Ingresses"),
@@ -189,18 +242,17 @@ impl IngressStatus {
             }
 
             let wanted = self.wanted.borrow_and_update().clone();
-            failed = false;
-            for due in live.due(&wanted) {
+            for due in live.due(&wanted, Instant::now()) {
                 tokio::select! {
                     () = stop.cancelled() => return,
-                    is_written = self.write(&due) => failed |= !is_written,
+                    error = self.write(&due) => live.written(&due.name, error, Instant::now()),
                 }
             }
         }
     }
 
-    /// Writes a status, if the Ingress is unchanged. Returns false if the write must be retried.
-    async fn write(&self, due: &DueStatus) -> bool {
+    /// Writes a status, if the Ingress is unchanged. Returns why the write must be tried again.
+    async fn write(&self, due: &DueStatus) -> Option<String> {
         let name = &due.name;
         let addresses: Vec<_> = due.addresses.iter().map(IngressAddress::write).collect();
         let patch = json!({
@@ -213,13 +265,10 @@ impl IngressStatus {
             .patch_status(&name.name, &PatchParams::default(), &Patch::Merge(patch))
             .await
         {
-            Ok(_) => true,
+            Ok(_) => None,
             // Another writer has changed it; the watch will report that.
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => true,
-            Err(error) => {
-                tracing::warn!(ns = %name.namespace, name = &*name.name, error = %InWords(&error), "failed to write the status of an Ingress");
-                false
-            }
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => None,
+            Err(error) => Some(InWords(&error).to_string()),
         }
     }
 }
@@ -247,6 +296,7 @@ mod tests {
 
     #[test]
     fn only_ingresses_that_are_or_were_served_are_written() {
+        let now = Instant::now();
         let mut live = Live::default();
         let web = NamespacedName::new("shop", "web");
         let due = |addresses: Vec<IngressAddress>| DueStatus {
@@ -257,24 +307,58 @@ mod tests {
         let wanted: BTreeMap<_, _> = [(web.clone(), vec![IngressAddress::new("192.0.2.2")])].into();
         live.take(Event::Init);
         live.take(Event::InitApply(ingress("192.0.2.1")));
-        assert_eq!(live.due(&wanted), [], "not all are known");
+        assert_eq!(live.due(&wanted, now), [], "not all are known");
         live.take(Event::InitDone);
-        assert_eq!(live.due(&BTreeMap::new()), [], "another controller's");
+        assert_eq!(live.due(&BTreeMap::new(), now), [], "another controller's");
 
         assert_eq!(
-            live.due(&wanted),
+            live.due(&wanted, now),
             [due(vec![IngressAddress::new("192.0.2.2")])]
         );
 
         live.take(Event::Apply(ingress("192.0.2.2")));
-        assert_eq!(live.due(&wanted), []);
+        assert_eq!(live.due(&wanted, now), []);
         assert_eq!(
-            live.due(&BTreeMap::new()),
+            live.due(&BTreeMap::new(), now),
             [due(Vec::new())],
             "it is served no more"
         );
         live.take(Event::Delete(ingress("192.0.2.2")));
 
-        assert_eq!(live.due(&BTreeMap::new()), []);
+        assert_eq!(live.due(&BTreeMap::new(), now), []);
+    }
+
+    #[test]
+    fn a_write_that_fails_again_and_again_is_tried_ever_more_rarely() {
+        let begin = Instant::now();
+        let web = NamespacedName::new("shop", "web");
+        let wanted: BTreeMap<_, _> = [(web.clone(), vec![IngressAddress::new("192.0.2.2")])].into();
+        let mut live = Live::default();
+        live.take(Event::Init);
+        live.take(Event::InitApply(ingress("192.0.2.1")));
+        live.take(Event::InitDone);
+
+        let mut now = begin;
+        let mut delays = Vec::new();
+        for _ in 0..7 {
+            assert_eq!(live.due(&wanted, now).len(), 1);
+            live.written(&web, Some("denied".to_owned()), now);
+            // An edit does not bring it forward.
+            live.take(Event::Apply(ingress("192.0.2.1")));
+            assert_eq!(live.due(&wanted, now), []);
+
+            let retry = live.next_retry(now).unwrap();
+            delays.push(retry.duration_since(now).as_secs());
+            now = retry;
+        }
+        assert_eq!(delays, [2, 4, 8, 16, 32, 60, 60]);
+
+        live.written(&web, None, now);
+        assert_eq!(live.next_retry(now), None);
+        assert_eq!(
+            live.due(&wanted, now).len(),
+            1,
+            "until the watch reports it"
+        );
     }
 }
