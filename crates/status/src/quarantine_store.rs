@@ -253,9 +253,13 @@ impl KeptQuarantine {
             |kind: &Kind| kind.as_str() == rejected.kind && kind.group() == rejected.group;
         let kind = Kind::ALL.into_iter().find(is_kind);
 
+        let object = ObjectRef {
+            kind: kind.ok_or(UnreadableMap::Entry(REJECTED))?,
+            name: NamespacedName::new(&rejected.namespace, &rejected.name),
+        };
         let stored = data.get(OUTCOME).map(|text| {
             let stored = serde_json::from_str(text).map_err(|_| UnreadableMap::Entry(OUTCOME))?;
-            outcome(stored, data)
+            outcome(stored, &object, data)
         });
 
         let votes = data.iter().filter_map(|(key, text)| {
@@ -264,14 +268,11 @@ impl KeptQuarantine {
         });
 
         Ok(Self {
-            object: ObjectRef {
-                kind: kind.ok_or(UnreadableMap::Entry(REJECTED))?,
-                name: NamespacedName::new(&rejected.namespace, &rejected.name),
-            },
+            outcome: stored.transpose()?,
+            object,
             generation: rejected.generation,
             uid: Uid::new(&rejected.uid),
             votes: votes.collect(),
-            outcome: stored.transpose()?,
             rejudged: rejected.rejudged,
             version: map.metadata.resource_version.clone(),
         })
@@ -313,6 +314,7 @@ impl From<&QuarantineOutcome> for StoredOutcome {
 /// If it is invalid.
 fn outcome(
     stored: StoredOutcome,
+    object: &ObjectRef,
     data: &BTreeMap<String, String>,
 ) -> Result<QuarantineOutcome, UnreadableMap> {
     let account = |text: String| -> Result<NamespacedName, UnreadableMap> {
@@ -329,7 +331,7 @@ fn outcome(
             rejecting,
             jury,
         } => {
-            let before = previous_version(data)?;
+            let before = previous_version(object, data)?;
             let others =
                 others.map(|all| all.into_iter().map(account).collect::<Result<Vec<_>, _>>());
             Ok(QuarantineOutcome::Quarantined {
@@ -343,17 +345,26 @@ fn outcome(
     }
 }
 
-/// The version that is served instead; `None` if there is none.
-fn previous_version(data: &BTreeMap<String, String>) -> Result<Option<AnyObject>, UnreadableMap> {
+/// The version of an object that is served instead; `None` if there is none.
+///
+/// # Errors
+/// If it is no version of this object: it would be served in place of any other.
+fn previous_version(
+    object: &ObjectRef,
+    data: &BTreeMap<String, String>,
+) -> Result<Option<AnyObject>, UnreadableMap> {
     let Some(text) = data.get(BEFORE) else {
         return Ok(None);
     };
 
     let value: Value = serde_json::from_str(text).map_err(|_| UnreadableMap::Entry(BEFORE))?;
-    let (_, Outcome::Read { object, .. }) = decode_value(&value) else {
+    let (_, Outcome::Read { object: before, .. }) = decode_value(&value) else {
         return Err(UnreadableMap::Entry(BEFORE));
     };
-    Ok(Some(object))
+    if before.object_ref() != *object {
+        return Err(UnreadableMap::Entry(BEFORE));
+    }
+    Ok(Some(before))
 }
 
 #[cfg(test)]
@@ -361,8 +372,7 @@ mod tests {
     use super::*;
     use navarch_api::decode::{Format, decode_documents};
 
-    #[test]
-    fn a_stored_quarantine_decodes_to_the_same() {
+    fn virtual_service() -> AnyObject {
         let yaml = "apiVersion: networking.istio.io/v1\nkind: VirtualService\n\
                     metadata: {name: v, namespace: shop, uid: u, generation: 3}\n\
                     spec: {hosts: [a], http: [{route: [{destination: {host: a}}]}]}\n";
@@ -370,7 +380,39 @@ mod tests {
         else {
             panic!("it is valid")
         };
+        object
+    }
 
+    #[test]
+    fn another_object_is_not_read_as_the_previous_version() {
+        let object = virtual_service();
+        let kept = KeptQuarantine {
+            object: ObjectRef {
+                kind: Kind::VirtualService,
+                name: NamespacedName::new("shop", "w"),
+            },
+            generation: 3,
+            uid: object.meta().uid.clone(),
+            votes: BTreeMap::new(),
+            outcome: Some(QuarantineOutcome::Quarantined {
+                message: "rejected".to_owned(),
+                others: None,
+                rejecting: Some(2),
+                jury: None,
+                before: Some(object),
+            }),
+            rejudged: 0,
+            version: None,
+        };
+
+        let map = kept.to_config_map().unwrap();
+        let error = KeptQuarantine::from_config_map(&map).unwrap_err();
+        assert!(matches!(error, UnreadableMap::Entry(BEFORE)), "{error}");
+    }
+
+    #[test]
+    fn a_stored_quarantine_decodes_to_the_same() {
+        let object = virtual_service();
         let others = Some(vec![NamespacedName::new("edge", "gateway")]);
         let outcomes = [
             None,
