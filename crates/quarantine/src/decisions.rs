@@ -62,7 +62,8 @@ impl QuarantineWork {
         let context = self.push.context();
         let known = match &mut self.shared {
             Some(shared) => {
-                shared.report(&object, &own, case.judgement.is_open()).await;
+                let is_open = case.judgement.is_open();
+                shared.report(&context, &object, &own, is_open).await;
                 shared.sum(&context, &object, &own)
             }
             None => SharedVotes {
@@ -174,8 +175,8 @@ impl QuarantineWork {
         self.apply(name, change, true).await
     }
 
-    /// Ends a quarantine without an edit, and stores that. If an operator or another replica has
-    /// decided since, the judgement is as `before`.
+    /// Ends a quarantine without an edit. If other replicas must know and do not, or an operator or
+    /// another replica has decided since, the judgement is as `before`.
     pub(super) async fn end(
         &mut self,
         name: &ObjectRef,
@@ -191,13 +192,12 @@ impl QuarantineWork {
         let shared = self.shared.as_mut();
         if let Some(shared) = shared.filter(|shared| shared.is_writable(name))
             && let Err(error) = shared.end(&object, reason, rejudged).await
+            && !error.is_forbidden()
         {
             tracing::debug!(%error, object = %name, "failed to store the end of a quarantine");
-            if matches!(error, NotStored::Superseded) {
-                case.judgement = before;
-                return Ok(());
-            }
-            // Otherwise other replicas decide the same.
+            // What is stored would be followed, and so the object go back and forth.
+            case.judgement = before;
+            return Ok(());
         }
         self.apply_release(name, object, reason).await
     }
@@ -337,6 +337,12 @@ impl QuarantineWork {
         let rejudged = rejudged_of(&kept);
 
         match kept.outcome {
+            // What this replica has decided since could not be stored.
+            Some(QuarantineOutcome::Quarantined { .. })
+                if !self.is_shared(&name) && self.has_decided_otherwise(context, &name) =>
+            {
+                Ok(())
+            }
             Some(QuarantineOutcome::Quarantined {
                 message,
                 others,
@@ -374,11 +380,6 @@ impl QuarantineWork {
                 self.apply_judge_again(&name).await
             }
             None => {
-                // It decides how long the next quarantine lasts, also after a restart.
-                if rejudged > 0 {
-                    let case = self.case_of(context, &object);
-                    case.judgement.remember(rejudged);
-                }
                 if kept.votes.is_empty() {
                     return Ok(());
                 }
@@ -392,7 +393,7 @@ impl QuarantineWork {
                 let own = votes(&self.push, object.clone(), rejecters, streams).await?;
 
                 if let Some(shared) = &mut self.shared {
-                    shared.report(&object, &own, false).await;
+                    shared.report(context, &object, &own, false).await;
                 }
                 Ok(())
             }
@@ -408,6 +409,12 @@ impl QuarantineWork {
             *case = new();
         }
         case
+    }
+
+    /// Whether an operator or this replica has decided that the current version is in force.
+    fn has_decided_otherwise(&self, context: &PushContext, name: &ObjectRef) -> bool {
+        let case = self.cases.get(name);
+        case.is_some_and(|case| case.is_current(context) && !case.judgement.is_quarantined())
     }
 
     /// Whether other replicas know what this one decides about an object.

@@ -24,6 +24,7 @@ mod candidates;
 mod case;
 mod control;
 mod decisions;
+mod replicas;
 mod room;
 mod shared;
 mod start;
@@ -42,7 +43,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub use control::{QuarantineControl, QuarantineRelease, ReleaseError};
-pub use shared::Replicas;
+pub use replicas::Replicas;
 pub use start::{Parts, start};
 
 use candidates::{accepted_at, candidates};
@@ -393,10 +394,15 @@ impl QuarantineWork {
 
         if !is_known {
             self.case_count += 1;
+            let mut judgement = Judgement::kept();
+            if let Some(shared) = &self.shared {
+                // It decides how long a quarantine lasts, also after a restart.
+                judgement.remember(shared.rejudged(&object));
+            }
             let case = Case {
                 rejecting: rejection.voter.account.namespace.clone(),
                 number: self.case_count,
-                ..Case::new(object, Judgement::kept())
+                ..Case::new(object, judgement)
             };
             self.cases.insert(name.clone(), case);
         }

@@ -1,13 +1,11 @@
 //! The ConfigMaps in which replicas share the answers of their proxies and the judgement.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use navarch_api::any_object::AnyObject;
-use navarch_api::kubernetes::PodPhase;
-use navarch_api::names::Namespace;
-use navarch_api::object::{ObjectMeta, ObjectRef};
+use navarch_api::object::ObjectRef;
 use navarch_push::context::PushContext;
 use navarch_push::quarantine::turnout::Turnout;
 use navarch_push::quarantine::votes::Votes;
@@ -16,8 +14,10 @@ use navarch_status::{
 };
 use tokio::time::Instant;
 
+use super::replicas::Replicas;
 use super::stored::{
-    NotStored, SharedTurnout, SharedVotes, decided, ended, is_of, judged_again, sum_of, turnout_of,
+    NotStored, SharedTurnout, SharedVotes, decided, ended, is_of, judged_again, rejudged_of,
+    remove_ended, sum_of, turnout_of,
 };
 
 /// Interval of reading the ConfigMaps while a judgement is awaited, and otherwise.
@@ -31,19 +31,6 @@ const LEFT_OVER_TTL: Duration = Duration::from_secs(60);
 const TURNOUT_INTERVAL: SignedDuration = SignedDuration::from_secs(15);
 /// Maximum attempts to store an operator's command or an end, as other replicas write concurrently.
 const MAX_ATTEMPTS: usize = 4;
-/// The label of pods of the control plane, which istiod's have as well.
-const APP_LABEL: (&str, &str) = ("app", "istiod");
-
-/// Where replicas are found.
-#[derive(Clone, Debug)]
-pub struct Replicas {
-    /// The name of this one: that of its pod.
-    pub own: String,
-    /// The namespace of the control plane.
-    pub namespace: Namespace,
-    /// Whether there is only this one.
-    pub is_single: bool,
-}
 
 /// The ConfigMaps, as last read.
 #[derive(Debug)]
@@ -61,28 +48,6 @@ pub(super) struct Shared {
     is_forbidden: bool,
     /// Since when the stored state of an object is of another version than the current one.
     left_over: BTreeMap<ObjectRef, Instant>,
-}
-
-impl Replicas {
-    /// The names of all; `None` if they are not known.
-    fn all(&self, context: &PushContext) -> Option<BTreeSet<String>> {
-        if self.is_single {
-            return Some([self.own.clone()].into());
-        }
-
-        let (key, value) = APP_LABEL;
-        let is_replica =
-            |meta: &ObjectMeta| meta.labels.get(key).is_some_and(|label| **label == *value);
-        let all: BTreeSet<String> = context
-            .objects
-            .pods
-            .iter()
-            .filter(|pod| pod.meta.key.namespace == self.namespace)
-            .filter(|pod| pod.spec.phase == PodPhase::Running && is_replica(&pod.meta))
-            .map(|pod| pod.meta.key.name.to_string())
-            .collect();
-        all.contains(&self.own).then_some(all)
-    }
 }
 
 impl Shared {
@@ -151,6 +116,11 @@ impl Shared {
             .filter(|kept| is_of(kept, object))
     }
 
+    /// How often this version of an object was judged again, as far as that is stored.
+    pub(super) fn rejudged(&self, object: &AnyObject) -> u32 {
+        self.of(object).map_or(0, rejudged_of)
+    }
+
     /// Adds the answers that other replicas have stored.
     pub(super) fn sum(
         &self,
@@ -164,7 +134,13 @@ impl Shared {
 
     /// Stores the answers of this replica's proxies, unless they are stored already or the
     /// judgement is made. `begins`: whether to begin a judgement.
-    pub(super) async fn report(&mut self, object: &AnyObject, votes: &Votes, begins: bool) {
+    pub(super) async fn report(
+        &mut self,
+        context: &PushContext,
+        object: &AnyObject,
+        votes: &Votes,
+        begins: bool,
+    ) {
         let name = object.object_ref();
         let known = self.of(object);
         let is_judged = known.is_some_and(|kept| kept.outcome.is_some());
@@ -187,10 +163,19 @@ impl Shared {
             votes,
             turnout: None,
         };
-        kept.votes.insert(self.replicas.own.clone(), report);
+        self.insert(context, &mut kept, report);
         if let Err(error) = self.put(kept).await {
             tracing::debug!(%error, object = %name, "failed to store the answers of proxies to a rejected object");
         }
+    }
+
+    /// Puts in the report of this replica, and takes out those of replicas that have ended: pods
+    /// come under ever new names, and a ConfigMap has little room.
+    fn insert(&self, context: &PushContext, kept: &mut KeptQuarantine, report: ReplicaVotes) {
+        if let Some(running) = self.replicas.all(context) {
+            remove_ended(&mut kept.votes, &running, report.at);
+        }
+        kept.votes.insert(self.replicas.own.clone(), report);
     }
 
     /// Whether other replicas count who comes and goes while an object is quarantined.
@@ -200,7 +185,7 @@ impl Shared {
 
     /// Who has come and gone at the other replicas since an object was quarantined.
     pub(super) fn elsewhere(&self, context: &PushContext, object: &AnyObject) -> SharedTurnout {
-        let replicas = self.replicas.all(context);
+        let replicas = self.replicas.answering(context);
         let mut elsewhere = turnout_of(&self.replicas.own, replicas.as_ref(), self.of(object));
         if self.has_other_replicas(&object.object_ref()) {
             elsewhere.is_complete &= self.failed.is_none();
@@ -211,7 +196,12 @@ impl Shared {
     }
 
     /// Stores who of this replica's clients has come and gone since an object was quarantined.
-    pub(super) async fn report_turnout(&mut self, object: &AnyObject, turnout: &Turnout) {
+    pub(super) async fn report_turnout(
+        &mut self,
+        context: &PushContext,
+        object: &AnyObject,
+        turnout: &Turnout,
+    ) {
         let name = object.object_ref();
         let decided = self.of(object).filter(|kept| kept.outcome.is_some());
         let (Some(kept), true) = (decided, self.has_other_replicas(&name)) else {
@@ -235,7 +225,7 @@ impl Shared {
             turnout: Some(turnout),
         };
         let mut kept = kept.clone();
-        kept.votes.insert(self.replicas.own.clone(), report);
+        self.insert(context, &mut kept, report);
         if let Err(error) = self.put(kept).await {
             tracing::debug!(%error, object = %name, "failed to store which proxies have come and gone since a quarantine");
         }
@@ -265,6 +255,7 @@ impl Shared {
         let released = |kept: KeptQuarantine| {
             let reason = reason.to_owned();
             Ok(Some(KeptQuarantine {
+                votes: BTreeMap::new(),
                 outcome: Some(QuarantineOutcome::Released { reason }),
                 ..kept
             }))

@@ -6,10 +6,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::{SignedDuration, Timestamp};
 use navarch_api::any_object::AnyObject;
 use navarch_push::quarantine::turnout::Turnout;
 use navarch_push::quarantine::votes::Votes;
-use navarch_status::{KeptQuarantine, QuarantineOutcome, StoreError};
+use navarch_status::{KeptQuarantine, QuarantineOutcome, ReplicaVotes, StoreError};
 
 /// Why a decision is not stored.
 #[derive(Debug, thiserror::Error)]
@@ -112,6 +113,21 @@ pub(super) fn turnout_of(
     sum
 }
 
+/// How long the report of a replica that does not run is kept at least: this replica may not know
+/// yet that it does.
+const ENDED_TTL: SignedDuration = SignedDuration::from_mins(1);
+
+/// Removes the reports of replicas that have ended.
+pub(super) fn remove_ended(
+    reports: &mut BTreeMap<String, ReplicaVotes>,
+    running: &BTreeSet<String>,
+    now: Timestamp,
+) {
+    reports.retain(|replica, report| {
+        running.contains(replica) || now.duration_since(report.at).abs() < ENDED_TTL
+    });
+}
+
 /// How often an object was judged again before the judgement that is stored about it. Later
 /// judgements have higher numbers.
 pub(super) fn rejudged_of(kept: &KeptQuarantine) -> u32 {
@@ -192,6 +208,7 @@ pub(super) fn ended(
 
     let reason = reason.to_owned();
     Ok(Some(KeptQuarantine {
+        votes: BTreeMap::new(),
         outcome: Some(QuarantineOutcome::Released { reason }),
         ..kept
     }))
@@ -204,7 +221,6 @@ mod tests {
     use navarch_api::uid::Uid;
     use navarch_push::quarantine::instance::{Instance, Mark};
     use navarch_push::quarantine::votes::{Answer, VoteCounter, Voter};
-    use navarch_status::ReplicaVotes;
 
     use super::*;
 
@@ -291,6 +307,20 @@ mod tests {
         assert!(!turnout_of("istiod-1", Some(&replicas), None).is_complete);
     }
 
+    #[test]
+    fn reports_of_replicas_that_have_ended_are_removed_after_a_time() {
+        let stored: BTreeMap<_, _> = ["istiod-1", "istiod-2", "istiod-9"].map(report_of).into();
+        let running: BTreeSet<String> = ["istiod-1", "istiod-2"].map(str::to_owned).into();
+        let left = |now: &str| {
+            let mut reports = stored.clone();
+            remove_ended(&mut reports, &running, now.parse().unwrap());
+            reports.into_keys().collect::<Vec<_>>()
+        };
+
+        assert_eq!(left("2026-01-01T00:00:59Z").len(), 3, "it may be a new one");
+        assert_eq!(left("2026-01-01T00:01:00Z"), ["istiod-1", "istiod-2"]);
+    }
+
     /// What is stored of a quarantine after the object was judged again some times.
     fn quarantined(rejudged: u32) -> KeptQuarantine {
         let outcome = QuarantineOutcome::Quarantined {
@@ -354,6 +384,7 @@ mod tests {
             .unwrap();
         let reason = "it reaches others".to_owned();
         assert_eq!(end.outcome, Some(QuarantineOutcome::Released { reason }));
+        assert!(end.votes.is_empty(), "they would only take room");
 
         // Another replica has judged again before, and perhaps decided once more.
         let open = KeptQuarantine {

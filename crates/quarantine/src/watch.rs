@@ -137,7 +137,7 @@ impl QuarantineWork {
             Verdict::Release => self.end(name, REACHES_OTHERS, before).await,
             Verdict::Nothing | Verdict::Keep | Verdict::Quarantine(_) => {
                 if let (Some(shared), Some(turnout)) = (&mut self.shared, turnout) {
-                    shared.report_turnout(&object, &turnout).await;
+                    shared.report_turnout(&context, &object, &turnout).await;
                 }
                 Ok(())
             }
