@@ -6,6 +6,7 @@
 //! (`ServicesForWaypoint`, `WorkloadsForWaypoint`, `ServicesWithWaypoint`).
 
 mod own;
+mod sidecars;
 mod workloads;
 
 use std::collections::BTreeMap;
@@ -20,6 +21,7 @@ use navarch_push::query::{ProxyQuery, Query};
 use navarch_push::view::View;
 use navarch_registry::model::ServiceKey;
 
+pub use sidecars::{SidecarPath, path_of_sidecars};
 pub use workloads::{BoundWorkload, workloads_of_proxy};
 
 use crate::waypoint::{MANAGED_LABEL, MANAGED_MESH};

@@ -12,7 +12,7 @@ use super::mesh::{Mesh, MeshFacts};
 use super::networks::{self, ServiceReach, namespace_in_cluster};
 use super::service_facts::{Origin, origin, visibility};
 use super::split_horizon;
-use super::waypoint::{self, Waypoint};
+use super::waypoint::{self, Before, Waypoint};
 use super::wire::{network_address, network_range};
 use navarch_api::cidr::Cidr;
 use navarch_api::istio::{Resolution, ServiceEntry};
@@ -31,6 +31,8 @@ use navarch_registry::{protocol_of_port, traffic_distribution};
 
 /// The label of services and namespaces that sends ingress gateways through the waypoint.
 const INGRESS_LABEL: &str = "istio.io/ingress-use-waypoint";
+/// The label of services and namespaces that sends sidecars through the waypoint.
+const SIDECAR_LABEL: &str = "navarch.io/sidecar-use-waypoint";
 /// The label that disables address allocation for a ServiceEntry.
 const AUTO_ALLOCATE_LABEL: &str = "networking.istio.io/enable-autoallocate-ip";
 
@@ -236,14 +238,54 @@ pub(super) fn ingress_use_waypoint(
     meta: &ObjectMeta,
     namespace: Option<&ObjectMeta>,
 ) -> Option<bool> {
-    let label = meta
+    switch(INGRESS_LABEL, meta, namespace)
+}
+
+/// The value of a label of a service, or of its namespace.
+fn switch(label: &str, meta: &ObjectMeta, namespace: Option<&ObjectMeta>) -> Option<bool> {
+    let value = meta
         .labels
-        .get(INGRESS_LABEL)
-        .or_else(|| namespace.and_then(|meta| meta.labels.get(INGRESS_LABEL)))?;
+        .get(label)
+        .or_else(|| namespace.and_then(|meta| meta.labels.get(label)))?;
     Some(matches!(
-        &**label,
+        &**value,
         "1" | "t" | "T" | "true" | "TRUE" | "True"
     ))
+}
+
+/// The waypoint of a service that requests that sidecars use it; `None` if it does not request it.
+pub(super) fn waypoint_for_sidecars(key: &ServiceKey, view: &View<'_>) -> Option<Before> {
+    let waypoint = |cluster_ref: &ClusterRef, meta: &ObjectMeta, visibility| {
+        let namespace = namespace_in_cluster(cluster_ref, &meta.key.namespace, view);
+        switch(SIDECAR_LABEL, meta, namespace)
+            .unwrap_or_default()
+            .then(|| waypoint::before_service(cluster_ref, meta, visibility, view))
+    };
+
+    let name = match origin(key, view)? {
+        Origin::Service(name) => name,
+        Origin::ServiceEntry(name) => {
+            let meta = &view.object::<ServiceEntry>(&name)?.meta;
+            let visibility = visibility(&meta.key.namespace, view);
+            return waypoint(&ClusterRef::Config, meta, Some(visibility));
+        }
+    };
+
+    if let Some(object) = view.object::<Declared>(&name) {
+        return waypoint(&ClusterRef::Config, &object.meta, None);
+    }
+    if networks::reach(view, key) != Some(ServiceReach::Mesh) {
+        return None;
+    }
+
+    // As for all clients, the waypoint of the first cluster with the service.
+    let parts = networks::remote_parts(view, key);
+    let first = parts.first()?;
+    waypoint(
+        &ClusterRef::Remote(first.cluster.clone()),
+        &first.object.meta,
+        None,
+    )
 }
 
 /// The addresses of a host of a ServiceEntry: those in its spec, else those allocated to the host.

@@ -20,6 +20,9 @@ pub struct HboneSettings {
     /// `ENABLE_INGRESS_WAYPOINT_ROUTING`: gateways send to the waypoints of services that request
     /// it. Default that of ambient mode.
     pub ingress_waypoints: bool,
+    /// `NAVARCH_SIDECAR_WAYPOINTS`: sidecars send to the waypoints of services that request it.
+    /// Default false.
+    pub sidecar_waypoints: bool,
     /// `AMBIENT_ENABLE_BAGGAGE`: proxies exchange workload metadata in the header `baggage`.
     /// Default false.
     pub baggage: bool,

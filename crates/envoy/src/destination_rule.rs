@@ -20,14 +20,15 @@ pub use merge::MergedRule;
 pub use policy::{port_policy, subset_policy, with_mesh_defaults};
 
 use self::index::{ClientNamespaces, Pool, RulesOfHost};
-use super::config_objects;
+use super::{config_objects, sidecar_waypoint};
 use navarch_api::istio::{DestinationRule, Subset};
 use navarch_api::names::{Hostname, Namespace};
 use navarch_api::object::Object;
 use navarch_push::view::View;
 use navarch_registry::model::{Labels, Service, ServiceKey};
 
-/// The rule for traffic of the proxy to a service.
+/// The rule for traffic of the proxy to a service. If the service's waypoint applies it, only its
+/// subsets.
 #[must_use]
 pub fn for_service(view: &View<'_>, service: &Service) -> Option<Arc<MergedRule>> {
     for_key(view, &service.key)
@@ -42,11 +43,12 @@ pub fn for_key(view: &View<'_>, service: &ServiceKey) -> Option<Arc<MergedRule>>
             .as_ref()
             .is_some_and(|selector| view.proxy().selected_by(selector))
     };
-    rules
-        .iter()
-        .find(selected)
-        .or_else(|| unselected(&rules))
-        .cloned()
+    let rule = rules.iter().find(selected).or_else(|| unselected(&rules))?;
+
+    if sidecar_waypoint::is_in_front(view, service) {
+        return Some(Arc::new(rule.without_policies()));
+    }
+    Some(rule.clone())
 }
 
 /// All candidate rules for traffic of the proxy to a service, in the order in which they were

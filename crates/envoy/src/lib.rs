@@ -47,6 +47,7 @@ pub mod sds;
 mod secrets;
 pub mod service_address;
 pub mod sidecar_scope;
+mod sidecar_waypoint;
 pub mod stat_prefix;
 mod substitution;
 pub mod traffic_extension;

@@ -41,6 +41,7 @@ pub(super) fn read(read: &Reader<'_>, settings: &mut Settings) -> Result<(), Var
         "ENABLE_INGRESS_WAYPOINT_ROUTING",
         &mut hbone.ingress_waypoints,
     )?;
+    read.flag("NAVARCH_SIDECAR_WAYPOINTS", &mut hbone.sidecar_waypoints)?;
     read.flag("AMBIENT_ENABLE_BAGGAGE", &mut hbone.baggage)?;
     read.flag(
         "AMBIENT_ENABLE_MULTI_NETWORK_WAYPOINT",

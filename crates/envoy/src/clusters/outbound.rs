@@ -18,6 +18,7 @@ use crate::filters::ext_proc;
 use crate::hbone;
 use crate::names::OutboundCluster;
 use crate::sidecar_scope;
+use crate::sidecar_waypoint;
 use crate::stat_prefix::{self, StatService};
 use navarch_api::istio::{SimpleLb, Subset, TrafficPolicy};
 use navarch_push::proxy::ProxyKind;
@@ -46,7 +47,9 @@ pub(super) fn build(view: &View<'_>, name: &OutboundCluster, purpose: Purpose) -
         .port(name.port)
         .filter(|port| has_cluster(&service, port, purpose))?;
     let rule = destination_rule::for_service(view, &service);
-    let dynamic = purpose == Purpose::Client && resolves_by_name(&service);
+    let dynamic = purpose == Purpose::Client
+        && resolves_by_name(&service)
+        && !sidecar_waypoint::is_in_front(view, &service.key);
     let subset = match name.subset.as_str() {
         "" => None,
         _ if dynamic => return None,
@@ -160,8 +163,11 @@ impl Outbound<'_> {
         declared
     }
 
-    /// The discovery type that the service declares.
+    /// The discovery type that the service declares, unless its endpoints are a waypoint's.
     fn declared_discovery(&self, view: &View<'_>) -> Discovery {
+        if sidecar_waypoint::is_in_front(view, &self.service.key) {
+            return Discovery::Eds;
+        }
         declared_discovery(view, self.service)
     }
 

@@ -69,6 +69,21 @@ impl MergedRule {
         }
     }
 
+    /// The same subsets without any traffic policy.
+    pub(super) fn without_policies(&self) -> Self {
+        let bare = |subset: &Arc<Subset>| {
+            Arc::new(Subset {
+                traffic_policy: None,
+                ..Subset::clone(subset)
+            })
+        };
+        Self {
+            policy: None,
+            subsets: self.subsets.iter().map(bare).collect(),
+            ..self.clone()
+        }
+    }
+
     /// The subset of this name.
     #[must_use]
     pub fn subset(&self, name: &str) -> Option<&Arc<Subset>> {

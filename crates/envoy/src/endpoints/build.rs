@@ -99,7 +99,11 @@ pub(crate) fn groups<'e>(
 
     let mut groups: Vec<Group> = groups.into_values().collect();
     groups.iter_mut().for_each(Group::set_weight);
-    gateways::apply(view, &builder.gateways, target, &mut groups);
+
+    // A gateway passes a sidecar's mutual TLS to the pods of a service, not to its waypoint.
+    if !(target.way == EndpointPath::ToWaypoint && view.proxy().kind() == ProxyKind::Sidecar) {
+        gateways::apply(view, &builder.gateways, target, &mut groups);
+    }
 
     if target.sni_routed {
         // The gateway cannot detect whether the traffic that it passes through is mutual TLS, so

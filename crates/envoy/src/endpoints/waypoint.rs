@@ -1,37 +1,46 @@
-//! Waypoints instead of a service's endpoints, for gateways if the service is configured so.
+//! Waypoints instead of a service's endpoints, for gateways and sidecars if the service is
+//! configured so.
 
 use std::sync::Arc;
 
 use navarch_proto::envoy::config::endpoint::v3::LocalityLbEndpoints;
 
 use super::build::{EndpointPath, Target, groups};
+use super::gateways::is_in_network;
 use super::group::Group;
 use super::service_port::of_port_name;
 use crate::destination_rule;
 use crate::names::OutboundCluster;
 use crate::sidecar_scope;
-use navarch_ambient::bound::{self, Hop};
+use crate::sidecar_waypoint;
+use navarch_ambient::bound::{self, Binding, Hop, SidecarPath};
 use navarch_push::proxy::ProxyKind;
 use navarch_push::view::View;
-use navarch_registry::model::{Endpoint, Service};
+use navarch_registry::model::{Endpoint, Service, ServiceKey};
 
 /// The factor of weights before they are divided among the endpoints of a waypoint.
 const SCALE: u32 = 10_000;
-/// The address of services without one.
-const UNSPECIFIED: &str = "0.0.0.0";
 
 /// The endpoints of a cluster that is reached through a waypoint; `None` if it is not.
 pub(super) fn endpoints(
     view: &View<'_>,
     cluster: &OutboundCluster,
 ) -> Option<Vec<LocalityLbEndpoints>> {
-    if view.proxy().kind() != ProxyKind::Router || !view.mesh().settings.hbone.ingress_waypoints {
+    match view.proxy().kind() {
+        ProxyKind::Router => of_gateway(view, cluster),
+        ProxyKind::Sidecar => of_sidecar(view, cluster),
+        ProxyKind::Waypoint | ProxyKind::Ztunnel | ProxyKind::AgentGateway => None,
+    }
+}
+
+fn of_gateway(view: &View<'_>, cluster: &OutboundCluster) -> Option<Vec<LocalityLbEndpoints>> {
+    if !view.mesh().settings.hbone.ingress_waypoints {
         return None;
     }
 
     let service = sidecar_scope::host_service(view, &cluster.host)?;
     service.port(cluster.port)?;
-    if !has_address(view, &service) {
+    if !sidecar_waypoint::has_address(view, &service) {
         return None;
     }
 
@@ -40,18 +49,48 @@ pub(super) fn endpoints(
         of_hop(view, &binding.waypoint)?
     } else {
         // With weights, the waypoints are always used.
-        binding
-            .weighted
-            .iter()
-            .flat_map(|(hop, weight)| weighted(view, hop, *weight))
-            .collect()
+        all_weighted(view, &binding)
     };
 
-    let rule = destination_rule::for_service(view, &service);
-    let policy = super::policy(rule.as_deref(), None, cluster.port);
+    Some(of_candidates(view, &service, cluster.port, &candidates))
+}
+
+/// Unlike a gateway, a sidecar never uses the service's own endpoints instead.
+fn of_sidecar(view: &View<'_>, cluster: &OutboundCluster) -> Option<Vec<LocalityLbEndpoints>> {
+    if !sidecar_waypoint::is_enabled(view) {
+        return None;
+    }
+
+    let service = sidecar_scope::host_service(view, &cluster.host)?;
+    service.port(cluster.port)?;
+    let binding = match sidecar_waypoint::path(view, &service.key) {
+        SidecarPath::Direct => return None,
+        SidecarPath::Closed => return Some(Vec::new()),
+        SidecarPath::Waypoint(binding) => binding,
+    };
+
+    let mut candidates = if binding.weighted.is_empty() {
+        of_hop(view, &binding.waypoint).unwrap_or_default()
+    } else {
+        all_weighted(view, &binding)
+    };
+    candidates.retain(|endpoint| is_in_network(view, &endpoint.workload.location.network));
+
+    Some(of_candidates(view, &service, cluster.port, &candidates))
+}
+
+/// The endpoints of a service's port through these endpoints of waypoints.
+fn of_candidates(
+    view: &View<'_>,
+    service: &Service,
+    port: u16,
+    candidates: &[Arc<Endpoint>],
+) -> Vec<LocalityLbEndpoints> {
+    let rule = destination_rule::for_service(view, service);
+    let policy = super::policy(rule.as_deref(), None, port);
     let target = Target {
-        service: &service,
-        port: cluster.port,
+        service,
+        port,
         rule: rule.as_deref(),
         subset: None,
         policy: policy.as_ref(),
@@ -61,22 +100,32 @@ pub(super) fn endpoints(
     };
 
     let groups = groups(view, &target, candidates.iter());
-    Some(groups.into_iter().map(Group::into_wire).collect())
+    groups.into_iter().map(Group::into_wire).collect()
 }
 
-/// Whether a service has an address as tunnel destination.
-fn has_address(view: &View<'_>, service: &Service) -> bool {
-    let own = service.cluster_vips.get(&view.proxy().cluster_id());
-    own.is_some_and(|vips| !vips.is_empty())
-        || *service.default_address != *UNSPECIFIED
-        || service.auto_ipv4.is_some()
-        || service.auto_ipv6.is_some()
+/// The endpoints of all waypoints with their weights.
+fn all_weighted(view: &View<'_>, binding: &Binding) -> Vec<Arc<Endpoint>> {
+    binding
+        .weighted
+        .iter()
+        .flat_map(|(hop, weight)| weighted(view, hop, *weight))
+        .collect()
+}
+
+/// The service of a waypoint. A `Sidecar` limits the services that applications call, not the
+/// waypoints in front of these.
+fn service_of_waypoint(view: &View<'_>, key: &ServiceKey) -> Option<Arc<Service>> {
+    if view.proxy().kind() == ProxyKind::Sidecar {
+        view.service(key).cloned()
+    } else {
+        sidecar_scope::host_service(view, &key.hostname)
+    }
 }
 
 /// The endpoints of a waypoint; `None` if it has an address that no service has.
 fn of_hop(view: &View<'_>, hop: &Hop) -> Option<Vec<Arc<Endpoint>>> {
     let key = hop.address.service(view)?;
-    let Some(service) = sidecar_scope::host_service(view, &key.hostname) else {
+    let Some(service) = service_of_waypoint(view, &key) else {
         return Some(Vec::new());
     };
     if service.port(hop.port).is_none() {

@@ -13,6 +13,7 @@ use crate::filters::dynamic_forward_proxy::resolves_by_name;
 use crate::routes;
 use crate::service_address::{self, UNSPECIFIED};
 use crate::sidecar_scope;
+use crate::sidecar_waypoint;
 use crate::virtual_service::{self, MESH_GATEWAY, MergedSpec};
 use navarch_api::istio::{L4MatchAttributes, TlsMatchAttributes};
 use navarch_api::names::{Hostname, Namespace};
@@ -114,10 +115,14 @@ pub(super) fn of_service(view: &View<'_>, part: &TcpChainPlan) -> Vec<Chain> {
     let Some(service) = sidecar_scope::listener_service(view, part.egress, &part.service) else {
         return Vec::new();
     };
-    let names = view.get(&L4VirtualServicesOf {
-        egress: part.egress,
-        host: service.key.hostname.clone(),
-    });
+    let names = if sidecar_waypoint::is_in_front(view, &service.key) {
+        Arc::default()
+    } else {
+        view.get(&L4VirtualServicesOf {
+            egress: part.egress,
+            host: service.key.hostname.clone(),
+        })
+    };
     let routes: Vec<(&NamespacedName, MergedSpec)> = names
         .iter()
         .filter_map(|name| Some((name, virtual_service::merged(view, name)?)))

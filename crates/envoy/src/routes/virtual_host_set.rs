@@ -8,6 +8,7 @@ use super::domains;
 use super::http_route::has_routes;
 use super::port_services::{self, OutboundPort, PortService};
 use crate::sidecar_scope::{self, ServiceRef};
+use crate::sidecar_waypoint;
 use crate::virtual_service::{IndexedVirtualService, MESH_GATEWAY, VirtualServiceIndex};
 use navarch_api::hostname::HostIndex;
 use navarch_api::names::Hostname;
@@ -250,11 +251,12 @@ fn wrappers_of(
     let mut by_port: BTreeMap<u16, Vec<(Hostname, ServiceRef)>> = BTreeMap::new();
 
     for (host, service) in matched {
+        let is_routed_by_waypoint = sidecar_waypoint::is_in_front(view, &service.service.key);
         for port in &service.http_ports {
-            by_port
-                .entry(*port)
-                .or_default()
-                .push((host.clone(), service.service.clone()));
+            let of_port = by_port.entry(*port).or_default();
+            if !is_routed_by_waypoint {
+                of_port.push((host.clone(), service.service.clone()));
+            }
         }
     }
 
