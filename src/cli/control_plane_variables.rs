@@ -283,7 +283,7 @@ AMBIENT_ENABLE_STATUS | `true` | Writes conditions about waypoints and enforceme
 AMBIENT_SCOPED_ADDRESS_PUSHES | `true` | A changed workload is pushed only to the waypoints that serve it | a change goes to those proxies whose resources read it
 ENABLE_INGRESS_WAYPOINT_ROUTING | `true` | Gateways send through the waypoints of services that have the label for it
 ENABLE_LAYERED_WAYPOINT_AUTHORIZATION_POLICIES | `false` | Policies with a selector are enforced in front of waypoints, too
-NAVARCH_SIDECAR_WAYPOINTS | `false` | Sidecars send through the waypoints of services that have the label `navarch.io/sidecar-use-waypoint` (docs/security.md)
+NAVARCH_SIDECAR_WAYPOINTS | `false` | Sidecars send through the waypoints of services that have the label `navarch.io/sidecar-use-waypoint` (docs/ambient.md)
 PILOT_AUTO_ALLOW_WAYPOINT_POLICY | `false` | In ambient mode: ztunnel allows the waypoints of a workload, and nothing else unless a policy allows it
 PILOT_ENABLE_AMBIENT | `false` | Ambient mode: ztunnel is served
 PILOT_ENABLE_AMBIENT_WAYPOINTS | as `PILOT_ENABLE_AMBIENT` | Gateways may be waypoints

@@ -8,15 +8,16 @@
 //! sidecar that cannot use the waypoint gets no endpoints: the service's own would bypass the
 //! waypoint's policies.
 
+#[cfg(test)]
+mod tests;
+
 use navarch_ambient::bound::{SidecarPath, path_of_sidecars};
 use navarch_push::proxy::ProxyKind;
 use navarch_push::view::View;
 use navarch_registry::model::{Resolution, Service, ServiceKey};
 
 use crate::hbone;
-
-/// The address of services without one.
-const UNSPECIFIED: &str = "0.0.0.0";
+use crate::service_address::UNSPECIFIED;
 
 /// Whether the view's proxy is a sidecar, and the mesh lets sidecars use waypoints.
 pub(crate) fn is_enabled(view: &View<'_>) -> bool {

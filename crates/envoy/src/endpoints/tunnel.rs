@@ -12,6 +12,7 @@ use prost_types::{Struct, Value};
 use super::service_port::of_port;
 use super::wire;
 use crate::hbone::{self, FORWARD, INNER, ORIGINAL_DST, ORIGINATE};
+use crate::service_address::UNSPECIFIED;
 use navarch_ambient::tunnel::takes_hbone;
 use navarch_push::query::Query;
 use navarch_push::view::View;
@@ -50,11 +51,12 @@ impl Tunnel {
         let vips = service
             .cluster_vips
             .get(&waypoint.workload.location.cluster);
-        let vip = vips
-            .and_then(|vips| vips.first())
-            .unwrap_or(&service.default_address);
+        let vip = match vips.and_then(|vips| vips.first()) {
+            Some(vip) => vip.to_string(),
+            None => main_address(service),
+        };
         Self {
-            local: joined(vip, port),
+            local: joined(&vip, port),
             waypoint: Some(joined(address, waypoint.port)),
         }
     }
@@ -177,6 +179,14 @@ impl Query for AllAcceptHbone {
         let mut of_port = of_port(endpoints, service, self.1).peekable();
         of_port.peek().is_some()
             && of_port.all(|endpoint| is_supported(view, endpoint, endpoint.workload.labels()))
+    }
+}
+
+/// The address of a service without VIPs: its own, else the one that was allocated to it.
+fn main_address(service: &Service) -> String {
+    match service.auto_ipv4.or(service.auto_ipv6) {
+        Some(allocated) if *service.default_address == *UNSPECIFIED => allocated.to_string(),
+        Some(_) | None => service.default_address.to_string(),
     }
 }
 
