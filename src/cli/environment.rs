@@ -377,6 +377,10 @@ mod tests {
             (usual.gateway_api.waypoints, usual.gateway_api.east_west),
             (true, false)
         );
+        assert_eq!(
+            [on, usual].map(|settings| settings.hbone.sidecar_waypoints),
+            [true, false]
+        );
     }
 
     #[test]
