@@ -10,6 +10,7 @@ use navarch_proto::envoy::service::discovery::v3::DiscoveryRequest;
 use navarch_proto::envoy::service::discovery::v3::DiscoveryResponse;
 use navarch_proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use navarch_proto::json::Codec;
+use navarch_shadow::subscriptions::{collect, eds_name};
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -17,7 +18,7 @@ use tonic::Streaming;
 
 use super::ads::node;
 use super::case::CaseProxy;
-use super::run::{Answers, collect, eds_name, text};
+use super::run::{Answers, text};
 
 /// Timeout of a response.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);

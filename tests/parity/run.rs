@@ -1,6 +1,6 @@
 //! Runs one case with the real server over real ADS streams, and returns each proxy's resources.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -11,6 +11,7 @@ use navarch::push::worker::{self, Debounce, PushHandle};
 use navarch::xds::metrics::Metrics;
 use navarch::xds::{Ads, AdsParts, Served};
 use navarch_proto::json::Codec;
+use navarch_shadow::subscriptions;
 use prometheus_client::registry::Registry;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -103,130 +104,23 @@ async fn ask_all(server: SocketAddr, proxy: &CaseProxy, codec: &Codec) -> Result
     }
 
     let mut client = Client::connect(server, proxy, codec).await?;
-    let everything = BTreeSet::new();
-    let mut answers = Answers::new();
-    let clusters = client
-        .ask(ResourceType::Cluster.type_url(), &everything, codec)
-        .await?;
-    let eds: BTreeSet<String> = clusters.iter().filter_map(eds_name).collect();
+    let mut answers = subscriptions::Answers::new();
 
-    if !eds.is_empty() {
-        answers.insert(
-            "endpoints".into(),
-            client
-                .ask(ResourceType::Endpoint.type_url(), &eds, codec)
-                .await?,
-        );
+    for kind in subscriptions::ENVOY {
+        let is_wanted = kind != ResourceType::NameTable || proxy.captures_dns();
+        let names = subscriptions::names(kind, &answers).filter(|_| is_wanted);
+        if let Some(names) = names {
+            let resources = client.ask(kind.type_url(), &names, codec).await?;
+            answers.insert(kind, resources);
+        }
     }
 
-    let listeners = client
-        .ask(ResourceType::Listener.type_url(), &everything, codec)
-        .await?;
-    let mut routes = BTreeSet::new();
-    listeners
-        .iter()
-        .for_each(|listener| collect(listener, "routeConfigName", &mut routes));
-
-    if !routes.is_empty() {
-        answers.insert(
-            "routes".into(),
-            client
-                .ask(ResourceType::Route.type_url(), &routes, codec)
-                .await?,
-        );
-    }
-
-    let mut secrets = BTreeSet::new();
-    clusters
-        .iter()
-        .chain(&listeners)
-        .for_each(|value| collect_secrets(value, &mut secrets));
-
-    if !secrets.is_empty() {
-        answers.insert(
-            "secrets".into(),
-            client
-                .ask(ResourceType::Secret.type_url(), &secrets, codec)
-                .await?,
-        );
-    }
-
-    let mut extensions = BTreeSet::new();
-    listeners
-        .iter()
-        .for_each(|value| collect_extensions(value, &mut extensions));
-
-    if !extensions.is_empty() {
-        let configs = client
-            .ask(ResourceType::ExtensionConfig.type_url(), &extensions, codec)
-            .await?;
-        answers.insert("extensions".into(), configs);
-    }
-
-    if proxy.captures_dns() {
-        answers.insert(
-            "nametable".into(),
-            client
-                .ask(ResourceType::NameTable.type_url(), &everything, codec)
-                .await?,
-        );
-    }
-
-    answers.insert("clusters".into(), clusters);
-    answers.insert("listeners".into(), listeners);
-    Ok(answers)
+    Ok(answers
+        .into_iter()
+        .map(|(kind, resources)| (subscriptions::plural(kind).to_owned(), resources))
+        .collect())
 }
 
 pub(crate) fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
-}
-
-/// The EDS service name of a cluster, if it uses EDS.
-pub(crate) fn eds_name(cluster: &Value) -> Option<String> {
-    if cluster.get("type")?.as_str()? != "EDS" {
-        return None;
-    }
-    let service = cluster
-        .pointer("/edsClusterConfig/serviceName")
-        .and_then(Value::as_str);
-    service
-        .or_else(|| cluster.get("name").and_then(Value::as_str))
-        .map(str::to_owned)
-}
-
-/// Collects the names of secrets that use ADS.
-fn collect_secrets(value: &Value, into: &mut BTreeSet<String>) {
-    if let Value::Object(map) = value {
-        if value.pointer("/sdsConfig/ads").is_some() {
-            into.extend(map.get("name").and_then(Value::as_str).map(str::to_owned));
-        }
-        map.values().for_each(|value| collect_secrets(value, into));
-    } else if let Value::Array(items) = value {
-        items.iter().for_each(|value| collect_secrets(value, into));
-    }
-}
-
-/// Collects the names of filters whose configuration comes by ECDS.
-fn collect_extensions(value: &Value, into: &mut BTreeSet<String>) {
-    if let Value::Object(map) = value {
-        if map.contains_key("configDiscovery") {
-            into.extend(map.get("name").and_then(Value::as_str).map(str::to_owned));
-        }
-        map.values()
-            .for_each(|value| collect_extensions(value, into));
-    } else if let Value::Array(items) = value {
-        items
-            .iter()
-            .for_each(|value| collect_extensions(value, into));
-    }
-}
-
-/// Collects the strings of a field, anywhere in a value.
-pub(crate) fn collect(value: &Value, field: &str, into: &mut BTreeSet<String>) {
-    if let Value::Object(map) = value {
-        into.extend(map.get(field).and_then(Value::as_str).map(str::to_owned));
-        map.values().for_each(|value| collect(value, field, into));
-    } else if let Value::Array(items) = value {
-        items.iter().for_each(|value| collect(value, field, into));
-    }
 }
