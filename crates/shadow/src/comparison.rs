@@ -1,0 +1,99 @@
+//! The comparison of all resources of one proxy.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use navarch_push::resource::ResourceType;
+use serde_json::Value;
+
+use crate::canonical;
+use crate::difference::{Difference, NamedObjects, of_resources};
+use crate::documented::{self, Documented};
+use crate::secrets::replace_by_digest;
+use crate::subscriptions::Answers;
+
+/// A difference between the resources of a proxy.
+#[derive(Debug)]
+pub struct Found {
+    /// The type of the resource.
+    pub kind: ResourceType,
+    /// How it differs.
+    pub difference: Difference,
+    /// The intended difference that it is, if it is one.
+    pub documented: Option<&'static Documented>,
+    /// The objects that Navarch's resource was built from, as far as they were looked up.
+    pub inputs: Vec<String>,
+}
+
+/// Compares what istiod and Navarch have sent to a proxy.
+#[must_use]
+pub fn compare(istiod: &Answers, navarch: &Answers) -> Vec<Found> {
+    let kinds: BTreeSet<ResourceType> = istiod.keys().chain(navarch.keys()).copied().collect();
+    let of = |answers: &Answers, kind| answers.get(&kind).cloned().unwrap_or_default();
+    let mut found: Vec<Found> = kinds
+        .into_iter()
+        .flat_map(|kind| compare_type(kind, of(istiod, kind), of(navarch, kind)))
+        .collect();
+    inherit_from_clusters(&mut found);
+    found
+}
+
+/// Compares the resources of a type.
+fn compare_type(kind: ResourceType, istiod: Vec<Value>, navarch: Vec<Value>) -> Vec<Found> {
+    let mut istiod = prepare(kind, istiod);
+    let mut navarch = prepare(kind, navarch);
+    let found_as = |documented: Option<&'static Documented>| {
+        move |difference| Found {
+            kind,
+            difference,
+            documented,
+            inputs: Vec::new(),
+        }
+    };
+
+    let mut left = of_resources(&istiod, &navarch);
+    let mut found = Vec::new();
+    for documented in documented::of_type(kind) {
+        if left.is_empty() {
+            break;
+        }
+        documented.remove(&mut istiod, &mut navarch);
+        let after = of_resources(&istiod, &navarch);
+        let removed = left.into_iter().filter(|one| !after.contains(one));
+        found.extend(removed.map(found_as(Some(documented))));
+        left = after;
+    }
+
+    found.extend(left.into_iter().map(found_as(None)));
+    found
+}
+
+/// Resources in the form in which they are compared.
+fn prepare(kind: ResourceType, mut resources: Vec<Value>) -> BTreeMap<String, Value> {
+    if kind == ResourceType::Secret {
+        resources.iter_mut().for_each(replace_by_digest);
+    }
+    canonical::resources(&resources)
+}
+
+/// Endpoints name no objects: those of a cluster that differs because of an object differ because of
+/// the same object.
+fn inherit_from_clusters(found: &mut [Found]) {
+    let of_clusters: BTreeMap<String, NamedObjects> = found
+        .iter()
+        .filter(|one| one.kind == ResourceType::Cluster)
+        .map(|one| &one.difference)
+        .filter(|difference| difference.objects.is_one_sided())
+        .map(|difference| (difference.resource.clone(), difference.objects.clone()))
+        .collect();
+
+    for one in found {
+        if one.kind == ResourceType::Endpoint
+            && let Some(objects) = of_clusters.get(&one.difference.resource)
+        {
+            one.difference.objects = objects.clone();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
