@@ -34,6 +34,7 @@ mod replay;
 mod request;
 mod rollout;
 mod security;
+mod shadow;
 mod support_bundle;
 mod version;
 mod webhooks;
@@ -84,6 +85,7 @@ enum Command {
     Request(request::Request),
     Analyze(Box<analyze::Analyze>),
     Preflight(Box<preflight::Preflight>),
+    Shadow(Box<shadow::Shadow>),
     Plan(Box<plan::PlanCommand>),
     Applied(Box<applied::AppliedCommand>),
     Rollout(Box<rollout::Rollout>),
@@ -152,6 +154,7 @@ fn run_command() -> anyhow::Result<ExitCode> {
         Command::Request(request) => request.run()?,
         Command::Analyze(analyze) => return analyze.run(),
         Command::Preflight(preflight) => return preflight.run(),
+        Command::Shadow(shadow) => return shadow.run(),
         Command::Plan(plan) => return plan.run(),
         Command::Applied(applied) => return applied.run(),
         Command::Rollout(rollout) => return rollout.run(),

@@ -101,21 +101,11 @@ impl ClusterFlags {
     /// # Errors
     /// If a kubeconfig is invalid.
     pub(super) async fn open(&self) -> anyhow::Result<Option<Cluster>> {
-        let is_requested = self.context.is_some() || self.revision.is_some();
-        let other_way = "name a kubeconfig by --kubeconfig, or a control plane by --address";
-        let choice = KubeconfigChoice {
-            path: self.kubeconfig.as_deref(),
-            context: self.context.as_deref(),
-            is_requested,
-        };
-        let Some(opened) = open(choice, other_way).await? else {
+        let Some(opened) = self.client().await? else {
             return Ok(None);
         };
 
-        let selector = match &self.revision {
-            Some(revision) => format!("{APP_SELECTOR},{REVISION_LABEL}={revision}"),
-            None => APP_SELECTOR.to_owned(),
-        };
+        let selector = self.selector();
         let pods = Api::namespaced(opened.client, &self.istio_namespace);
 
         Ok(Some(Cluster {
@@ -124,6 +114,38 @@ impl ClusterFlags {
             selector,
             name: opened.name,
         }))
+    }
+
+    /// A client for the selected cluster, or that of the environment; `None` without a kubeconfig.
+    ///
+    /// # Errors
+    /// If a kubeconfig is invalid.
+    pub(super) async fn client(&self) -> anyhow::Result<Option<ClusterClient>> {
+        let choice = KubeconfigChoice {
+            path: self.kubeconfig.as_deref(),
+            context: self.context.as_deref(),
+            is_requested: self.context.is_some() || self.revision.is_some(),
+        };
+        let other_way = "name a kubeconfig by --kubeconfig, or a control plane by --address";
+        open(choice, other_way).await
+    }
+
+    /// The namespace of the control planes.
+    pub(super) fn istio_namespace(&self) -> &str {
+        &self.istio_namespace
+    }
+
+    /// The revision of the control planes; `None` if all are selected.
+    pub(super) fn revision(&self) -> Option<&str> {
+        self.revision.as_deref()
+    }
+
+    /// The labels of the pods of the selected control planes.
+    pub(super) fn selector(&self) -> String {
+        match &self.revision {
+            Some(revision) => format!("{APP_SELECTOR},{REVISION_LABEL}={revision}"),
+            None => APP_SELECTOR.to_owned(),
+        }
     }
 }
 

@@ -202,6 +202,11 @@ impl DebugApi {
         })
     }
 
+    /// The flags that select a cluster.
+    pub(super) fn cluster_flags(&self) -> &ClusterFlags {
+        &self.cluster
+    }
+
     /// The control planes to send requests to.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, ensure};
 use tokio::sync::{Notify, mpsc};
 
-use super::environment;
+use super::environment::{self, Variables};
 use super::reading::read;
 use navarch_api::any_object::AnyObject;
 use navarch_api::mesh::MeshConfig;
@@ -16,13 +16,16 @@ use navarch_push::mesh_state::{Change, MeshState};
 use navarch_source::{FileSource, FileSourceConfig, SourceEvent};
 
 const WAYPOINT_CLASS: &str = "istio-waypoint";
+/// The variable that turns ambient mode on.
+const AMBIENT: &str = "PILOT_ENABLE_AMBIENT";
 
-/// The settings for a directory: ambient mode is on if it has a waypoint.
-fn settings(changes: &[Change]) -> anyhow::Result<Settings> {
+/// The settings for a directory: those of `variables`, and ambient mode is on if it has a waypoint.
+fn settings(changes: &[Change], variables: &Variables) -> anyhow::Result<Settings> {
     let is_waypoint = |change: &Change| matches!(change, Change::Put(AnyObject::KubernetesGateway(gateway)) if *gateway.spec.gateway_class_name == *WAYPOINT_CLASS);
     let is_ambient = changes.iter().any(is_waypoint);
     Ok(environment::settings(|name| {
-        (is_ambient && name == "PILOT_ENABLE_AMBIENT").then(|| "true".to_owned())
+        let value = variables.get(name);
+        value.or_else(|| (is_ambient && name == AMBIENT).then(|| "true".to_owned()))
     })?)
 }
 
@@ -33,6 +36,18 @@ fn settings(changes: &[Change]) -> anyhow::Result<Settings> {
 pub(super) fn snapshot(
     directory: &Path,
     mesh: Option<&PathBuf>,
+) -> anyhow::Result<(Arc<PushContext>, Vec<String>)> {
+    snapshot_with(directory, mesh, &Variables::default())
+}
+
+/// Like [`snapshot`], by a control plane with these environment variables.
+///
+/// # Errors
+/// As [`snapshot`], and if a variable is invalid.
+pub(super) fn snapshot_with(
+    directory: &Path,
+    mesh: Option<&PathBuf>,
+    variables: &Variables,
 ) -> anyhow::Result<(Arc<PushContext>, Vec<String>)> {
     ensure!(
         directory.is_dir(),
@@ -87,7 +102,7 @@ pub(super) fn snapshot(
         }
     })?;
 
-    let mut state = MeshState::new(settings(&changes)?);
+    let mut state = MeshState::new(settings(&changes, variables)?);
     state.apply(changes);
     Ok((state.context(), problems))
 }

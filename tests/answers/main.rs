@@ -20,6 +20,7 @@ mod plans;
 mod proxy;
 mod replicas;
 mod rollouts;
+mod shadow;
 mod terminal;
 mod traces;
 

@@ -73,6 +73,7 @@ fn every_command_prints_its_help_and_starts_nothing() {
         "request",
         "analyze",
         "preflight",
+        "shadow",
         "plan",
         "applied",
         "rollout",
@@ -112,6 +113,7 @@ fn every_command_prints_its_help_and_starts_nothing() {
     for command in [
         "analyze",
         "preflight",
+        "shadow",
         "plan",
         "applied",
         "rollout",

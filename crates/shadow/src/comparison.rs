@@ -75,8 +75,8 @@ fn prepare(kind: ResourceType, mut resources: Vec<Value>) -> BTreeMap<String, Va
     canonical::resources(&resources)
 }
 
-/// Endpoints name no objects: those of a cluster that differs because of an object differ because of
-/// the same object.
+/// Endpoints name no objects: those of a cluster that differs because of an object differ because
+/// of the same object.
 fn inherit_from_clusters(found: &mut [Found]) {
     let of_clusters: BTreeMap<String, NamedObjects> = found
         .iter()

@@ -1,5 +1,5 @@
-//! Differences from istiod that are intended and documented: resources with them are changed so that
-//! the difference, and nothing else, disappears.
+//! Differences from istiod that are intended and documented: resources with them are changed so
+//! that the difference, and nothing else, disappears.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! What a proxy subscribes to, one type after the other: clusters, their endpoints, listeners, their
-//! routes, then everything else that these name.
+//! What a proxy subscribes to, one type after the other: clusters, their endpoints, listeners,
+//! their routes, then everything else that these name.
 
 use std::collections::{BTreeMap, BTreeSet};
 

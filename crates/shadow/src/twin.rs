@@ -1,5 +1,5 @@
-//! The proxies that are connected to istiod, read from its debug pages `adsz` and `syncz`: each with
-//! the node that a stream in its place sends.
+//! The proxies that are connected to istiod, read from its debug pages `adsz` and `syncz`: each
+//! with the node that a stream in its place sends.
 
 use std::collections::BTreeMap;
 

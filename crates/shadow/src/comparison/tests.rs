@@ -26,7 +26,10 @@ fn compared(
 
 #[test]
 fn a_route_without_an_action_is_documented_and_hides_no_other_difference() {
-    let routes = |routes: Value| json!({ "name": "80", "virtualHosts": [{ "name": "a", "routes": routes }] });
+    let routes = |routes: Value| {
+        let host = json!({ "name": "a", "routes": routes });
+        json!({ "name": "80", "virtualHosts": [host] })
+    };
     let broken = json!({ "match": { "prefix": "/old" } });
     let to = |cluster: &str| json!({ "match": {}, "route": { "cluster": cluster } });
 

@@ -28,9 +28,9 @@ impl fmt::Display for Report {
         if !unexplained.is_empty() {
             writeln!(
                 f,
-                "\nNext: see whether both control planes read the objects above (revision, namespaces, \
-                 time of the last change), and report a difference that no object explains with the \
-                 output of `navarch shadow -o json`"
+                "\nNext: see whether both control planes read the objects above (revision, \
+                 namespaces, time of the last change), and report a difference that no object \
+                 explains with the output of `navarch shadow -o json`"
             )?;
         }
         Ok(())

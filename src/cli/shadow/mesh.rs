@@ -1,0 +1,290 @@
+//! What Navarch would answer from: the objects of a directory, or of a cluster that is watched.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::ListParams;
+use navarch_ambient::AmbientTranslator;
+use navarch_api::mesh::MeshConfig;
+use navarch_api::names::Namespace;
+use navarch_envoy::EnvoyTranslator;
+use navarch_kubernetes::InWords;
+use navarch_push::context::PushContext;
+use navarch_push::mesh_state::Change;
+use navarch_push::worker::{self, Debounce, PushHandle};
+use navarch_source::{
+    Batch, IDLE_TIMEOUT, KubernetesScope, KubernetesSource, KubernetesSourceConfig, MeshMapSource,
+    MeshMapSourceConfig, SourceEvent,
+};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+use super::super::cluster::{ClusterClient, ClusterFlags};
+use super::super::environment::{self, Variables};
+use super::super::offline::snapshot_with;
+use super::super::output::report;
+
+/// The number of batches of a source that wait.
+const BATCHES: usize = 16;
+/// The advice without a cluster and a directory.
+const ADVICE: &str =
+    "name the objects of the mesh: a cluster by --kubeconfig, or a directory by --config-dir";
+/// The container of istiod in its pod.
+const CONTAINER: &str = "discovery";
+
+/// The objects of the mesh.
+pub(super) enum Mesh {
+    /// A directory, which is read in each round.
+    Directory {
+        path: PathBuf,
+        mesh_config: Option<PathBuf>,
+        variables: Variables,
+    },
+    /// A cluster.
+    Cluster(Watched),
+}
+
+/// A cluster whose objects are watched.
+pub(super) struct Watched {
+    push: PushHandle,
+    /// Reading tasks, which end with this.
+    _tasks: JoinSet<()>,
+}
+
+impl Mesh {
+    /// The objects of a directory, with the variables of the control plane.
+    pub(super) fn of_directory(
+        path: &Path,
+        mesh_config: Option<&PathBuf>,
+        variables: BTreeMap<String, String>,
+    ) -> Self {
+        Self::Directory {
+            path: path.to_owned(),
+            mesh_config: mesh_config.cloned(),
+            variables: Variables::new(variables),
+        }
+    }
+
+    /// The objects of a cluster with this DNS domain, once all have been read. `given` are variables
+    /// that override those of istiod's pod.
+    ///
+    /// # Errors
+    /// If there is no cluster, it has no istiod, or not all objects can be read in time.
+    pub(super) async fn of_cluster(
+        flags: &ClusterFlags,
+        given: BTreeMap<String, String>,
+        domain: &str,
+        timeout: Duration,
+    ) -> anyhow::Result<Self> {
+        let opened = flags.client().await?.context(ADVICE)?;
+        let mut variables = variables_of_istiod(&opened, flags).await?;
+        variables.extend(given);
+
+        let variables = Variables::new(variables);
+        let watching = read_cluster(&opened, flags, &variables, domain);
+        let watched = tokio::time::timeout(timeout, watching).await;
+        let watched = watched.with_context(|| {
+            format!(
+                "the objects of {} were not read within {timeout:?}: increase --timeout, or see \
+                 whether the user of the kubeconfig may list and watch them (`kubectl auth can-i \
+                 list secrets -A`)",
+                opened.name
+            )
+        })?;
+        Ok(Self::Cluster(watched?))
+    }
+
+    /// The current snapshot. Not for async code: a directory is read by a runtime of its own.
+    ///
+    /// # Errors
+    /// If the directory cannot be read.
+    pub(super) fn context(&self) -> anyhow::Result<Arc<PushContext>> {
+        match self {
+            Self::Directory {
+                path,
+                mesh_config,
+                variables,
+            } => {
+                let (context, problems) = snapshot_with(path, mesh_config.as_ref(), variables)?;
+                for problem in problems {
+                    report(&format!("Warning: {problem}"));
+                }
+                Ok(context)
+            }
+            Self::Cluster(watched) => Ok(watched.push.context()),
+        }
+    }
+}
+
+/// The environment variables in the pods of the selected istiod.
+async fn variables_of_istiod(
+    opened: &ClusterClient,
+    flags: &ClusterFlags,
+) -> anyhow::Result<BTreeMap<String, String>> {
+    let namespace = flags.istio_namespace();
+    let pods: Api<Pod> = Api::namespaced(opened.client.clone(), namespace);
+    let selector = flags.selector();
+    let listed = pods.list(&ListParams::default().labels(&selector)).await;
+    let listed = listed.map_err(|error| {
+        anyhow::anyhow!(
+            "failed to read istiod's variables: {}. Request the verb list for pods in {namespace}",
+            InWords(&error)
+        )
+    })?;
+
+    let Some(pod) = listed.items.into_iter().next() else {
+        bail!(
+            "{}: namespace {namespace} has no pod with the labels {selector}: set \
+             --istioNamespace and --revision",
+            opened.name
+        );
+    };
+    Ok(variables_of(pod))
+}
+
+/// The variables with a value in a pod of istiod.
+fn variables_of(pod: Pod) -> BTreeMap<String, String> {
+    let containers = pod.spec.map(|spec| spec.containers).unwrap_or_default();
+    containers
+        .into_iter()
+        .filter(|container| container.name == CONTAINER)
+        .flat_map(|container| container.env.unwrap_or_default())
+        .filter_map(|variable| Some((variable.name, variable.value?)))
+        .collect()
+}
+
+/// Watches the objects and the mesh config of a cluster, and returns once all have been read.
+async fn read_cluster(
+    opened: &ClusterClient,
+    flags: &ClusterFlags,
+    variables: &Variables,
+    domain: &str,
+) -> anyhow::Result<Watched> {
+    let mut settings = environment::settings(|name| variables.get(name))?;
+    settings.discover_configuration = true;
+    settings.domain_suffix = domain.to_owned();
+    settings.system_namespace = Namespace::new(flags.istio_namespace());
+    if let Some(revision) = flags.revision() {
+        settings.clusters.revision = revision.to_owned();
+    }
+
+    let translator = Arc::new(AmbientTranslator(EnvoyTranslator));
+    let (push, _) = worker::start(settings, Debounce::default(), translator)
+        .context("failed to start the thread of the mesh state")?;
+
+    let namespace = Namespace::new(flags.istio_namespace());
+    let revision = flags.revision().filter(|revision| *revision != "default");
+    let maps = MeshMapSource::new(MeshMapSourceConfig {
+        client: opened.client.clone(),
+        namespace: namespace.clone(),
+        names: vec![match revision {
+            Some(revision) => format!("istio-{revision}"),
+            None => "istio".to_owned(),
+        }],
+        base: MeshConfig::istio_defaults(),
+        idle_timeout: IDLE_TIMEOUT,
+    });
+    let objects = KubernetesSource::new(KubernetesSourceConfig {
+        client: opened.client.clone(),
+        scope: KubernetesScope {
+            revision: flags.revision().unwrap_or_default().to_owned(),
+            system_namespace: namespace,
+            ..KubernetesScope::default()
+        },
+        idle_timeout: IDLE_TIMEOUT,
+    });
+
+    let mut tasks = JoinSet::new();
+    let (to_push, from_maps) = mpsc::channel(BATCHES);
+    tasks.spawn(async move {
+        if let Err(error) = maps.run(to_push).await {
+            report(&format!(
+                "Error: the mesh config is no longer read: {error}"
+            ));
+        }
+    });
+    let (to_push, from_objects) = mpsc::channel(BATCHES);
+    tasks.spawn(async move {
+        if let Err(error) = objects.run(to_push).await {
+            report(&format!("Error: objects are no longer read: {error}"));
+        }
+    });
+
+    for batches in [from_maps, from_objects] {
+        let (synced, mut is_synced) = watch::channel(false);
+        tasks.spawn(forward(batches, push.clone(), synced));
+        is_synced
+            .wait_for(|synced| *synced)
+            .await
+            .context("a reader of the cluster has ended")?;
+    }
+    push.full_sync().await?;
+    push.wait_synced().await?;
+    Ok(Watched {
+        push,
+        _tasks: tasks,
+    })
+}
+
+/// Applies the batches of a source, until it ends.
+async fn forward(
+    mut batches: mpsc::Receiver<Batch>,
+    push: PushHandle,
+    synced: watch::Sender<bool>,
+) {
+    while let Some(batch) = batches.recv().await {
+        let is_synced = batch.contains(&SourceEvent::FullSync);
+        let changes = batch.into_iter().filter_map(change).collect();
+        if push.change(changes).await.is_err() {
+            return;
+        }
+        if is_synced {
+            synced.send_replace(true);
+        }
+    }
+}
+
+/// The change of an event.
+fn change(event: SourceEvent) -> Option<Change> {
+    match event {
+        SourceEvent::Added(object) | SourceEvent::Updated(object) => {
+            Some(Change::Put(object.without_internal_annotations()))
+        }
+        SourceEvent::Deleted(name) => Some(Change::Removed(name)),
+        SourceEvent::MeshConfig(config) => Some(Change::Mesh(config)),
+        SourceEvent::MeshNetworks(networks) => Some(Change::Networks(networks)),
+        SourceEvent::Keys(source, keys) => Some(Change::Keys(source, keys)),
+        SourceEvent::Problems { .. } | SourceEvent::FullSync => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn variables_are_those_of_the_container_of_istiod_that_have_a_value() {
+        let env = |name: &str| {
+            let reference = json!({ "fieldRef": { "fieldPath": "metadata.name" } });
+            json!([
+                { "name": name, "value": "true" },
+                { "name": "POD_NAME", "valueFrom": reference },
+            ])
+        };
+        let pod = serde_json::from_value(json!({
+            "spec": { "containers": [
+                { "name": "discovery", "env": env("PILOT_ENABLE_AMBIENT") },
+                { "name": "other", "env": env("OTHER") },
+            ] },
+        }));
+        let expected = [("PILOT_ENABLE_AMBIENT".to_owned(), "true".to_owned())];
+        assert_eq!(variables_of(pod.unwrap()), BTreeMap::from(expected));
+    }
+}
