@@ -43,7 +43,10 @@ use std::path::{Path, PathBuf};
 
 use case::Case;
 use deliberate::{REJECTED, REJECTED_HERE, deliberate, kind};
+use navarch::push::resource::ResourceType;
 use navarch_proto::json::Codec;
+use navarch_shadow::comparison::compare as compare_answers;
+use navarch_shadow::subscriptions::{self, Answers};
 use navarch_testkit::skip;
 use serde_json::{Value, json};
 
@@ -140,6 +143,57 @@ fn istiods_resources_are_valid_for_envoy() {
     let known = deliberate(&rejected, |line| kind(line) == REJECTED);
     faults.retain(|(line, _)| !known.contains(line));
     assert!(faults.is_empty(), "{faults:#?}");
+}
+
+/// The cases whose deliberate differences `navarch shadow` recognizes by the resources, with the
+/// type that differs and the id of the difference.
+const RECOGNIZED: [(&str, ResourceType, &str); 3] = [
+    (
+        "virtualservice/redirects",
+        ResourceType::Route,
+        "route-without-action",
+    ),
+    (
+        "serviceentry/dynamic-dns",
+        ResourceType::Cluster,
+        "dynamic-names-unchecked",
+    ),
+    (
+        "envoyfilter/http-filters",
+        ResourceType::Listener,
+        "filter-after-router",
+    ),
+];
+
+#[test]
+fn deliberate_differences_are_recognized_and_nothing_else_with_them() {
+    let cases = Case::all(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/parity/cases"));
+    let codec = Codec::new();
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+
+    for (name, kind, id) in RECOGNIZED {
+        let case = cases.iter().find(|case| case.name == name);
+        let case = case.unwrap_or_else(|| panic!("no case {name}"));
+        let answers = runtime.block_on(run::run(case, &codec)).unwrap();
+
+        for proxy in &case.proxies {
+            let plural = subscriptions::plural(kind);
+            let istiod = case.expected(proxy).remove(plural).unwrap_or_default();
+            let navarch = answers[&proxy.name]
+                .get(plural)
+                .cloned()
+                .unwrap_or_default();
+            let found = compare_answers(
+                &Answers::from([(kind, istiod)]),
+                &Answers::from([(kind, navarch)]),
+            );
+            assert!(!found.is_empty(), "{name} {}", proxy.name);
+            for one in &found {
+                let documented = one.documented.map(|documented| documented.id);
+                assert_eq!(documented, Some(id), "{name}: {}", one.difference);
+            }
+        }
+    }
 }
 
 /// Every fifth case, in the order of names, also runs with an API server.
