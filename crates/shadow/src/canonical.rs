@@ -48,15 +48,15 @@ fn canonical(value: Value) -> Value {
         .map(|(key, value)| (key, canonical(value)))
         .collect();
 
-    sort(map.get_mut("virtualHosts"), name);
-    sort(map.get_mut("domains"), key);
+    sort(&mut map, "virtualHosts", name);
+    sort(&mut map, "domains", key);
     // In ztunnel's Services: istiod builds this list from a set.
-    sort(map.get_mut("subjectAltNames"), key);
-    sort(map.get_mut("lbEndpoints"), key);
+    sort(&mut map, "subjectAltNames", key);
+    sort(&mut map, "lbEndpoints", key);
 
-    if let Some(matches) = map.get_mut("match") {
-        sort(matches.get_mut("headers"), key);
-        sort(matches.get_mut("queryParameters"), key);
+    if let Some(Value::Object(matches)) = map.get_mut("match") {
+        sort(matches, "headers", key);
+        sort(matches, "queryParameters", key);
     }
 
     if map
@@ -64,7 +64,7 @@ fn canonical(value: Value) -> Value {
         .and_then(Value::as_array)
         .is_some_and(|all| all.iter().all(Value::is_object))
     {
-        sort(map.get_mut("endpoints"), locality_key);
+        sort(&mut map, "endpoints", locality_key);
     }
 
     if let Some(version) = map.get_mut("ISTIO_META_WASM_PLUGIN_RESOURCE_VERSION") {
@@ -84,9 +84,9 @@ fn locality_key(group: &Value) -> String {
     format!("{locality}\0{priority:010}\0{}", key(group))
 }
 
-/// Sorts a list, if the value is one.
-fn sort(list: Option<&mut Value>, by: impl Fn(&Value) -> String) {
-    if let Some(Value::Array(items)) = list {
+/// Sorts the list of a field, if it has one.
+fn sort(map: &mut Map<String, Value>, field: &str, by: impl Fn(&Value) -> String) {
+    if let Some(Value::Array(items)) = map.get_mut(field) {
         items.sort_by_cached_key(by);
     }
 }

@@ -11,11 +11,12 @@ pub(crate) fn replace_by_digest(value: &mut Value) {
     match value {
         Value::Object(map) => {
             for (key, value) in map {
-                match value {
-                    Value::String(text) if CONTENT.contains(&key.as_str()) => {
-                        *text = digest(text);
-                    }
-                    other => replace_by_digest(other),
+                if let Value::String(text) = value
+                    && CONTENT.contains(&key.as_str())
+                {
+                    *text = digest(text);
+                } else {
+                    replace_by_digest(value);
                 }
             }
         }
