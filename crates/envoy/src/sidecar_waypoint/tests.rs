@@ -141,7 +141,10 @@ fn without_the_setting_sidecars_send_to_the_services_own_endpoints() {
     settings.hbone.sidecar_waypoints = false;
     let mut mesh = TestMesh::with_settings(&(world() + &web(ON)), settings);
     let client = mesh.sidecar("shop", "client");
-    assert_eq!(endpoints(&mut mesh, client, WEB), [OWN]);
+
+    let found = cluster(&mut mesh, client, WEB).unwrap();
+    let original_dst = ClusterDiscoveryType::Type(DiscoveryType::OriginalDst.into());
+    assert_eq!(found.cluster_discovery_type, Some(original_dst));
 }
 
 #[test]
@@ -282,7 +285,10 @@ fn waypoints_of_other_networks_are_not_used() {
 fn a_headless_service_is_reached_at_its_pods() {
     let mut mesh = mesh(&service("shop", "web", ON, "None"));
     let client = mesh.sidecar("shop", "client");
-    assert_eq!(endpoints(&mut mesh, client, WEB), [OWN]);
+
+    let found = cluster(&mut mesh, client, WEB).unwrap();
+    let original_dst = ClusterDiscoveryType::Type(DiscoveryType::OriginalDst.into());
+    assert_eq!(found.cluster_discovery_type, Some(original_dst));
 }
 
 /// A ServiceEntry that requests its waypoint.
