@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt;
+use futures_util::{StreamExt, stream};
 use k8s_openapi::api::networking::v1::{Ingress, IngressLoadBalancerIngress};
 use kube::Api;
 use kube::api::{Patch, PatchParams};
@@ -13,7 +13,7 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use serde_json::json;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::cluster::Cluster;
@@ -25,6 +25,10 @@ use navarch_net::backoff::exponential;
 const MIN_RETRY_DELAY: Duration = Duration::from_secs(2);
 /// Maximum delay after failures: a webhook may deny every write, and forever.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
+/// Maximum number of writes at the same time.
+const MAX_WRITES: usize = 8;
+/// Maximum time of a write: webhooks may take 30 s at most.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(35);
 
 /// The wanted addresses of each served Ingress, in the order in which they are written.
 pub type IngressAddresses = Arc<BTreeMap<NamespacedName, Vec<IngressAddress>>>;
@@ -242,12 +246,28 @@ impl IngressStatus {
             }
 
             let wanted = self.wanted.borrow_and_update().clone();
-            for due in live.due(&wanted, Instant::now()) {
-                tokio::select! {
-                    () = stop.cancelled() => return,
-                    error = self.write(&due) => live.written(&due.name, error, Instant::now()),
-                }
+            let due = live.due(&wanted, Instant::now());
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = self.write_all(due, &mut live) => {}
             }
+        }
+    }
+
+    /// Writes statuses, several at the same time: a webhook may take its time for those of one
+    /// namespace.
+    async fn write_all(&self, due: Vec<DueStatus>, live: &mut Live) {
+        let writes = due.into_iter().map(|due| async move {
+            let error = match timeout(WRITE_TIMEOUT, self.write(&due)).await {
+                Ok(error) => error,
+                Err(_) => Some(format!("no response within {} s", WRITE_TIMEOUT.as_secs())),
+            };
+            (due.name, error)
+        });
+
+        let mut writes = stream::iter(writes).buffer_unordered(MAX_WRITES);
+        while let Some((name, error)) = writes.next().await {
+            live.written(&name, error, Instant::now());
         }
     }
 
@@ -283,6 +303,12 @@ fn name(ingress: &Ingress) -> NamespacedName {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+    use std::task::{Context, Poll};
+
+    use futures_util::future::BoxFuture;
+    use kube::client::Body;
+
     use super::*;
 
     /// An Ingress with an address.
@@ -326,6 +352,56 @@ mod tests {
         live.take(Event::Delete(ingress("192.0.2.2")));
 
         assert_eq!(live.due(&BTreeMap::new(), now), []);
+    }
+
+    /// An API server that answers all requests but those about the Ingress `hangs`.
+    #[derive(Clone)]
+    struct ApiServer;
+
+    impl tower_service::Service<http::Request<Body>> for ApiServer {
+        type Response = http::Response<Body>;
+        type Error = Infallible;
+        type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
+
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+            let hangs = request.uri().path().contains("/hangs/");
+            Box::pin(async move {
+                if hangs {
+                    std::future::pending::<()>().await;
+                }
+                Ok(http::Response::new(Body::from(b"{}".to_vec())))
+            })
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_that_hangs_does_not_hold_up_the_others() {
+        let (_wanted, receiver) = watch::channel(IngressAddresses::default());
+        let status = IngressStatus {
+            cluster: Cluster(kube::Client::new(ApiServer, "default")),
+            wanted: receiver,
+        };
+        let due = ["hangs", "web"].map(|name| DueStatus {
+            name: NamespacedName::new("shop", name),
+            version: "7".to_owned(),
+            addresses: Vec::new(),
+        });
+
+        let begin = Instant::now();
+        let mut live = Live::default();
+        status.write_all(due.into(), &mut live).await;
+
+        let failed: Vec<_> = live.failed.keys().map(|name| &*name.name).collect();
+        assert_eq!(failed, ["hangs"]);
+        assert_eq!(
+            begin.elapsed(),
+            WRITE_TIMEOUT,
+            "only until its time is over"
+        );
     }
 
     #[test]
