@@ -219,6 +219,7 @@ fn the_state_of_a_quarantine_is_read_and_written() {
         object,
         generation: 4,
         uid: Uid::new(UID),
+        created: None,
         votes: [("istiod-1".to_owned(), report)].into(),
         outcome: Some(QuarantineOutcome::Quarantined {
             message: "rejected by 2 of 2; one of them: no such cluster".to_owned(),
@@ -306,6 +307,7 @@ fn a_decision_about_a_quarantine_is_read_and_written() {
         },
         generation: 4,
         uid: Uid::new(UID),
+        created: "2026-11-23T10:00:00Z".parse().ok(),
         votes: [("istiod-1".to_owned(), report)].into(),
         outcome: Some(QuarantineOutcome::Quarantined {
             message: "rejected by 2 of 3 workloads of its namespace".to_owned(),

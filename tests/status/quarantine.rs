@@ -203,6 +203,7 @@ async fn judge(deployed: &Deployed, before: AnyObject) {
         object,
         generation: written["metadata"]["generation"].as_i64().unwrap(),
         uid: Uid::new(written["metadata"]["uid"].as_str().unwrap()),
+        created: None,
         votes: [].into(),
         outcome: Some(QuarantineOutcome::Quarantined {
             message: "rejected by 2 of 2".to_owned(),

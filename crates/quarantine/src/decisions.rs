@@ -313,6 +313,7 @@ impl QuarantineWork {
                 written(&context, &kept.object).is_none_or(|object| !is_of(kept, &object))
             };
             shared.remove_left_over(is_left_over).await;
+            shared.close_abandoned().await;
         }
 
         for kept in all {

@@ -16,8 +16,8 @@ use tokio::time::Instant;
 
 use super::replicas::Replicas;
 use super::stored::{
-    NotStored, SharedTurnout, SharedVotes, decided, ended, is_of, judged_again, rejudged_of,
-    remove_ended, sum_of, turnout_of,
+    NotStored, SharedTurnout, SharedVotes, decided, ended, is_abandoned, is_later, is_of,
+    is_undecided, judged_again, rejudged_of, remove_ended, sum_of, turnout_of,
 };
 
 /// Interval of reading the ConfigMaps while a judgement is awaited, and otherwise.
@@ -73,9 +73,9 @@ impl Shared {
 
     /// When the ConfigMaps are read next; `is_judging`: whether a judgement is awaited.
     pub(super) fn next_read(&self, is_judging: bool) -> Instant {
-        let mut all = self.kept.values();
-        let is_undecided = all.any(|kept| kept.outcome.is_none() && !kept.votes.is_empty());
-        let interval = if is_judging || is_undecided {
+        let now = Timestamp::now();
+        let is_open = |kept: &KeptQuarantine| is_undecided(kept) && !is_abandoned(kept, now);
+        let interval = if is_judging || self.kept.values().any(is_open) {
             POLL_INTERVAL
         } else {
             IDLE_POLL_INTERVAL
@@ -312,25 +312,42 @@ impl Shared {
 
     /// Deletes the votes about an object that stays in force, but not how often it was judged again.
     pub(super) async fn close(&mut self, object: &AnyObject) {
-        let Some(kept) = self.of(object).filter(|kept| kept.outcome.is_none()) else {
-            return;
-        };
-        if kept.rejudged > 0 {
+        if let Some(kept) = self.of(object).filter(|kept| kept.outcome.is_none()) {
+            self.delete_votes(kept.clone()).await;
+        }
+    }
+
+    /// Deletes the votes of abandoned judgements: the replicas that had begun
+    /// them have ended.
+    pub(super) async fn close_abandoned(&mut self) {
+        let now = Timestamp::now();
+        let is_abandoned = |kept: &&KeptQuarantine| is_undecided(kept) && is_abandoned(kept, now);
+        let abandoned: Vec<_> = self.kept.values().filter(is_abandoned).cloned().collect();
+
+        for kept in abandoned {
+            self.delete_votes(kept).await;
+        }
+    }
+
+    /// Deletes the votes of a record; a record that has only votes is deleted.
+    async fn delete_votes(&mut self, kept: KeptQuarantine) {
+        let object = kept.object.clone();
+        let deleted = if kept.rejudged == 0 {
+            self.kept.remove(&object);
+            self.store.delete(&kept).await
+        } else if kept.votes.is_empty() {
+            Ok(())
+        } else {
             let without = KeptQuarantine {
                 votes: BTreeMap::new(),
-                ..kept.clone()
+                ..kept
             };
-            let is_changed = without.votes != kept.votes;
-            if is_changed && let Err(error) = self.put(without).await {
-                tracing::debug!(%error, object = %object.object_ref(), "failed to delete the answers to a rejected object");
-            }
-            return;
-        }
+            self.put(without).await
+        };
 
-        if let Err(error) = self.store.delete(kept).await {
-            tracing::debug!(%error, object = %kept.object, "failed to delete the answers to a rejected object");
+        if let Err(error) = deleted {
+            tracing::debug!(%error, %object, "failed to delete the answers to a rejected object");
         }
-        self.kept.remove(&object.object_ref());
     }
 
     /// Deletes the records of earlier versions that `is_left_over` selects.
@@ -371,7 +388,7 @@ impl Shared {
         let name = object.object_ref();
         let meta = object.meta();
         let other = self.kept.get(&name);
-        if other.is_some_and(|kept| kept.uid == meta.uid && kept.generation > meta.generation) {
+        if other.is_some_and(|kept| is_later(kept, meta)) {
             return Err(NotStored::Superseded);
         }
 
@@ -380,6 +397,7 @@ impl Shared {
             object: name,
             generation: meta.generation,
             uid: meta.uid.clone(),
+            created: meta.created,
             votes: BTreeMap::new(),
             outcome: None,
             rejudged: 0,

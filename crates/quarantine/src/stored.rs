@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use navarch_api::any_object::AnyObject;
+use navarch_api::object::ObjectMeta;
 use navarch_push::quarantine::turnout::Turnout;
 use navarch_push::quarantine::votes::Votes;
 use navarch_status::{KeptQuarantine, QuarantineOutcome, ReplicaVotes, StoreError};
@@ -58,6 +59,32 @@ impl NotStored {
 pub(super) fn is_of(kept: &KeptQuarantine, object: &AnyObject) -> bool {
     let meta = object.meta();
     kept.generation == meta.generation && kept.uid == meta.uid
+}
+
+/// Whether the stored state is of a later version of an object than `meta`, or of an object that was
+/// created under its name later.
+pub(super) fn is_later(kept: &KeptQuarantine, meta: &ObjectMeta) -> bool {
+    if kept.uid == meta.uid {
+        return kept.generation > meta.generation;
+    }
+
+    // Creation times have the resolution of a second, and earlier releases store none.
+    kept.created.is_some() && kept.created > meta.created
+}
+
+/// Whether a judgement has begun, and is not made.
+pub(super) fn is_undecided(kept: &KeptQuarantine) -> bool {
+    kept.outcome.is_none() && !kept.votes.is_empty()
+}
+
+/// Maximum time since the last report of a judgement that a replica goes on with. Judgements take
+/// 40 s at most, and a replica reports each change of the answers.
+const ABANDONED_TTL: SignedDuration = SignedDuration::from_mins(5);
+
+/// Whether no replica has reported answers for so long that none goes on with the judgement.
+pub(super) fn is_abandoned(kept: &KeptQuarantine, now: Timestamp) -> bool {
+    let mut reports = kept.votes.values();
+    reports.all(|report| now.duration_since(report.at).abs() > ABANDONED_TTL)
 }
 
 /// The sum of the own answers and those that the other replicas have stored. It is not complete
@@ -233,6 +260,7 @@ mod tests {
             },
             generation: 1,
             uid: Uid::default(),
+            created: None,
             votes: reports.into_iter().collect(),
             outcome: None,
             rejudged: 0,
@@ -356,6 +384,49 @@ mod tests {
             turnout: None,
         };
         (replica.to_owned(), report)
+    }
+
+    #[test]
+    fn what_is_stored_about_a_recreated_object_is_not_replaced_by_its_predecessor() {
+        let meta = |uid: &str, created: &str| ObjectMeta {
+            uid: Uid::new(uid),
+            created: created.parse().ok(),
+            generation: 1,
+            ..ObjectMeta::default()
+        };
+        let (old, new) = ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z");
+        let stored = |created: Option<Timestamp>| KeptQuarantine {
+            uid: Uid::new("b"),
+            created,
+            ..kept(Vec::new())
+        };
+
+        let of_new = stored(new.parse().ok());
+        assert!(is_later(&of_new, &meta("a", old)));
+        assert!(!is_later(&stored(old.parse().ok()), &meta("c", new)));
+        assert!(!is_later(&of_new, &meta("b", new)), "it is the same");
+        assert!(
+            !is_later(&stored(None), &meta("a", old)),
+            "of an earlier release"
+        );
+
+        let edited = KeptQuarantine {
+            generation: 2,
+            ..of_new
+        };
+        assert!(is_later(&edited, &meta("b", new)));
+    }
+
+    #[test]
+    fn a_judgement_without_reports_for_minutes_is_abandoned() {
+        let begun = kept(vec![report_of("istiod-1"), report_of("istiod-2")]);
+        let at = |time: &str| is_abandoned(&begun, time.parse().unwrap());
+        assert!(is_undecided(&begun));
+        assert!(!at("2026-01-01T00:05:00Z"));
+        assert!(at("2026-01-01T00:05:01Z"));
+
+        assert!(!is_undecided(&quarantined(0)));
+        assert!(!is_undecided(&kept(Vec::new())), "it is judged again");
     }
 
     #[test]

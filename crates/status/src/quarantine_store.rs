@@ -82,6 +82,9 @@ pub struct KeptQuarantine {
     pub generation: i64,
     /// `metadata.uid` of the object.
     pub uid: Uid,
+    /// `metadata.creationTimestamp` of the object; `None` if a release that did not store it wrote
+    /// the ConfigMap.
+    pub created: Option<Timestamp>,
     /// The answers of proxies, by replica.
     pub votes: BTreeMap<String, ReplicaVotes>,
     /// The judgement, once it is made.
@@ -103,6 +106,9 @@ struct RejectedVersion {
     name: String,
     generation: i64,
     uid: String,
+    /// Earlier releases store none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    created: Option<Timestamp>,
     /// Earlier releases store none.
     #[serde(default, skip_serializing_if = "is_zero")]
     rejudged: u32,
@@ -210,6 +216,7 @@ impl KeptQuarantine {
             name: self.object.name.name.to_string(),
             generation: self.generation,
             uid: self.uid.to_string(),
+            created: self.created,
             rejudged: self.rejudged,
         };
         let mut data = BTreeMap::from([(REJECTED.to_owned(), serde_json::to_string(&rejected)?)]);
@@ -272,6 +279,7 @@ impl KeptQuarantine {
             object,
             generation: rejected.generation,
             uid: Uid::new(&rejected.uid),
+            created: rejected.created,
             votes: votes.collect(),
             rejudged: rejected.rejudged,
             version: map.metadata.resource_version.clone(),
@@ -393,6 +401,7 @@ mod tests {
             },
             generation: 3,
             uid: object.meta().uid.clone(),
+            created: None,
             votes: BTreeMap::new(),
             outcome: Some(QuarantineOutcome::Quarantined {
                 message: "rejected".to_owned(),
@@ -445,6 +454,7 @@ mod tests {
                 object: object.object_ref(),
                 generation: 3,
                 uid: object.meta().uid.clone(),
+                created: "2025-12-31T00:00:00Z".parse().ok(),
                 votes: [("istiod-1".to_owned(), votes)].into(),
                 outcome: outcome.clone(),
                 rejudged: 2,
@@ -458,7 +468,7 @@ mod tests {
                 (&kept.object, kept.generation, &kept.uid)
             );
             assert_eq!((&back.votes, &back.version), (&kept.votes, &kept.version));
-            assert_eq!(back.rejudged, kept.rejudged);
+            assert_eq!((back.rejudged, back.created), (kept.rejudged, kept.created));
             assert_eq!(
                 format!("{:?}", back.outcome),
                 format!("{outcome:?}"),
