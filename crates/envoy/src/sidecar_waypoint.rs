@@ -14,7 +14,7 @@ mod tests;
 use navarch_ambient::bound::{SidecarPath, path_of_sidecars};
 use navarch_push::proxy::ProxyKind;
 use navarch_push::view::View;
-use navarch_registry::model::{Resolution, Service, ServiceKey};
+use navarch_registry::model::{Registry, Resolution, Service, ServiceKey};
 
 use crate::hbone;
 use crate::service_address::UNSPECIFIED;
@@ -44,7 +44,7 @@ pub(crate) fn path(view: &View<'_>, key: &ServiceKey) -> SidecarPath {
     // the service's.
     let Some(service) = view
         .service(key)
-        .filter(|service| has_address(view, service))
+        .filter(|service| has_address(view, service) && !is_headless(service))
     else {
         return SidecarPath::Direct;
     };
@@ -56,7 +56,13 @@ pub(crate) fn path(view: &View<'_>, key: &ServiceKey) -> SidecarPath {
     }
 }
 
-/// Whether a service has an address as tunnel destination.
+/// Whether a Service of Kubernetes has no address of its own.
+fn is_headless(service: &Service) -> bool {
+    service.registry == Registry::Kubernetes && service.resolution == Resolution::Passthrough
+}
+
+/// Whether a service has an address as tunnel destination. As in istiod's `HasAddressOrAssigned`,
+/// the unspecified address of a headless Service counts as one.
 pub(crate) fn has_address(view: &View<'_>, service: &Service) -> bool {
     let own = service.cluster_vips.get(&view.proxy().cluster_id());
     own.is_some_and(|vips| !vips.is_empty())

@@ -141,10 +141,7 @@ fn without_the_setting_sidecars_send_to_the_services_own_endpoints() {
     settings.hbone.sidecar_waypoints = false;
     let mut mesh = TestMesh::with_settings(&(world() + &web(ON)), settings);
     let client = mesh.sidecar("shop", "client");
-
-    let found = cluster(&mut mesh, client, WEB).unwrap();
-    let original_dst = ClusterDiscoveryType::Type(DiscoveryType::OriginalDst.into());
-    assert_eq!(found.cluster_discovery_type, Some(original_dst));
+    assert_eq!(endpoints(&mut mesh, client, WEB), [OWN]);
 }
 
 #[test]
