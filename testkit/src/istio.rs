@@ -141,6 +141,8 @@ pub struct Istiod {
     process: Process,
     /// The port of plain xDS.
     pub xds: SocketAddr,
+    /// The port of debug pages.
+    pub http: SocketAddr,
 }
 
 impl Istiod {
@@ -187,7 +189,7 @@ impl Istiod {
         })
         .await;
 
-        Ok(Self { process, xds })
+        Ok(Self { process, xds, http })
     }
 
     /// The process id.

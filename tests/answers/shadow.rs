@@ -1,5 +1,7 @@
 //! `navarch shadow` beside a running control plane, which is Navarch in istiod's place.
 
+mod istiod;
+
 use std::path::Path;
 
 use navarch_testkit::navarch::Navarch;

@@ -1,0 +1,151 @@
+//! `navarch shadow` beside a real istiod on a real API server, if `scripts/istiod` has built it.
+
+use std::path::Path;
+
+use navarch_testkit::cluster::{Cluster, World};
+use navarch_testkit::istio::{self, Istiod};
+use navarch_testkit::skip::skip_test;
+use navarch_testkit::{client, wait};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::task::spawn_blocking;
+
+use crate::proxy::{Reaction, Sidecar, connect};
+
+/// The mesh config of istiod, and of the ConfigMap that the shadow reads.
+const MESH: &str =
+    "accessLogFile: /dev/stdout\ndefaultConfig: {holdApplicationUntilProxyStarts: true}\n";
+/// The objects beside the services, VirtualServices and DestinationRules of the world.
+const FURTHER: &str = include_str!("objects.yaml");
+const SERVICES: usize = 40;
+const SIDECARS: usize = 6;
+
+/// A cluster with istiod and sidecars.
+struct Bed {
+    istiod: Istiod,
+    kubeconfig: String,
+    /// Sidecars that are connected to istiod.
+    _sidecars: Vec<Sidecar>,
+    _cluster: Cluster,
+    _folder: TempDir,
+}
+
+impl Bed {
+    async fn start(program: &Path) -> Self {
+        let world = World {
+            services: SERVICES,
+            pods: 2,
+            rules: SERVICES / 2,
+            namespaces: 3,
+            ..World::default()
+        };
+        let cluster = Cluster::start_with(World::cluster_config()).await.unwrap();
+        cluster
+            .apply_crds(Path::new(env!("CARGO_MANIFEST_DIR")))
+            .unwrap();
+        cluster.seed(world).await.unwrap();
+        cluster.wait_seen(SERVICES).await.unwrap();
+        cluster.apply(FURTHER).unwrap();
+        cluster.apply(&mesh_config_map()).unwrap();
+
+        let folder = tempfile::tempdir().unwrap();
+        let mesh = folder.path().join("mesh.yaml");
+        std::fs::write(&mesh, MESH).unwrap();
+        let kubeconfig = cluster.admin_kubeconfig();
+        let log = folder.path().join("istiod.log");
+        let istiod = Istiod::start(program, &kubeconfig, &mesh, &log)
+            .await
+            .unwrap();
+
+        let mut sidecars = Vec::new();
+        for service in 0..SIDECARS {
+            let pod = world.pod(service, 0);
+            sidecars.push(connected(&istiod, &pod).await);
+        }
+        let http = istiod.http;
+        wait::until("istiod lists the sidecars", async || {
+            let page = client::get(http, "localhost", "/debug/adsz", &[]).await;
+            let body = page.map(|reply| reply.body).unwrap_or_default();
+            let page: Value = serde_json::from_str(&body).unwrap_or_default();
+            page["totalClients"] == SIDECARS
+        })
+        .await;
+
+        Self {
+            istiod,
+            kubeconfig: kubeconfig.display().to_string(),
+            _sidecars: sidecars,
+            _cluster: cluster,
+            _folder: folder,
+        }
+    }
+
+    /// The report with further arguments, and the exit code.
+    async fn shadow(&self, further: &[&str]) -> (Value, i32) {
+        let mut arguments = vec![
+            "shadow".to_owned(),
+            format!("--kubeconfig={}", self.kubeconfig),
+            format!("--address={}", self.istiod.http),
+            format!("--xds-address={}", self.istiod.xds),
+            "--settle=1s".to_owned(),
+        ];
+        arguments.extend(further.iter().map(|&argument| argument.to_owned()));
+        spawn_blocking(move || {
+            let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+            crate::json(&arguments)
+        })
+        .await
+        .unwrap()
+    }
+}
+
+/// Connects the sidecar of a pod.
+async fn connected(istiod: &Istiod, pod: &Value) -> Sidecar {
+    let metadata = &pod["metadata"];
+    let labels = metadata["labels"].as_object().unwrap();
+    let labels: Vec<(&str, &str)> = labels
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str().unwrap()))
+        .collect();
+    connect(
+        istiod.xds,
+        metadata["name"].as_str().unwrap(),
+        metadata["namespace"].as_str().unwrap(),
+        pod["status"]["podIP"].as_str().unwrap(),
+        &labels,
+        Reaction::Accept,
+    )
+    .await
+}
+
+fn mesh_config_map() -> String {
+    let map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": { "name": "istio", "namespace": "istio-system" },
+        "data": { "mesh": MESH },
+    });
+    map.to_string()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shadow_of_a_real_istiod_finds_only_what_differs() {
+    let Some(program) = istio::istiod() else {
+        skip_test("scripts/istiod has built no istiod");
+        return;
+    };
+    let bed = Bed::start(&program).await;
+
+    let (report, code) = bed.shadow(&[]).await;
+    assert_eq!(code, 0, "{report:#}");
+    assert_eq!(report["compared"], SIDECARS, "{report:#}");
+
+    // With another setting on one side, the field is named, at every sidecar.
+    let (report, code) = bed.shadow(&["--env=PILOT_HTTP10=true"]).await;
+    assert_eq!(code, 1, "{report:#}");
+    let groups = report["groups"].as_array().unwrap();
+    let group = groups
+        .iter()
+        .find(|group| group["cause"].to_string().contains("acceptHttp10"));
+    let group = group.unwrap_or_else(|| panic!("no acceptHttp10 in {report:#}"));
+    assert_eq!(group["proxies"].as_array().unwrap().len(), SIDECARS);
+}
