@@ -147,6 +147,8 @@ struct Worker {
     agenda: Agenda,
     /// Metadata of the files when last read.
     stamps: BTreeMap<PathBuf, FileMetadata>,
+    /// The directories of the last scan.
+    folders: BTreeSet<PathBuf>,
     /// Unreadable directories and files.
     unreadable: BTreeSet<PathBuf>,
     /// The objects of the files.
@@ -167,6 +169,7 @@ impl Worker {
             watch: None,
             agenda: Agenda::new(Instant::now()),
             stamps: BTreeMap::new(),
+            folders: BTreeSet::new(),
             unreadable: BTreeSet::new(),
             index: Index::default(),
             synced: false,
@@ -183,12 +186,11 @@ impl Worker {
             }
 
             let now = Instant::now();
+            if news.tree || self.has_folder(&news.others) {
+                self.agenda.note_tree(now);
+            }
             for (path, signal) in news.files {
                 self.agenda.note_file(path, signal, now);
-            }
-
-            if news.tree {
-                self.agenda.note_tree(now);
             }
 
             let mut due = self.agenda.take_due(now);
@@ -215,6 +217,14 @@ impl Worker {
         }
     }
 
+    /// Whether one of these paths is a directory, or was one at the last scan. Others are not read,
+    /// such as the temporary files of tools that replace a file (`sed -i`): a scan for each would
+    /// cost as much as the whole tree.
+    fn has_folder(&self, paths: &BTreeSet<PathBuf>) -> bool {
+        let is_folder = |path: &PathBuf| self.folders.contains(path) || path.is_dir();
+        paths.iter().any(is_folder)
+    }
+
     /// Scans the tree; schedules changed files, or `all`, for reading. Returns whether the scan
     /// succeeded.
     fn scan_tree(&mut self, due: &mut Vec<PathBuf>, all: bool) -> bool {
@@ -232,10 +242,11 @@ impl Worker {
         };
 
         self.index.set_problem(&root, problem);
-        let Ok(walk) = walk else { return false };
+        let Ok(mut walk) = walk else { return false };
         self.note_unreadable(&walk);
+        self.folders = std::mem::take(&mut walk.folders);
         if let Some(watch) = &mut self.watch {
-            watch.set_link_targets(walk.link_targets);
+            watch.set_link_targets(std::mem::take(&mut walk.link_targets));
         }
 
         let changed = walk

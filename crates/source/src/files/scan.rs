@@ -36,6 +36,8 @@ pub(super) struct FileMetadata {
 pub(super) struct Walk {
     /// The files that may hold objects.
     pub(super) files: BTreeMap<PathBuf, FileMetadata>,
+    /// The directories inside the root, and the links to directories.
+    pub(super) folders: BTreeSet<PathBuf>,
     /// Directories outside the root that contain the targets of links inside.
     pub(super) link_targets: BTreeSet<PathBuf>,
     /// Directories and files that could not be read, with the reason.
@@ -119,6 +121,7 @@ impl Walker {
     fn entry(&mut self, path: PathBuf, depth: usize) {
         let looked = fs::metadata(&path).and_then(|metadata| {
             if metadata.is_dir() {
+                self.found.folders.insert(path.clone());
                 let real = fs::canonicalize(&path)?;
                 if depth < MAX_DEPTH && self.seen.insert(real) {
                     self.folder(&path, depth + 1)?;

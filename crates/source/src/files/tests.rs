@@ -250,6 +250,29 @@ async fn directories_may_be_created_moved_and_deleted() {
     assert_eq!(gone, ["-Namespace a", "-Namespace b"]);
 }
 
+#[test]
+fn only_paths_that_are_or_were_directories_cause_a_scan() {
+    let folder = TempDir::new().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    fs::create_dir(path("old")).unwrap();
+    fs::write(path("a.yaml"), "").unwrap();
+    let (events, _receiver) = mpsc::channel(1);
+    let mut worker = Worker::new(folder.path().to_owned(), Arc::default(), events);
+    worker.scan_tree(&mut Vec::new(), false);
+
+    fs::remove_dir(path("old")).unwrap();
+    fs::create_dir(path("new")).unwrap();
+    fs::write(path("a.yaml.tmp"), "").unwrap();
+    symlink(path("new"), path("link")).unwrap();
+    let is_scanned = |name: &str| worker.has_folder(&BTreeSet::from([path(name)]));
+    for name in ["old", "new", "link"] {
+        assert!(is_scanned(name), "{name}");
+    }
+    for name in ["a.yaml.tmp", "sedXy3", "notes.txt"] {
+        assert!(!is_scanned(name), "{name}");
+    }
+}
+
 #[tokio::test]
 async fn an_object_may_move_from_file_to_file() {
     let mut listener =

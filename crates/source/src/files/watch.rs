@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::agenda::Signal;
 use super::scan::{format_of, is_hidden};
 
-/// Maximum number of distinct changed files; beyond it, the whole tree is scanned.
+/// Maximum number of distinct changed paths; beyond it, the whole tree is scanned.
 const MAX_FILES: usize = 4096;
 
 /// The events since the last read.
@@ -20,6 +20,9 @@ const MAX_FILES: usize = 4096;
 pub(crate) struct PendingEvents {
     /// Changed files, with the last signal of each.
     pub(crate) files: BTreeMap<PathBuf, Signal>,
+    /// Changed paths whose names are not those of files that are read: directories, links to
+    /// directories, or the temporary files of tools that replace a file.
+    pub(crate) others: BTreeSet<PathBuf>,
     /// Whether the structure of the tree changed, or events were lost.
     pub(crate) tree: bool,
     /// Whether all files must be read again.
@@ -60,8 +63,9 @@ impl Inbox {
     pub(crate) fn add(&self, change: impl FnOnce(&mut PendingEvents)) {
         let mut news = self.news.lock();
         change(&mut news);
-        if news.files.len() > MAX_FILES {
+        if news.files.len() + news.others.len() > MAX_FILES {
             news.files.clear();
+            news.others.clear();
             news.tree = true;
         }
         self.wake.notify_one();
@@ -71,7 +75,11 @@ impl Inbox {
 impl PendingEvents {
     /// Whether there are no events.
     fn is_empty(&self) -> bool {
-        self.files.is_empty() && !self.tree && !self.reload && !self.closed
+        self.files.is_empty()
+            && self.others.is_empty()
+            && !self.tree
+            && !self.reload
+            && !self.closed
     }
 }
 
@@ -140,6 +148,8 @@ impl Watch {
 enum PathChange {
     /// The content of a file may have changed.
     File(PathBuf, Signal),
+    /// Another path, which may be a directory.
+    Other(PathBuf),
     /// The structure of the tree changed.
     Tree,
 }
@@ -150,6 +160,9 @@ impl PendingEvents {
         match heard {
             PathChange::File(path, signal) => {
                 self.files.insert(path, signal);
+            }
+            PathChange::Other(path) => {
+                self.others.insert(path);
             }
             PathChange::Tree => self.tree = true,
         }
@@ -200,8 +213,8 @@ fn path_change(root: &Path, path: &Path, kind: EventKind) -> Option<PathChange> 
 
     match format_of(path) {
         Some(_) if !is_folder => Some(PathChange::File(path.to_owned(), signal)),
-        // A directory, or a link to one.
-        Some(_) | None => changes_shape.then_some(PathChange::Tree),
+        Some(_) | None if is_folder => Some(PathChange::Tree),
+        Some(_) | None => changes_shape.then(|| PathChange::Other(path.to_owned())),
     }
 }
 
@@ -303,7 +316,8 @@ mod tests {
             Some(PathChange::Tree)
         );
 
-        assert_eq!(change_of("/c/d", moved), Some(PathChange::Tree));
+        let other = PathChange::Other("/c/d".into());
+        assert_eq!(change_of("/c/d", moved), Some(other));
         assert_eq!(change_of("/c/..data", moved), Some(PathChange::Tree));
         assert_eq!(
             change_of("/c", EventKind::Remove(RemoveKind::Folder)),
