@@ -7,9 +7,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use axum::Router;
 use axum::extract::Request;
+use navarch_testkit::client;
 use navarch_testkit::envoy::Envoy;
+use navarch_testkit::ports::{self, Taken};
 use navarch_testkit::wait::{Verbatim, until_some};
-use navarch_testkit::{client, ports};
 use serde_json::json;
 use tokio::net::TcpListener;
 
@@ -72,7 +73,8 @@ ports: [{{name: http, port: {target}, protocol: TCP}}]
 
 /// A waypoint for two versions of a service: a header selects the second, one account is denied,
 /// and writing is denied to everyone.
-fn mesh() -> String {
+/// The service has the label `use_waypoint`.
+fn mesh(use_waypoint: &str) -> String {
     let managed = "gateway.networking.k8s.io/gateway-name: way, gateway.istio.io/managed: istio.io-mesh-controller";
     let objects = [
         pod("way", "way", WAYPOINT, managed, false),
@@ -89,7 +91,7 @@ fn mesh() -> String {
             SERVICE,
             [PORT, INNER],
             PODS[0],
-            "istio.io/ingress-use-waypoint: 'true'",
+            &format!("{use_waypoint}: 'true'"),
         ),
         pod("web-two", "web", PODS[1], "version: two", true),
         service("web-two", "10.96.40.2", [PORT, INNER], PODS[1], ""),
@@ -206,31 +208,97 @@ async fn until(client: &Workload, method: &str, headers: &str, parts: &[&str], e
     .await;
 }
 
+/// A mesh with a waypoint and the pods behind it.
+struct Bed {
+    server: Server,
+    waypoint: Envoy,
+    /// Where the tunnels to the pods end, one per version.
+    ends: [End; 2],
+    _ports: Taken,
+}
+
+impl Bed {
+    /// Starts with further environment variables of the control plane, in shell syntax.
+    async fn start(mesh: &str, further: &str) -> Result<Self> {
+        let ports = ports::take(&[INNER, PORT, GATEWAY]).await?;
+        let variables = format!(
+            "PILOT_ENABLE_AMBIENT=true PILOT_ENABLE_SIDECAR_LISTENING_HBONE=false {further}"
+        );
+        let server = Server::with_variables(mesh, &variables).await?;
+        application("one", PODS[0]).await?;
+        application("two", PODS[1]).await?;
+        let web = workload(&server, "web").await?;
+        let at = |index: usize| End::start(PODS[index].parse::<IpAddr>()?, &web);
+        let ends = [at(0)?, at(1)?];
+
+        let labels = json!({
+            "app": "way", "gateway.networking.k8s.io/gateway-name": "way",
+            "gateway.networking.k8s.io/gateway-class-name": "istio-waypoint",
+            "gateway.istio.io/managed": "istio.io-mesh-controller",
+        });
+        let metadata = json!({
+            "LABELS": labels, "SERVICE_ACCOUNT": "way", "ENABLE_HBONE": "true",
+            "ANNOTATIONS": {"ambient.istio.io/xfcc-include-client-identity": "true"},
+        });
+        let mut waypoint = envoy(&server, "waypoint", "way", WAYPOINT, metadata).await?;
+        waypoint.wait_ready().await?;
+
+        Ok(Self {
+            server,
+            waypoint,
+            ends,
+            _ports: ports,
+        })
+    }
+
+    /// A ready sidecar with an account, and with further metadata.
+    async fn sidecar(&self, account: &str, further: &[(&str, &str)]) -> Result<Envoy> {
+        let mut metadata = json!({
+            "LABELS": {"app": account}, "SERVICE_ACCOUNT": account, "ENABLE_HBONE": "true",
+            "INTERCEPTION_MODE": "NONE",
+        });
+        for (name, value) in further {
+            metadata[*name] = json!(value);
+        }
+        let mut sidecar = envoy(&self.server, "sidecar", account, "127.0.40.5", metadata).await?;
+        sidecar.wait_ready().await?;
+        Ok(sidecar)
+    }
+}
+
+/// A tunnel from the waypoint to one of the pods.
+fn by_waypoint(address: &str) -> Tunnel {
+    Tunnel {
+        identity: "spiffe://cluster.local/ns/shop/sa/way".to_owned(),
+        authority: format!("{address}:{INNER}"),
+    }
+}
+
+/// Fails if Envoys have rejected updates.
+async fn accepted_by(envoys: &[&Envoy]) -> Result<()> {
+    for envoy in envoys {
+        let rejected = envoy.stats().await?.rejected();
+        ensure!(
+            rejected == 0,
+            "{rejected} updates were rejected:\n{}",
+            envoy.output()
+        );
+    }
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_passes_a_waypoint_by_hbone_to_an_ambient_pod() -> Result<()> {
-    let _ports = ports::take(&[INNER, PORT, GATEWAY]).await?;
-    let variables = "PILOT_ENABLE_AMBIENT=true PILOT_ENABLE_SIDECAR_LISTENING_HBONE=false";
-    let server = Server::with_variables(&mesh(), variables).await?;
-    application("one", PODS[0]).await?;
-    application("two", PODS[1]).await?;
-    let web = workload(&server, "web").await?;
-    let at = |index: usize| End::start(PODS[index].parse::<IpAddr>()?, &web);
-    let ends = [at(0)?, at(1)?];
+    let bed = Bed::start(&mesh("istio.io/ingress-use-waypoint"), "").await?;
+    let Bed {
+        server,
+        waypoint,
+        ends,
+        ..
+    } = &bed;
 
-    let labels = json!({
-        "app": "way", "gateway.networking.k8s.io/gateway-name": "way",
-        "gateway.networking.k8s.io/gateway-class-name": "istio-waypoint",
-        "gateway.istio.io/managed": "istio.io-mesh-controller",
-    });
-    let metadata = json!({
-        "LABELS": labels, "SERVICE_ACCOUNT": "way", "ENABLE_HBONE": "true",
-        "ANNOTATIONS": {"ambient.istio.io/xfcc-include-client-identity": "true"},
-    });
-    let mut waypoint = envoy(&server, "waypoint", "way", WAYPOINT, metadata).await?;
-    waypoint.wait_ready().await?;
-
-    let friend = workload(&server, "friend").await?;
-    let stranger = workload(&server, "stranger").await?;
+    let friend = workload(server, "friend").await?;
+    let stranger = workload(server, "stranger").await?;
 
     let client_uri = "URI=spiffe://cluster.local/ns/shop/sa/friend";
     until(
@@ -238,7 +306,7 @@ async fn a_request_passes_a_waypoint_by_hbone_to_an_ambient_pod() -> Result<()> 
         "GET",
         "",
         &["200 OK", "one for", client_uri],
-        &waypoint,
+        waypoint,
     )
     .await;
     until(
@@ -246,14 +314,9 @@ async fn a_request_passes_a_waypoint_by_hbone_to_an_ambient_pod() -> Result<()> 
         "GET",
         "x-version: two\r\n",
         &["200 OK", "two for", client_uri],
-        &waypoint,
+        waypoint,
     )
     .await;
-    let by_waypoint = |address: &str| Tunnel {
-        identity: "spiffe://cluster.local/ns/shop/sa/way".to_owned(),
-        authority: format!("{address}:{INNER}"),
-    };
-
     for (end, address) in ends.iter().zip(PODS) {
         let tunnels = end.tunnels();
         ensure!(
@@ -263,8 +326,8 @@ async fn a_request_passes_a_waypoint_by_hbone_to_an_ambient_pod() -> Result<()> 
     }
 
     let before = ends[0].tunnels().len();
-    until(&stranger, "GET", "", &["403 Forbidden"], &waypoint).await;
-    until(&friend, "POST", "", &["403 Forbidden"], &waypoint).await;
+    until(&stranger, "GET", "", &["403 Forbidden"], waypoint).await;
+    until(&friend, "POST", "", &["403 Forbidden"], waypoint).await;
     ensure!(
         ends[0].tunnels().len() == before,
         "a denied request does not reach the pod: {:?}",
@@ -275,7 +338,7 @@ async fn a_request_passes_a_waypoint_by_hbone_to_an_ambient_pod() -> Result<()> 
     // `istio.io/ingress-use-waypoint`.
     let metadata =
         json!({"LABELS": {"app": "edge"}, "SERVICE_ACCOUNT": "edge", "ENABLE_HBONE": "true"});
-    let mut gateway = envoy(&server, "router", "edge", "127.0.40.4", metadata).await?;
+    let mut gateway = envoy(server, "router", "edge", "127.0.40.4", metadata).await?;
     gateway.wait_ready().await?;
     let edge = SocketAddr::from(([127, 0, 0, 1], GATEWAY));
     through(&gateway, edge, "one for", "sa/edge").await;
@@ -287,11 +350,7 @@ async fn a_request_passes_a_waypoint_by_hbone_to_an_ambient_pod() -> Result<()> 
     );
 
     // A sidecar connects to the pod directly, as with istiod.
-    let metadata = json!({
-        "LABELS": {"app": "client"}, "SERVICE_ACCOUNT": "client", "ENABLE_HBONE": "true", "INTERCEPTION_MODE": "NONE",
-    });
-    let mut sidecar = envoy(&server, "sidecar", "client", "127.0.40.5", metadata).await?;
-    sidecar.wait_ready().await?;
+    let sidecar = bed.sidecar("client", &[]).await?;
     through(
         &sidecar,
         SocketAddr::from(([127, 0, 0, 1], PORT)),
@@ -308,16 +367,57 @@ async fn a_request_passes_a_waypoint_by_hbone_to_an_ambient_pod() -> Result<()> 
         "{last:?}"
     );
 
-    for envoy in [&waypoint, &gateway, &sidecar] {
-        let rejected = envoy.stats().await?.rejected();
+    accepted_by(&[waypoint, &gateway, &sidecar]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sidecar_sends_through_the_waypoint_if_mesh_and_service_request_it() -> Result<()> {
+    let mesh = mesh("navarch.io/sidecar-use-waypoint");
+    let bed = Bed::start(&mesh, "NAVARCH_SIDECAR_WAYPOINTS=true").await?;
+    let door = SocketAddr::from(([127, 0, 0, 1], PORT));
+
+    let client = bed.sidecar("client", &[]).await?;
+    through(&client, door, "one for", "sa/client").await;
+    let reply = client::get(door, HOST, "/", &[("x-version", "two")]).await?;
+    ensure!(reply.body.contains("two for"), "{reply:?}");
+
+    // The waypoint's policy applies to a sidecar, too.
+    let reply = client::send("POST", door, HOST, "/", &[]).await?;
+    ensure!(reply.status == 403, "{reply:?}");
+    accepted_by(&[&bed.waypoint, &client]).await?;
+    drop(client);
+
+    let stranger = bed.sidecar("stranger", &[]).await?;
+    status_of(&stranger, door, 403).await;
+    drop(stranger);
+
+    // A sidecar that cannot tunnel does not bypass the waypoint.
+    let declines = bed
+        .sidecar("declines", &[("DISABLE_HBONE_SEND", "true")])
+        .await?;
+    status_of(&declines, door, 503).await;
+
+    for (end, address) in bed.ends.iter().zip(PODS) {
+        let tunnels = end.tunnels();
         ensure!(
-            rejected == 0,
-            "{rejected} updates were rejected:\n{}",
-            envoy.output()
+            !tunnels.is_empty() && tunnels.iter().all(|one| *one == by_waypoint(address)),
+            "{tunnels:?}"
         );
     }
+    accepted_by(&[&declines]).await
+}
 
-    Ok(())
+/// Repeats a request to a sidecar until the response has this status.
+async fn status_of(sidecar: &Envoy, door: SocketAddr, status: u16) {
+    until_some(&format!("{door} answers with {status}"), async || {
+        let reply = client::get(door, HOST, "/", &[]).await;
+        if reply.as_ref().is_ok_and(|reply| reply.status == status) {
+            Ok(())
+        } else {
+            Err((reply, Verbatim(sidecar.output())))
+        }
+    })
+    .await;
 }
 
 /// Repeats a request to an Envoy without a tunnel until the response contains both texts.
