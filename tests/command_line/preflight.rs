@@ -1,5 +1,7 @@
 //! `navarch preflight` over a dump of objects: the report, the values and the exit codes.
 
+mod round_trip;
+
 use std::path::Path;
 
 use serde_json::Value;
