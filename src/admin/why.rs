@@ -443,6 +443,7 @@ pub(super) async fn not(State(state): State<AdminState>, parameters: Parameters)
         port,
         method,
         path,
+        headers: BTreeMap::new(),
         claims,
     };
 

@@ -1,5 +1,6 @@
 //! Requests that enter at a gateway, their tokens, and plans about both.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -153,6 +154,7 @@ fn at_gateway(
         port,
         method: "GET".to_owned(),
         path: path.to_owned(),
+        headers: BTreeMap::new(),
         claims,
     };
 

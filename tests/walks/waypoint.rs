@@ -1,5 +1,6 @@
 //! Requests through a waypoint: their path, and plans about them.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -188,6 +189,7 @@ pub(crate) fn why_fails(more: &str, pod: &str, host: &str) -> WhyNot {
         port: None,
         method,
         path,
+        headers: BTreeMap::new(),
         claims: None,
     };
 

@@ -98,6 +98,45 @@ fn ways(walk: &Walk) -> BTreeMap<String, Via<'_>> {
     ways
 }
 
+/// The addresses of a walk, each with its share of the requests in thousandths.
+fn portions(walk: &Walk) -> BTreeMap<String, u64> {
+    let Outcome::Forwarded(shares) = &walk.outcome else {
+        return BTreeMap::new();
+    };
+
+    let total: u64 = shares.iter().map(|share| u64::from(share.weight)).sum();
+    let part = |weight: u64, of: u64| (weight * 1000).checked_div(of).unwrap_or_default();
+    let mut portions: BTreeMap<String, u64> = BTreeMap::new();
+    for share in shares.iter().filter(|share| share.weight > 0) {
+        let of_share = part(u64::from(share.weight), total);
+        let endpoints = match &share.upstream {
+            Upstream::Endpoints(endpoints) => endpoints,
+            Upstream::Original(address) => {
+                *portions.entry(address.to_string()).or_default() += of_share;
+                continue;
+            }
+            Upstream::Named(host) => {
+                *portions.entry(host.clone()).or_default() += of_share;
+                continue;
+            }
+            Upstream::NoCluster => continue,
+        };
+
+        let first = endpoints.iter().map(|endpoint| endpoint.priority).min();
+        let used = || {
+            let all = endpoints.iter();
+            all.filter(|endpoint| Some(endpoint.priority) == first)
+        };
+        let weights: u64 = used().map(|endpoint| u64::from(endpoint.weight)).sum();
+        for endpoint in used() {
+            let of_endpoint = of_share * u64::from(endpoint.weight);
+            *portions.entry(endpoint.address.clone()).or_default() +=
+                of_endpoint.checked_div(weights).unwrap_or_default();
+        }
+    }
+    portions
+}
+
 /// Follows a request to the proxies of its endpoints. Returns false if it fails, with the reason in
 /// `answer`.
 pub(super) fn trace_endpoints(
@@ -105,6 +144,15 @@ pub(super) fn trace_endpoints(
     walk: &Walk,
     request: &TracedRequest<'_>,
 ) -> bool {
+    let portions = portions(walk);
+    let leads_to_waypoint = |waypoint: Option<&str>| waypoint.is_some() && request.may_use_waypoint;
+    for (address, (waypoint, _)) in ways(walk) {
+        if !leads_to_waypoint(waypoint) {
+            let portion = portions.get(&address).copied().unwrap_or_default();
+            answer.destinations.insert(address, portion);
+        }
+    }
+
     for (address, (waypoint, transport)) in ways(walk) {
         let Ok(destination) = address.parse::<SocketAddr>() else {
             continue;

@@ -24,7 +24,9 @@ use super::inbound::{offers_http, trace_endpoints};
 use super::labelled_request::port_of;
 use super::received::{ReadResources, Walkable, chains};
 use super::why::WhyNot;
-use super::why_not::{Others, ProxySnapshot, Request, TracedRequest, identity, outbound_reason};
+use super::why_not::{
+    Others, ProxySnapshot, Request, TracedRequest, identity, outbound_reason, own_response,
+};
 use super::wording::{Authority, forwarding};
 
 /// The label of objects that were created for a Gateway of the Gateway API.
@@ -199,6 +201,7 @@ impl RequestAtGateway<'_> {
         let is_unclaimed =
             claiming.is_none() && matches!(walk.outcome, Outcome::Closed(_) | Outcome::NotFound);
         answer.reason = Some(reason);
+        answer.response = own_response(walk);
         answer.advice = match claiming {
             _ if is_unclaimed => {
                 let hosts = claims
@@ -354,6 +357,7 @@ fn connection(
         method,
         host,
         path,
+        headers,
         claims,
         ..
     } = request.clone();
@@ -372,7 +376,7 @@ fn connection(
         method,
         host,
         path,
-        headers: BTreeMap::new(),
+        headers,
         claims,
     };
 

@@ -12,7 +12,9 @@ use super::evaluation::{Evaluation, Visit, evaluate, forwarded_request};
 use super::inbound::{offers_http, trace_endpoints};
 use super::received::{ReadResources, Walkable};
 use super::why::WhyNot;
-use super::why_not::{Others, ProxySnapshot, TracedRequest, identity, outbound_reason};
+use super::why_not::{
+    Others, ProxySnapshot, TracedRequest, identity, outbound_reason, own_response,
+};
 use super::wording::{forwarding, service_of};
 
 /// A connection that comes out of a tunnel.
@@ -102,6 +104,7 @@ pub(super) fn trace_waypoint(
     if let Some((reason, advice)) = outbound_reason(&walk, traced.context) {
         answer.reason = Some(reason);
         answer.advice = advice;
+        answer.response = own_response(&walk);
         return false;
     }
 

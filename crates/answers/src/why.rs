@@ -1,5 +1,6 @@
 //! Answers to why a proxy has a resource, which pushes it was sent, and why a request fails.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 
@@ -99,6 +100,13 @@ pub struct WhyNot {
     pub advice: Option<String>,
     /// Facts that are unknown to the control plane.
     pub unknown: Vec<String>,
+    /// The last destinations, each with its share of the requests in thousandths.
+    #[serde(skip)]
+    pub destinations: BTreeMap<String, u64>,
+    /// The response of a proxy on the way that is part of its routes: a redirect, or a direct
+    /// response. Then `reason` is set, too.
+    #[serde(skip)]
+    pub response: Option<String>,
 }
 
 impl WhyNot {
@@ -223,6 +231,7 @@ mod tests {
             reason: Some(forged()),
             advice: Some(forged()),
             unknown: vec![forged()],
+            ..WhyNot::default()
         };
         assert_lines(&why_not.to_string(), 5);
 

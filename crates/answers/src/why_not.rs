@@ -37,6 +37,8 @@ pub struct Request {
     pub method: String,
     /// The path with its query.
     pub path: String,
+    /// Further headers, names in lower case.
+    pub headers: BTreeMap<String, String>,
     /// The claims of the request's token; `None` without a token.
     pub claims: Option<Claims>,
 }
@@ -57,6 +59,8 @@ pub enum Origin {
     Proxy(ProxySnapshot),
     /// A pod in ambient mode, which uses ztunnel instead of its own proxy.
     Ambient(std::sync::Arc<Proxy>),
+    /// A pod outside of the mesh: it sends plain text to the endpoints of services.
+    Outside(std::sync::Arc<Proxy>),
 }
 
 /// The proxies that the request may reach.
@@ -94,16 +98,16 @@ pub(super) struct TracedRequest<'a> {
     pub(super) offers_http: bool,
     /// Whether the request may still pass a waypoint.
     pub(super) may_use_waypoint: bool,
-    /// The number of pods for which ztunnel's policies were evaluated.
+    /// The number of pods for which the policies of a ztunnel that is not connected were evaluated.
     pub(super) judged_by_ztunnel: &'a Cell<usize>,
 }
 
 impl Origin {
-    /// The client's proxy; for ambient pods, a synthetic proxy of the pod.
+    /// The client's proxy; for pods without one, a synthetic proxy of the pod.
     fn proxy(&self) -> &Proxy {
         match self {
             Self::Proxy(place) => &place.proxy,
-            Self::Ambient(proxy) => proxy,
+            Self::Ambient(proxy) | Self::Outside(proxy) => proxy,
         }
     }
 }
@@ -163,7 +167,7 @@ pub fn why_not(
         method: request.method.clone(),
         host: format!("{}:{port}", request.host),
         path: request.path.clone(),
-        headers: BTreeMap::new(),
+        headers: request.headers.clone(),
         claims: request.claims.clone(),
     };
 
@@ -205,6 +209,7 @@ pub fn why_not(
     match from {
         Origin::Proxy(place) => from_proxy(&mut answer, place, found, &traced),
         Origin::Ambient(_) => from_ztunnel(&mut answer, found, &traced),
+        Origin::Outside(_) => from_outside(&mut answer, found, &traced),
     }
 
     answer
@@ -236,6 +241,7 @@ fn from_proxy(
     if let Some((reason, advice)) = outbound_reason(&walk, request.context) {
         answer.reason = Some(reason);
         answer.advice = advice;
+        answer.response = own_response(&walk);
         return;
     }
 
@@ -266,6 +272,7 @@ fn from_ztunnel(answer: &mut WhyNot, found: Option<&Service>, request: &TracedRe
         answer
             .steps
             .push("it is forwarded to its original destination in plain text".to_owned());
+        to_original(answer, request);
         return;
     };
 
@@ -281,6 +288,70 @@ fn from_ztunnel(answer: &mut WhyNot, found: Option<&Service>, request: &TracedRe
         ));
     }
 
+    // ztunnel sends plain text to endpoints without ztunnel.
+    let transport = |destination: SocketAddr| {
+        if ambient_pod_at(request.context, destination.ip()).is_some() {
+            Transport::Tunnel
+        } else {
+            Transport::Plain
+        }
+    };
+    to_endpoints(answer, service, transport, request);
+}
+
+/// Follows a request of a pod outside of the mesh to the endpoints of the service.
+fn from_outside(answer: &mut WhyNot, found: Option<&Service>, request: &TracedRequest<'_>) {
+    answer
+        .steps
+        .push("its pod has no proxy: it is sent in plain text".to_owned());
+    match found {
+        Some(service) => to_endpoints(answer, service, |_| Transport::Plain, request),
+        None => to_original(answer, request),
+    }
+}
+
+/// Notes that a request goes to the address that the application connected to.
+fn to_original(answer: &mut WhyNot, request: &TracedRequest<'_>) {
+    let address = request.connection.destination.to_string();
+    answer.destinations.insert(address, 1000);
+}
+
+/// Follows a request to all ready endpoints of a service.
+fn to_endpoints(
+    answer: &mut WhyNot,
+    service: &Service,
+    transport: impl Fn(SocketAddr) -> Transport,
+    request: &TracedRequest<'_>,
+) {
+    let ready = ready_endpoints(service, request);
+    if ready.is_empty() {
+        answer.reason = Some(format!("{} has no endpoints", service.origin));
+        answer.advice = Some(unready(request.context, service.key.hostname.as_str()));
+        return;
+    }
+
+    answer.steps.push(format!(
+        "it is forwarded to {} endpoints of {}",
+        ready.len(),
+        service.origin
+    ));
+    let share = u64::try_from(ready.len())
+        .ok()
+        .and_then(|count| 1000_u64.checked_div(count))
+        .unwrap_or_default();
+    for destination in &ready {
+        answer.destinations.insert(destination.to_string(), share);
+    }
+
+    for destination in ready {
+        if !trace_endpoint(answer, destination, transport(destination), request) {
+            return;
+        }
+    }
+}
+
+/// The addresses of the ready endpoints of the requested port of a service.
+fn ready_endpoints(service: &Service, request: &TracedRequest<'_>) -> Vec<SocketAddr> {
     let known = request.context.directory.endpoints.get(&service.key);
     let port = service
         .port(request.called.port)
@@ -293,39 +364,14 @@ fn from_ztunnel(answer: &mut WhyNot, found: Option<&Service>, request: &TracedRe
                 && !matches!(one.health, Health::Unhealthy | Health::Terminating)
         });
 
-    let ready: Vec<SocketAddr> = ready
+    ready
         .filter_map(|one| {
             Some(SocketAddr::new(
                 one.addresses.first()?.parse().ok()?,
                 one.port,
             ))
         })
-        .collect();
-
-    if ready.is_empty() {
-        answer.reason = Some(format!("{} has no endpoints", service.origin));
-        answer.advice = Some(unready(request.context, service.key.hostname.as_str()));
-        return;
-    }
-
-    answer.steps.push(format!(
-        "it is forwarded to {} endpoints of {}",
-        ready.len(),
-        service.origin
-    ));
-
-    for destination in ready {
-        // ztunnel sends plain text to endpoints without ztunnel.
-        let accepts_hbone = ambient_pod_at(request.context, destination.ip()).is_some();
-        let transport = if accepts_hbone {
-            Transport::Tunnel
-        } else {
-            Transport::Plain
-        };
-        if !trace_endpoint(answer, destination, transport, request) {
-            return;
-        }
-    }
+        .collect()
 }
 
 /// The waypoint that a service, or its namespace, references.
@@ -413,6 +459,15 @@ fn address(context: &PushContext, service: Option<&Service>) -> IpAddr {
     };
     own.or_else(endpoint)
         .unwrap_or(IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1)))
+}
+
+/// The response of a proxy that is part of its routes.
+pub(super) fn own_response(walk: &Walk) -> Option<String> {
+    match &walk.outcome {
+        Outcome::Redirected { status, location } => Some(format!("{status} to {location}")),
+        Outcome::Answered(status) => Some(status.to_string()),
+        Outcome::Closed(_) | Outcome::NotFound | Outcome::Forwarded(_) => None,
+    }
 }
 
 /// Why a request does not leave the client's proxy, and the advice.

@@ -29,7 +29,8 @@ use super::received::{ProxyResources, find};
 use super::why::WhyNot;
 use super::why_not::{ProxySnapshot, TracedRequest};
 
-/// Maximum number of pods in one answer for which ztunnel's policies are evaluated.
+/// Maximum number of pods in one answer for which the policies of a ztunnel that is not connected
+/// are evaluated.
 const MAX_PODS: usize = 16;
 /// The name of the policy that is converted from STRICT PeerAuthentications.
 const STRICT: &str = "istio_converted_static_strict";
@@ -83,14 +84,6 @@ pub(super) fn allows(
     transport: Transport,
     request: &TracedRequest<'_>,
 ) -> bool {
-    if request.judged_by_ztunnel.get() == MAX_PODS {
-        answer.unknown_once("whether ztunnel allows it at the other endpoints");
-        return true;
-    }
-
-    request
-        .judged_by_ztunnel
-        .set(request.judged_by_ztunnel.get() + 1);
     let cluster = &request.context.mesh.settings.cluster_id;
     let name = AddressName::Pod(pod.meta.key.clone()).to_resource_name(cluster);
     let node = pod.spec.node.as_deref().unwrap_or_default();
@@ -111,6 +104,15 @@ pub(super) fn allows(
         answer.unknown_once(&format!(
             "what the ztunnel of {of} received: none is connected to this replica, so this is what it would receive"
         ));
+
+        // What a ztunnel would receive is generated for each pod.
+        if request.judged_by_ztunnel.get() == MAX_PODS {
+            answer.unknown_once("whether ztunnel allows it at the other endpoints");
+            return true;
+        }
+        request
+            .judged_by_ztunnel
+            .set(request.judged_by_ztunnel.get() + 1);
     }
 
     let Some((workload, policies)) = sent.or_else(|| received_workload(request.context, &name))
