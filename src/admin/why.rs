@@ -1,6 +1,7 @@
 //! `/debug/why/…`: the causes of a proxy's resource, the causes of its last pushes, and why its
 //! requests fail.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -478,6 +479,7 @@ pub(super) async fn not(State(state): State<AdminState>, parameters: Parameters)
             at: &at,
             waypoints: &waypoints,
             ztunnels: &ztunnels,
+            read: &RefCell::default(),
         };
         let reason = why_not(&context, &origin, &request, others);
 

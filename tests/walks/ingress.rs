@@ -1,5 +1,6 @@
 //! Requests that enter at a gateway, their tokens, and plans about both.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -162,6 +163,7 @@ fn at_gateway(
         at: &at,
         waypoints: &Vec::new,
         ztunnels: &Vec::new,
+        read: &RefCell::default(),
     };
 
     why_not(&context, &Origin::Proxy(gateway), &request, others)

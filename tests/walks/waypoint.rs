@@ -1,5 +1,6 @@
 //! Requests through a waypoint: their path, and plans about them.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -211,6 +212,7 @@ pub(crate) fn why_fails(more: &str, pod: &str, host: &str) -> WhyNot {
             at: &at,
             waypoints: &waypoints,
             ztunnels: &ztunnels,
+            read: &RefCell::default(),
         },
     )
 }

@@ -14,7 +14,7 @@ use navarch_walk::{
 };
 
 use super::evaluation::{Evaluation, Visit, evaluate};
-use super::received::{ReadResources, Walkable, manager_of};
+use super::received::manager_of;
 use super::waypoint::trace_waypoint;
 use super::why::WhyNot;
 use super::why_not::{ProxySnapshot, TracedRequest};
@@ -188,7 +188,7 @@ pub(super) fn trace_endpoint(
     request: &TracedRequest<'_>,
 ) -> bool {
     if let Some(place) = (request.others.at)(destination.ip()) {
-        let walkable = Walkable::read(&place.had, &mut ReadResources::default());
+        let walkable = request.others.walkable(&place.had);
 
         if denied_at(
             &place,

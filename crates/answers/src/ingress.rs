@@ -22,7 +22,7 @@ use prost::Message;
 use super::evaluation::{Evaluation, Visit, evaluate, forwarded_request};
 use super::inbound::{offers_http, trace_endpoints};
 use super::labelled_request::port_of;
-use super::received::{ReadResources, Walkable, chains};
+use super::received::{Walkable, chains};
 use super::why::WhyNot;
 use super::why_not::{
     Others, ProxySnapshot, Request, TracedRequest, identity, outbound_reason, own_response,
@@ -73,7 +73,7 @@ pub(super) fn trace_ingress(
     request: &Request,
     others: Others<'_>,
 ) -> WhyNot {
-    let mut walkable = Walkable::read(&gateway.had, &mut ReadResources::default());
+    let mut walkable = others.walkable(&gateway.had);
     let entry_ports = entry_ports(context, &gateway.proxy, &walkable.resources().listeners);
     let wanted: Vec<&GatewayEntryPort> = match request.port {
         Some(port) => entry_ports
@@ -242,7 +242,7 @@ impl RequestAtGateway<'_> {
         });
         let connection = Connection { http, ..connection };
         let identity = identity(&gateway.proxy, context);
-        let walkable = Walkable::read(&gateway.had, &mut ReadResources::default());
+        let walkable = others.walkable(&gateway.had);
         let traced = TracedRequest {
             context,
             others,

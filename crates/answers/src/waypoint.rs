@@ -10,7 +10,6 @@ use navarch_walk::{Connection, Entry, HttpRequest};
 
 use super::evaluation::{Evaluation, Visit, evaluate, forwarded_request};
 use super::inbound::{offers_http, trace_endpoints};
-use super::received::{ReadResources, Walkable};
 use super::why::WhyNot;
 use super::why_not::{
     Others, ProxySnapshot, TracedRequest, identity, outbound_reason, own_response,
@@ -35,7 +34,7 @@ pub(super) fn waypoint_of(
     connection: &Connection,
 ) -> Option<ProxySnapshot> {
     let serves = |place: &ProxySnapshot| {
-        let walkable = Walkable::read(&place.had, &mut ReadResources::default());
+        let walkable = others.walkable(&place.had);
         let chain = walkable
             .resources()
             .chain(&tunnelled(connection.destination, connection.http.clone()));
@@ -59,7 +58,7 @@ pub(super) fn trace_waypoint(
 ) -> bool {
     let name = &waypoint.proxy.name;
     let connection = tunnelled(destination, traced.connection.http.clone());
-    let mut walkable = Walkable::read(&waypoint.had, &mut ReadResources::default());
+    let mut walkable = traced.others.walkable(&waypoint.had);
     let Some(chain) = walkable.resources().chain(&connection) else {
         answer.reason = Some(format!(
             "waypoint {name} has no filter chain for {destination}"

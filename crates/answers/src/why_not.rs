@@ -1,6 +1,6 @@
 //! Follows a request from proxy to proxy, and returns the first reason for its failure.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -8,7 +8,7 @@ use navarch_api::names::{Hostname, Namespace};
 use navarch_api::object::NamespacedName;
 use navarch_push::context::PushContext;
 use navarch_push::proxy::{Proxy, ProxyKind};
-use navarch_registry::model::{Health, Service, ServiceKey};
+use navarch_registry::model::{Health, Resolution, Service, ServiceKey};
 use navarch_walk::token::Claims;
 use navarch_walk::{
     Connection, Entry, HttpRequest, Outcome, Share, Tls, Transport, Upstream, Walk,
@@ -73,6 +73,15 @@ pub struct Others<'a> {
     /// The proxies of type `ztunnel` that are connected; they have the workloads and policies of
     /// ambient mode.
     pub ztunnels: &'a dyn Fn() -> Vec<ProxySnapshot>,
+    /// Their decoded resources, for this and further requests.
+    pub read: &'a RefCell<ReadResources>,
+}
+
+impl Others<'_> {
+    /// The resources of a proxy, to walk a request through.
+    pub(super) fn walkable<'a>(&self, had: &'a ProxyResources) -> Walkable<'a> {
+        Walkable::read(had, &mut self.read.borrow_mut())
+    }
 }
 
 impl std::fmt::Debug for Others<'_> {
@@ -222,7 +231,7 @@ fn from_proxy(
     found: Option<&Service>,
     request: &TracedRequest<'_>,
 ) {
-    let mut walkable = Walkable::read(&from.had, &mut ReadResources::default());
+    let mut walkable = request.others.walkable(&from.had);
     let walk = walkable.walk(request.connection);
     answer.steps.push(match walk.listener.as_str() {
         "" => "no listener of its proxy matches the connection".to_owned(),
@@ -324,6 +333,20 @@ fn to_endpoints(
     request: &TracedRequest<'_>,
 ) {
     let ready = ready_endpoints(service, request);
+    let has_one_destination = matches!(
+        service.resolution,
+        Resolution::Passthrough | Resolution::DynamicDns
+    );
+    if has_one_destination && !(service.is_headless() && ready.is_empty()) {
+        let destination = request.connection.destination;
+        answer.steps.push(format!(
+            "it is forwarded to {destination}, the address that the application has chosen"
+        ));
+        to_original(answer, request);
+        trace_endpoint(answer, destination, transport(destination), request);
+        return;
+    }
+
     if ready.is_empty() {
         answer.reason = Some(format!("{} has no endpoints", service.origin));
         answer.advice = Some(unready(request.context, service.key.hostname.as_str()));
@@ -339,19 +362,23 @@ fn to_endpoints(
         .ok()
         .and_then(|count| 1000_u64.checked_div(count))
         .unwrap_or_default();
-    for destination in &ready {
-        answer.destinations.insert(destination.to_string(), share);
+    for address in &ready {
+        answer.destinations.insert(address.clone(), share);
     }
 
-    for destination in ready {
+    // Endpoints of ServiceEntries may be names, whose addresses are not known here.
+    let destinations = ready
+        .iter()
+        .filter_map(|address| address.parse::<SocketAddr>().ok());
+    for destination in destinations {
         if !trace_endpoint(answer, destination, transport(destination), request) {
             return;
         }
     }
 }
 
-/// The addresses of the ready endpoints of the requested port of a service.
-fn ready_endpoints(service: &Service, request: &TracedRequest<'_>) -> Vec<SocketAddr> {
+/// Address and port of the ready endpoints of the requested port of a service.
+fn ready_endpoints(service: &Service, request: &TracedRequest<'_>) -> Vec<String> {
     let known = request.context.directory.endpoints.get(&service.key);
     let port = service
         .port(request.called.port)
@@ -366,10 +393,11 @@ fn ready_endpoints(service: &Service, request: &TracedRequest<'_>) -> Vec<Socket
 
     ready
         .filter_map(|one| {
-            Some(SocketAddr::new(
-                one.addresses.first()?.parse().ok()?,
-                one.port,
-            ))
+            let address = one.addresses.first()?;
+            Some(match address.parse::<IpAddr>() {
+                Ok(ip) => SocketAddr::new(ip, one.port).to_string(),
+                Err(_) => format!("{address}:{}", one.port),
+            })
         })
         .collect()
 }

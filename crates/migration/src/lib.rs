@@ -1,0 +1,43 @@
+//! The move of a namespace from sidecars to ambient mode, in steps that change no verdict.
+//!
+//! ```text
+//! objects ─▶ steps (edits) ─▶ the objects after each step ─▶ settle (istio-cni, waypoints, restarts)
+//!               │                                              │
+//!               │        mesh state, proxies of the pods ◀─────┘
+//!               ▼                    │ walk, for each kind of request
+//!             Plan ◀── changes ── verdicts before and after
+//! ```
+//!
+//! Policies of sidecars stay in force during the move: the rules of the waypoint are bound first,
+//! then sidecars and ztunnel accept what has passed the waypoint, then it gets the requests. Pure
+//! functions: nothing here reads or changes a cluster.
+
+mod attributes;
+mod counterpart;
+mod edit;
+mod judge;
+mod objects;
+mod plan;
+mod pods;
+mod policies;
+mod requests;
+mod routes;
+mod settle;
+mod state;
+mod steps;
+mod text;
+mod verdict;
+
+#[cfg(test)]
+mod tests;
+
+pub use counterpart::{Counterpart, Loss, NotJudged};
+pub use edit::{Change, Edit, FieldChange};
+pub use judge::MeshSettings;
+pub use objects::{ObjectName, Objects};
+pub use plan::{Plan, PlanError, PlannedStep, plan};
+pub use pods::{DataPlane, Owner, sidecars_of};
+pub use requests::RequestKind;
+pub use state::{DoneStep, FORMAT, RecordedStep, State, StateError, is_permitted};
+pub use steps::{RESTARTED_AT, Step, waiting};
+pub use verdict::{Effect, Verdict, VerdictChange};

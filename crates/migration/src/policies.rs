@@ -1,0 +1,466 @@
+//! Policies of a namespace for its waypoint, and how those of its pods accept what has passed it.
+//!
+//! A policy with a selector stays in force at sidecars and ztunnel. It gets the waypoint's identity
+//! as an exception: ALLOW has it as a further rule, DENY and CUSTOM except it in every rule. ztunnel
+//! drops ALLOW rules about requests and reads DENY rules without what they say of requests, so that
+//! for such policies it accepts the waypoint alone. The copy for the waypoint (`targetRefs`) has the
+//! original rules.
+
+mod ports;
+
+use serde_json::{Map, Value, json};
+
+use super::edit::Edit;
+use super::objects::{
+    AUTHENTICATION, AUTHORIZATION, ObjectKind, ObjectName, Objects, POD, SERVICE, items, members,
+    selects, text, texts,
+};
+use super::pods::DataPlane;
+use ports::ServicePorts;
+
+/// The selector of a policy.
+const SELECTOR: &str = "/spec/selector/matchLabels";
+/// How the names of copies end.
+const SUFFIX: &str = "-waypoint";
+/// The label of copies.
+const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "navarch-migrate");
+/// The annotation of policies that are only tried.
+const DRY_RUN: &str = "istio.io/dry-run";
+/// The maximum number of `targetRefs` of a policy.
+const MAX_TARGETS: usize = 16;
+
+/// What policies a waypoint needs, and what cannot be bound to it.
+#[derive(Debug, Default)]
+pub(crate) struct WaypointPolicies {
+    pub(crate) edits: Vec<Edit>,
+    /// Why a policy has no copy, by policy.
+    pub(crate) problems: Vec<(ObjectName, String)>,
+}
+
+/// The services that a policy applies to.
+#[derive(Debug, Default)]
+struct Targets<'a> {
+    /// Those of which it selects all pods.
+    whole: Vec<&'a Value>,
+    /// The names of those of which it selects some.
+    partial: Vec<&'a str>,
+}
+
+/// Whether a policy is for pods: it has neither `targetRefs` nor `targetRef`.
+pub(crate) fn is_for_pods(policy: &Value) -> bool {
+    let spec = |field: &str| policy.pointer(field);
+    spec("/spec/targetRef").is_none() && items(policy, "/spec/targetRefs").next().is_none()
+}
+
+/// The action of an AuthorizationPolicy.
+pub(crate) fn action(policy: &Value) -> &str {
+    match text(policy, "/spec/action") {
+        "" => "ALLOW",
+        action => action,
+    }
+}
+
+/// Whether an AuthorizationPolicy is about requests, which ztunnel does not see.
+pub(crate) fn is_about_requests(policy: &Value) -> bool {
+    const OPERATION: [&str; 6] = [
+        "hosts",
+        "notHosts",
+        "methods",
+        "notMethods",
+        "paths",
+        "notPaths",
+    ];
+    const SOURCE: [&str; 4] = [
+        "requestPrincipals",
+        "notRequestPrincipals",
+        "remoteIpBlocks",
+        "notRemoteIpBlocks",
+    ];
+    let names = |object: &Value, parent: &str, fields: &[&str]| {
+        object
+            .get(parent)
+            .is_some_and(|inner| fields.iter().any(|field| inner.get(field).is_some()))
+    };
+
+    matches!(action(policy), "CUSTOM" | "AUDIT")
+        || items(policy, "/spec/rules").any(|rule| {
+            items(rule, "/to").any(|to| names(to, "operation", &OPERATION))
+                || items(rule, "/from").any(|from| names(from, "source", &SOURCE))
+                || items(rule, "/when").any(|when| {
+                    let key = text(when, "/key");
+                    key.starts_with("request.") || key == "remote.ip"
+                })
+        })
+}
+
+/// The policies of a namespace that are for its workloads, by kind. Those that select only gateways
+/// are left out.
+pub(crate) fn of_workloads<'a>(
+    objects: &'a Objects,
+    kind: ObjectKind,
+    namespace: &'a str,
+) -> impl Iterator<Item = (&'a ObjectName, &'a Value)> {
+    objects
+        .within(kind, namespace)
+        .filter(|(_, policy)| is_for_pods(policy))
+        .filter(move |(_, policy)| {
+            let mut selected = objects
+                .within(POD, namespace)
+                .filter(|(_, pod)| selects(policy, SELECTOR, pod))
+                .peekable();
+            selected.peek().is_none()
+                || selected.any(|(_, pod)| DataPlane::of(pod).is_of_workload())
+        })
+}
+
+/// Copies of the policies of a namespace that are bound to its waypoint. Copies that exist are left
+/// out.
+pub(crate) fn for_waypoint(objects: &Objects, namespace: &str, waypoint: &str) -> WaypointPolicies {
+    let mut found = WaypointPolicies::default();
+    let kinds = [AUTHORIZATION, AUTHENTICATION];
+    let policies = kinds
+        .into_iter()
+        .flat_map(|kind| of_workloads(objects, kind, namespace));
+
+    for (name, policy) in policies {
+        let targets = Targets::of(objects, policy, namespace);
+        if !targets.partial.is_empty() {
+            found.problems.push((
+                name.clone(),
+                format!(
+                    "it selects only some pods of {}: a waypoint applies a policy to whole services",
+                    targets.partial.join(", ")
+                ),
+            ));
+        }
+        for copy in copies(objects, policy, &targets, waypoint) {
+            found.add(objects, name, copy);
+        }
+    }
+    found
+}
+
+impl WaypointPolicies {
+    /// Adds a copy, unless it exists.
+    fn add(&mut self, objects: &Objects, original: &ObjectName, copy: Value) {
+        let edit = Edit::create(copy);
+        match objects.get(&edit.object) {
+            None => self.edits.push(edit),
+            existing if edit.holds(existing) => {}
+            Some(_) => self.problems.push((
+                original.clone(),
+                format!(
+                    "its copy {} exists with other rules: delete the copy",
+                    edit.object
+                ),
+            )),
+        }
+    }
+}
+
+impl<'a> Targets<'a> {
+    fn of(objects: &'a Objects, policy: &Value, namespace: &'a str) -> Self {
+        let mut targets = Self::default();
+        for (name, service) in objects.within(SERVICE, namespace) {
+            let selector = || members(service, "/spec/selector");
+            if selector().next().is_none() {
+                continue;
+            }
+
+            let pods: Vec<&Value> = objects
+                .within(POD, namespace)
+                .filter(|(_, pod)| selects(service, "/spec/selector", pod))
+                .map(|(_, pod)| pod)
+                .collect();
+            if pods.iter().any(|pod| !DataPlane::of(pod).is_of_workload()) {
+                continue;
+            }
+
+            let is_narrower = members(policy, SELECTOR)
+                .all(|wanted| selector().any(|selected| selected == wanted));
+            let is_disjoint = members(policy, SELECTOR).any(|(key, value)| {
+                selector().any(|(known, other)| known == key && other != value)
+            });
+            let selected = pods
+                .iter()
+                .filter(|pod| selects(policy, SELECTOR, pod))
+                .count();
+            let selects_all = selected == pods.len() && !pods.is_empty();
+            if is_narrower || selects_all {
+                targets.whole.push(service);
+            } else if selected > 0 || pods.is_empty() && !is_disjoint {
+                targets.partial.push(&name.name);
+            }
+        }
+        targets
+    }
+}
+
+/// The copies of a policy for a waypoint. A policy about ports has one for each service: a waypoint
+/// sees the ports of services, pods see their own.
+fn copies(objects: &Objects, policy: &Value, targets: &Targets<'_>, waypoint: &str) -> Vec<Value> {
+    let name = super::objects::name(policy);
+    if ports::are_named(policy) {
+        return targets
+            .whole
+            .iter()
+            .filter_map(|service| {
+                let ports = ServicePorts::of(objects, service);
+                let rules = ports.translate(policy)?;
+                let service = super::objects::name(service);
+                let copy_name = format!("{name}{SUFFIX}-{service}");
+                let targets = vec![target("", "Service", service)];
+                Some(copy(policy, &copy_name, targets, Some(rules)))
+            })
+            .collect();
+    }
+
+    let copy_name = format!("{name}{SUFFIX}");
+    if members(policy, SELECTOR).next().is_none() {
+        let of_waypoint = target("gateway.networking.k8s.io", "Gateway", waypoint);
+        return vec![copy(policy, &copy_name, vec![of_waypoint], None)];
+    }
+
+    let of_services: Vec<Value> = targets
+        .whole
+        .iter()
+        .map(|service| target("", "Service", super::objects::name(service)))
+        .collect();
+    of_services
+        .chunks(MAX_TARGETS)
+        .enumerate()
+        .map(|(index, targets)| {
+            let copy_name = match index {
+                0 => copy_name.clone(),
+                index => format!("{copy_name}-{index}"),
+            };
+            copy(policy, &copy_name, targets.to_vec(), None)
+        })
+        .collect()
+}
+
+fn target(group: &str, kind: &str, name: &str) -> Value {
+    json!({ "group": group, "kind": kind, "name": name })
+}
+
+/// A policy with `targetRefs` in place of its selector, and with other rules, if given.
+fn copy(policy: &Value, name: &str, targets: Vec<Value>, rules: Option<Vec<Value>>) -> Value {
+    let mut spec = policy
+        .pointer("/spec")
+        .and_then(Value::as_object)
+        .cloned()
+        .unwrap_or_default();
+    spec.remove("selector");
+    spec.insert("targetRefs".to_owned(), Value::Array(targets));
+    if let Some(rules) = rules {
+        spec.insert("rules".to_owned(), Value::Array(rules));
+    }
+
+    let mut metadata = Map::new();
+    metadata.insert("name".to_owned(), Value::from(name));
+    metadata.insert(
+        "namespace".to_owned(),
+        Value::from(super::objects::namespace(policy)),
+    );
+    metadata.insert("labels".to_owned(), json!({ MANAGED_BY.0: MANAGED_BY.1 }));
+    let dry_run = super::objects::annotation(policy, DRY_RUN);
+    if !dry_run.is_empty() {
+        metadata.insert("annotations".to_owned(), json!({ DRY_RUN: dry_run }));
+    }
+    json!({
+        "apiVersion": text(policy, "/apiVersion"),
+        "kind": text(policy, "/kind"),
+        "metadata": metadata,
+        "spec": spec,
+    })
+}
+
+/// The edits by which the policies of a namespace accept what has passed a waypoint of this
+/// identity.
+pub(crate) fn trusting(objects: &Objects, namespace: &str, principal: &str) -> Vec<Edit> {
+    let policies = of_workloads(objects, AUTHORIZATION, namespace);
+    policies
+        .filter_map(|(name, policy)| {
+            let rules: Vec<Value> = items(policy, "/spec/rules").cloned().collect();
+            let changed = match action(policy) {
+                "ALLOW" => with_rule_for(rules.clone(), principal),
+                "DENY" | "CUSTOM" => rules.iter().map(|rule| except(rule, principal)).collect(),
+                _ => rules.clone(),
+            };
+            let patch = json!({ "spec": { "rules": changed } });
+            (changed != rules).then(|| Edit::patch(name, patch))
+        })
+        .collect()
+}
+
+/// ALLOW rules with one for a principal.
+fn with_rule_for(mut rules: Vec<Value>, principal: &str) -> Vec<Value> {
+    let own = json!({ "from": [{ "source": { "principals": [principal] } }] });
+    if !rules.contains(&own) {
+        rules.push(own);
+    }
+    rules
+}
+
+/// A rule that does not apply to a principal.
+fn except(rule: &Value, principal: &str) -> Value {
+    let mut rule = rule.clone();
+    let Some(fields) = rule.as_object_mut() else {
+        return rule;
+    };
+    let sources = fields
+        .entry("from")
+        .or_insert_with(|| Value::Array(Vec::new()));
+    let Some(sources) = sources.as_array_mut() else {
+        return rule;
+    };
+    if sources.is_empty() {
+        sources.push(json!({ "source": {} }));
+    }
+
+    for from in sources {
+        let mut names: Vec<Value> = texts(from, "/source/notPrincipals")
+            .map(Value::from)
+            .collect();
+        if !names.iter().any(|name| name == principal) {
+            names.push(Value::from(principal));
+        }
+        super::edit::merge(from, &json!({ "source": { "notPrincipals": names } }));
+    }
+    rule
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::edit::Change;
+    use super::*;
+
+    const WAYPOINT: &str = "cluster.local/ns/shop/sa/waypoint";
+
+    fn policy(spec: Value) -> Value {
+        json!({
+            "apiVersion": "security.istio.io/v1",
+            "kind": "AuthorizationPolicy",
+            "metadata": { "name": "web", "namespace": "shop" },
+            "spec": spec,
+        })
+    }
+
+    /// Two versions of `web` behind one service, whose port 80 leads to 8080.
+    fn objects(policy: &Value) -> Objects {
+        let mut objects = Objects::default();
+        for version in ["v1", "v2"] {
+            objects.add(json!({
+                "apiVersion": "v1", "kind": "Pod",
+                "metadata": { "name": version, "namespace": "shop", "labels": { "app": "web", "version": version } },
+            }));
+        }
+        objects.add(json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": { "name": "web", "namespace": "shop" },
+            "spec": { "selector": { "app": "web" }, "ports": [{ "port": 80, "targetPort": 8080 }] },
+        }));
+        objects.add(policy.clone());
+        objects
+    }
+
+    fn copies_of(spec: Value) -> WaypointPolicies {
+        for_waypoint(&objects(&policy(spec)), "shop", "waypoint")
+    }
+
+    fn created(found: &WaypointPolicies) -> Vec<&Value> {
+        found
+            .edits
+            .iter()
+            .map(|edit| {
+                let Change::Create { content } = &edit.change else {
+                    panic!("{edit:?}")
+                };
+                content
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_selector_becomes_the_services_whose_pods_it_selects() {
+        let rules = json!([{ "to": [{ "operation": { "methods": ["GET"] } }] }]);
+        let found = copies_of(json!({
+            "selector": { "matchLabels": { "app": "web" } }, "action": "DENY", "rules": rules,
+        }));
+        let copies = created(&found);
+        assert_eq!(copies.len(), 1, "{found:?}");
+        assert_eq!(
+            copies[0]["spec"],
+            json!({
+                "action": "DENY",
+                "rules": rules,
+                "targetRefs": [{ "group": "", "kind": "Service", "name": "web" }],
+            })
+        );
+        assert!(found.problems.is_empty());
+
+        let found = copies_of(json!({ "rules": rules }));
+        assert_eq!(
+            created(&found)[0]["spec"]["targetRefs"][0]["kind"],
+            "Gateway"
+        );
+    }
+
+    #[test]
+    fn a_policy_for_some_pods_of_a_service_has_no_copy() {
+        let found = copies_of(json!({ "selector": { "matchLabels": { "version": "v1" } } }));
+        assert!(found.edits.is_empty(), "{found:?}");
+        assert!(found.problems[0].1.contains("some pods of web"));
+    }
+
+    #[test]
+    fn ports_of_pods_become_those_of_the_service() {
+        let rule = |ports: Value| json!([{ "to": [{ "operation": { "ports": ports } }] }]);
+        let found = copies_of(json!({ "rules": rule(json!(["8080"])) }));
+        let copies = created(&found);
+        assert_eq!(copies[0]["metadata"]["name"], "web-waypoint-web");
+        assert_eq!(copies[0]["spec"]["rules"], rule(json!(["80"])));
+
+        // A port that is not of the service is never requested there.
+        let found = copies_of(json!({ "rules": rule(json!(["9090"])) }));
+        assert_eq!(created(&found)[0]["spec"]["rules"], json!([]));
+        let found = copies_of(json!({ "action": "DENY", "rules": rule(json!(["9090"])) }));
+        assert!(found.edits.is_empty());
+    }
+
+    #[test]
+    fn policies_of_pods_accept_the_waypoint_and_judge_all_others_as_before() {
+        let rules_of = |spec: Value| {
+            let edits = trusting(&objects(&policy(spec)), "shop", WAYPOINT);
+            let Some(Change::Patch { patch }) = edits.first().map(|edit| &edit.change) else {
+                panic!("{edits:?}")
+            };
+            patch["spec"]["rules"].clone()
+        };
+        let of_waypoint = json!({ "from": [{ "source": { "principals": [WAYPOINT] } }] });
+        let get = json!({ "to": [{ "operation": { "methods": ["GET"] } }] });
+        assert_eq!(rules_of(json!({})), json!([of_waypoint]));
+        assert_eq!(
+            rules_of(json!({ "rules": [get] })),
+            json!([get, of_waypoint])
+        );
+
+        let denied = rules_of(json!({ "action": "DENY", "rules": [
+            get, { "from": [{ "source": { "namespaces": ["x"], "notPrincipals": ["p"] } }] },
+        ] }));
+        assert_eq!(
+            denied[0]["from"],
+            json!([{ "source": { "notPrincipals": [WAYPOINT] } }])
+        );
+        assert_eq!(
+            denied[1]["from"],
+            json!([{ "source": { "namespaces": ["x"], "notPrincipals": ["p", WAYPOINT] } }])
+        );
+
+        // Once is enough.
+        let spec = json!({ "rules": [get, of_waypoint] });
+        assert!(trusting(&objects(&policy(spec)), "shop", WAYPOINT).is_empty());
+        let spec = json!({ "action": "DENY", "rules": denied });
+        assert!(trusting(&objects(&policy(spec)), "shop", WAYPOINT).is_empty());
+    }
+}
