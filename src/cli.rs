@@ -19,6 +19,7 @@ mod istiod_variables;
 mod limits;
 mod log;
 mod manual;
+mod migrate;
 mod offline;
 mod output;
 mod pilot_flags;
@@ -86,6 +87,7 @@ enum Command {
     Analyze(Box<analyze::Analyze>),
     Preflight(Box<preflight::Preflight>),
     Shadow(Box<shadow::Shadow>),
+    Migrate(Box<migrate::Migrate>),
     Plan(Box<plan::PlanCommand>),
     Applied(Box<applied::AppliedCommand>),
     Rollout(Box<rollout::Rollout>),
@@ -155,6 +157,7 @@ fn run_command() -> anyhow::Result<ExitCode> {
         Command::Analyze(analyze) => return analyze.run(),
         Command::Preflight(preflight) => return preflight.run(),
         Command::Shadow(shadow) => return shadow.run(),
+        Command::Migrate(migrate) => return migrate.run(),
         Command::Plan(plan) => return plan.run(),
         Command::Applied(applied) => return applied.run(),
         Command::Rollout(rollout) => return rollout.run(),

@@ -12,8 +12,6 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use navarch_analysis::preflight::{HelmValues, Installation, Objects};
 use navarch_api::printable::escape;
-use navarch_api::yaml::{self, Schema};
-use serde_json::Value;
 
 use super::cluster::{KubeconfigChoice, open};
 use super::discovery::duration;
@@ -173,29 +171,7 @@ impl Preflight {
 /// Reads the objects of files.
 fn read_dump(path: &Path) -> anyhow::Result<Objects> {
     let mut objects = Objects::default();
-    for file in reading::files_of(path)? {
-        let text = reading::read(&file)?;
-        if file.extension().is_some_and(|end| end == "json") {
-            for value in serde_json::Deserializer::from_str(&text).into_iter::<Value>() {
-                objects.add(value.with_context(|| format!("{} is not JSON", file.display()))?);
-            }
-            continue;
-        }
-
-        for document in yaml::documents(&text) {
-            let value = yaml::parse_last_wins(document.text, Schema::V1_1);
-            let value = value.map_err(|error| {
-                anyhow::anyhow!(
-                    "{}:{}: {}",
-                    file.display(),
-                    document.lines_before + error.line,
-                    error.reason
-                )
-            })?;
-            objects.add(value);
-        }
-    }
-
+    reading::read_objects(path, |object| objects.add(object))?;
     if objects.is_empty() {
         bail!(
             "{} has no objects: dump them with `kubectl get -o yaml`",

@@ -5,6 +5,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use navarch_api::yaml::{self, Schema};
+use serde_json::Value;
 
 /// Maximum size of a file.
 const MAX_BYTES: u64 = 256 << 20;
@@ -33,6 +35,36 @@ fn limited(reader: impl Read) -> std::io::Result<String> {
         ));
     }
     Ok(text)
+}
+
+/// Reads the objects of the files of a path, as YAML or JSON, and passes each to `add`.
+///
+/// # Errors
+/// If a file cannot be read, or is neither.
+pub(super) fn read_objects(path: &Path, mut add: impl FnMut(Value)) -> anyhow::Result<()> {
+    for file in files_of(path)? {
+        let text = read(&file)?;
+        if file.extension().is_some_and(|end| end == "json") {
+            for value in serde_json::Deserializer::from_str(&text).into_iter::<Value>() {
+                add(value.with_context(|| format!("{} is not JSON", file.display()))?);
+            }
+            continue;
+        }
+
+        for document in yaml::documents(&text) {
+            let value = yaml::parse_last_wins(document.text, Schema::V1_1);
+            let value = value.map_err(|error| {
+                anyhow::anyhow!(
+                    "{}:{}: {}",
+                    file.display(),
+                    document.lines_before + error.line,
+                    error.reason
+                )
+            })?;
+            add(value);
+        }
+    }
+    Ok(())
 }
 
 /// The files of a path: itself, or those of a directory, recursively, with the extension `.yaml`,

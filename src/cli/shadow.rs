@@ -122,7 +122,7 @@ pub(super) struct Shadow {
 }
 
 /// Parses `NAME=VALUE`.
-fn variable(text: &str) -> Result<(String, String), String> {
+pub(super) fn variable(text: &str) -> Result<(String, String), String> {
     let (name, value) = text
         .split_once('=')
         .ok_or_else(|| "is not NAME=VALUE".to_owned())?;

@@ -21,6 +21,7 @@ use navarch_testkit::navarch::{Addresses, Navarch};
 use navarch_testkit::wait::until;
 use tokio_stream::wrappers::ReceiverStream;
 
+mod migrate;
 mod preflight;
 mod unready;
 
@@ -74,6 +75,7 @@ fn every_command_prints_its_help_and_starts_nothing() {
         "analyze",
         "preflight",
         "shadow",
+        "migrate",
         "plan",
         "applied",
         "rollout",
@@ -114,6 +116,7 @@ fn every_command_prints_its_help_and_starts_nothing() {
         "analyze",
         "preflight",
         "shadow",
+        "migrate",
         "plan",
         "applied",
         "rollout",
@@ -130,6 +133,10 @@ fn every_command_prints_its_help_and_starts_nothing() {
     }
 
     helps(navarch, &["ca", "rotate", "--help"], "navarch ca rotate");
+    for command in ["plan", "apply", "status", "undo"] {
+        let usage = format!("navarch migrate {command}");
+        helps(navarch, &["migrate", command, "--help"], &usage);
+    }
     helps(navarch, &["agent", "--help"], "pilot-agent <COMMAND>");
     let folder = tempfile::tempdir().unwrap();
     let named = |name: &str| {

@@ -24,6 +24,7 @@ use navarch::push::quarantine::jury::StoredJury;
 use navarch::push::quarantine::turnout::Turnout;
 use navarch::push::quarantine::votes::{Answer, VoteCounter, Voter, Votes};
 use navarch::status::{KeptQuarantine, KeptRollout, QuarantineOutcome, ReplicaVotes, SharedState};
+use navarch_migration::{Change, DoneStep, Edit, FORMAT, ObjectName, RecordedStep, State};
 use navarch_record::Segment;
 use navarch_record::format::{Input, Line};
 use serde_json::{Value, json};
@@ -32,7 +33,7 @@ use serde_json::{Value, json};
 mod authority;
 
 /// All files: none is ever removed.
-const FILES: [&str; 11] = [
+const FILES: [&str; 12] = [
     "ca-replica-report.1.json",
     "ca-rotation-secret.1.json",
     "ca-secret.istio.json",
@@ -40,6 +41,7 @@ const FILES: [&str; 11] = [
     "distribution-report.1.json",
     "leader-config-map.istio.json",
     "leader-lease.istio.json",
+    "migration-config-map.1.json",
     "quarantine-config-map.1.json",
     "quarantine-decision.1.json",
     "recording.1.jsonl",
@@ -186,6 +188,59 @@ fn the_state_of_a_rollout_is_read_and_written() {
     let read = KeptRollout::from_config_map(&map).unwrap();
     assert_eq!((read.new, read.before), (kept.new, kept.before));
     assert_eq!((read.state, read.waits), (kept.state, kept.waits));
+}
+
+#[test]
+fn the_record_of_a_migration_is_read_and_written() {
+    let name = "migration-config-map.1.json";
+    let edit = |api_version: &str, kind: &str, namespace: &str, name: &str, change| Edit {
+        object: ObjectName {
+            api_version: api_version.to_owned(),
+            kind: kind.to_owned(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        },
+        change,
+    };
+    let labels = |value: Value| Change::Patch {
+        patch: json!({ "metadata": { "labels": { "istio.io/dataplane-mode": value } } }),
+    };
+    let waypoint = Change::Create {
+        content: json!({
+            "apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
+            "metadata": { "name": "waypoint", "namespace": "shop" },
+        }),
+    };
+    let of_waypoint = |change| {
+        let version = "gateway.networking.k8s.io/v1";
+        edit(version, "Gateway", "shop", "waypoint", change)
+    };
+    let of_namespace = |value| edit("v1", "Namespace", "", "shop", labels(value));
+
+    let done = |title: &str, edit: &Edit, undo: Edit| DoneStep {
+        title: title.to_owned(),
+        time: "2026-11-29T10:15:00Z".to_owned(),
+        edits: vec![edit.clone()],
+        undo: vec![undo],
+    };
+    let created = of_waypoint(waypoint);
+    let labelled = of_namespace(json!("ambient"));
+    let step = |title: &str, edit: &Edit| RecordedStep {
+        title: title.to_owned(),
+        edits: vec![edit.clone()],
+    };
+    let state = State {
+        format: FORMAT,
+        steps: vec![step("create", &created), step("label", &labelled)],
+        done: vec![done("create", &created, of_waypoint(Change::Delete))],
+        begun: Some(done("label", &labelled, of_namespace(Value::Null))),
+    };
+
+    is_written_as(name, &serde_json::to_value(&state).unwrap());
+    assert_eq!(
+        State::parse(&committed(name).to_string(), "shop").unwrap(),
+        state
+    );
 }
 
 #[test]

@@ -26,6 +26,7 @@ mod crashes;
 mod edge;
 mod follows;
 mod led;
+mod migrate;
 mod remote;
 mod replicas;
 mod scope;

@@ -93,6 +93,7 @@ impl Attributes {
                     }
                 }
             }
+
             for from in items(rule, "/from") {
                 for field in ["requestPrincipals", "notRequestPrincipals"] {
                     for principal in texts(from, &format!("/source/{field}")) {
@@ -103,6 +104,7 @@ impl Attributes {
                     }
                 }
             }
+
             self.add_conditions(name, rule);
         }
     }

@@ -15,6 +15,7 @@
 mod attributes;
 mod counterpart;
 mod edit;
+pub mod installation;
 mod judge;
 mod objects;
 mod plan;
@@ -39,5 +40,5 @@ pub use plan::{Plan, PlanError, PlannedStep, plan};
 pub use pods::{DataPlane, Owner, sidecars_of};
 pub use requests::RequestKind;
 pub use state::{DoneStep, FORMAT, RecordedStep, State, StateError, is_permitted};
-pub use steps::{RESTARTED_AT, Step, waiting};
+pub use steps::{RESTARTED_AT, Step, returning, waiting};
 pub use verdict::{Effect, Verdict, VerdictChange};

@@ -1,5 +1,6 @@
 //! How far a migration has come, as it is recorded in the namespace that moves.
 
+use navarch_api::state_format::{self, FormatError};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
@@ -28,9 +29,9 @@ pub enum StateError {
     /// It is not JSON of a record.
     #[error("the record of the migration is malformed")]
     Malformed(#[from] serde_json::Error),
-    /// It was written by a later version.
-    #[error("the record of the migration has format {0}; this version reads {known}", known = FORMAT)]
-    Format(u32),
+    /// Its format is not one that this release reads.
+    #[error("the record of the migration cannot be read: {0}")]
+    Format(#[from] FormatError),
     /// It names an edit that no step makes.
     #[error(
         "the record of the migration names an edit of {0} that no step makes: somebody else has \
@@ -47,6 +48,7 @@ pub enum StateError {
 #[serde(rename_all = "camelCase")]
 pub struct State {
     /// [`FORMAT`].
+    #[serde(default = "state_format::first")]
     pub format: u32,
     /// The plan at its first step, without verdicts.
     pub steps: Vec<RecordedStep>,
@@ -108,13 +110,12 @@ impl State {
     pub fn parse(text: &str, namespace: &str) -> Result<Self, StateError> {
         #[derive(Deserialize)]
         struct Header {
+            #[serde(default = "state_format::first")]
             format: u32,
         }
 
         let Header { format } = serde_json::from_str(text)?;
-        if format != FORMAT {
-            return Err(StateError::Format(format));
-        }
+        state_format::check(format, FORMAT)?;
         let state: Self = serde_json::from_str(text)?;
         let steps = state.done.iter().chain(&state.begun);
         let foreign = steps
@@ -132,6 +133,7 @@ impl State {
     /// With the first difference.
     pub fn check(&self, plan: &Plan) -> Result<(), StateError> {
         let mut left = self.steps.iter().skip(self.done.len());
+
         for planned in &plan.steps {
             let title = &planned.step.title;
             match left.next() {
@@ -152,6 +154,7 @@ impl State {
                 }
             }
         }
+
         match left.next() {
             Some(recorded) => Err(StateError::Changed(format!(
                 "it no longer has to {}",
@@ -335,7 +338,7 @@ mod tests {
         state.done.clear();
         assert_eq!(read(&state).unwrap(), state);
         state.format = FORMAT + 1;
-        assert!(matches!(read(&state), Err(StateError::Format(2))));
+        assert!(matches!(read(&state), Err(StateError::Format(error)) if error.is_newer()));
         assert!(State::parse("{}", "shop").is_err());
     }
 }

@@ -359,6 +359,36 @@ pub fn waiting(objects: &Objects, namespace: &str) -> Vec<String> {
     waiting
 }
 
+/// The workloads of a namespace whose restart was undone, and that have not got their sidecars back.
+#[must_use]
+pub fn returning(objects: &Objects, namespace: &str) -> Vec<String> {
+    let injects = objects.namespace(namespace).is_some_and(|(_, object)| {
+        let injection = label(object, INJECTION);
+        injection == "enabled" || injection.is_empty() && !label(object, REVISION).is_empty()
+    });
+    if !injects {
+        return Vec::new();
+    }
+
+    let mut returning = Vec::new();
+    for (owner, pods) in by_owner(objects, namespace) {
+        let Some((_, template)) = owner.template(objects) else {
+            continue;
+        };
+        let annotations = template.pointer("/spec/template/metadata/annotations");
+        let is_left_out =
+            annotations.and_then(|known| known.get(INJECT)?.as_str()) == Some("false");
+        let has_ambient = pods
+            .iter()
+            .filter_map(|pod| objects.get(pod))
+            .any(|pod| DataPlane::of(pod) == DataPlane::Ambient);
+        if has_ambient && !is_left_out && !is_without_injection(template) {
+            returning.push(format!("{owner} has pods without sidecars"));
+        }
+    }
+    returning
+}
+
 fn is_ready(pod: &Value) -> bool {
     super::objects::items(pod, "/status/conditions").any(|condition| {
         text(condition, "/type") == "Ready" && text(condition, "/status") == "True"

@@ -249,3 +249,47 @@ fn undoing_all_steps_restores_all_objects() {
         );
     }
 }
+
+#[test]
+fn restarts_are_awaited_in_both_directions() {
+    use super::pods::sidecars_of;
+    use super::settle::{restart, settle};
+    use super::steps::{returning, waiting};
+
+    let world = World::default();
+    let plan = plan_of(&world);
+    let mut objects = world.objects();
+    let restarted = &plan.steps[1];
+    assert_eq!(
+        restarted.step.title,
+        "restart Deployment shop/api without sidecars"
+    );
+    for planned in &plan.steps[..2] {
+        for edit in &planned.step.edits {
+            edit.apply(&mut objects);
+        }
+    }
+    assert_eq!(
+        waiting(&objects, "shop"),
+        ["Deployment shop/api has 2 pods with sidecars"]
+    );
+
+    let of_api: Vec<ObjectName> = sidecars_of(&objects, "shop")
+        .filter(|name| name.name.starts_with("api"))
+        .cloned()
+        .collect();
+    for pod in &of_api {
+        restart(&mut objects, pod);
+    }
+    settle(&mut objects, "cluster.local");
+    assert!(waiting(&objects, "shop").is_empty());
+    assert!(returning(&objects, "shop").is_empty());
+
+    for edit in &restarted.undo {
+        edit.apply(&mut objects);
+    }
+    assert_eq!(
+        returning(&objects, "shop"),
+        ["Deployment shop/api has pods without sidecars"]
+    );
+}

@@ -1,0 +1,303 @@
+//! `navarch migrate`: the move of namespaces from sidecars to ambient mode, in steps.
+
+mod mesh;
+mod record;
+mod status;
+mod work;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use clap::{Args, Subcommand};
+use navarch_migration::Plan;
+use tokio::runtime::Runtime;
+
+use super::discovery::duration;
+use super::output::{Output, print, report};
+use super::shadow::variable;
+use mesh::Mesh;
+use status::Status;
+
+/// The exit code if something is refused.
+const REFUSED_EXIT_CODE: u8 = 1;
+/// The exit code if the mesh could not be read, or an edit failed.
+const FAILED_EXIT_CODE: u8 = 2;
+
+/// Move namespaces from sidecars to ambient mode, one step at a time
+///
+/// A plan has the steps: a waypoint if one is needed, the policies bound to it by targetRefs, the
+/// policies of pods accept what has passed it, the labels for it and for ambient mode, a restart of
+/// each workload without sidecars, injection off. For each step, the requests that policies and
+/// routes tell apart are followed through the mesh before and after it; a step is refused if one of
+/// them would get another verdict or another destination. What no verdict takes into account is
+/// named, and what sidecars do without a counterpart in ambient mode is named per workload.
+///
+/// apply does the next step, by the rights of the kubeconfig's user, and records it with the
+/// previous values in the ConfigMap navarch-migration of the namespace; undo restores them. Nothing
+/// else is written, and the control plane is not involved.
+///
+/// Exit codes: 0 done, or nothing is refused; 1 something is refused, or status found edits of
+/// others or a step that was begun; 2 the command line is wrong, the mesh could not be read, or an
+/// edit failed.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  navarch migrate plan shop bank                   the steps, and what each changes
+  navarch migrate plan shop --from dump/ -o json   files that `kubectl get -o yaml` has written
+  navarch migrate apply shop --next
+  navarch migrate status shop
+  navarch migrate undo shop")]
+pub(super) struct Migrate {
+    /// What to do
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    flags: MeshFlags,
+    /// Output format
+    #[arg(
+        short = 'o',
+        long,
+        global = true,
+        value_name = "FORMAT",
+        default_value = "text"
+    )]
+    output: Output,
+}
+
+/// Which mesh, and how its control plane is set.
+#[derive(Args, Debug)]
+struct MeshFlags {
+    /// Kubeconfig of the cluster; by default $KUBECONFIG, or ~/.kube/config
+    #[arg(long, global = true, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig; the current one if unset
+    #[arg(long, global = true, value_name = "NAME")]
+    context: Option<String>,
+    /// Namespace of the control plane
+    #[arg(
+        short = 'i',
+        long = "istioNamespace",
+        alias = "istio-namespace",
+        global = true,
+        value_name = "NAMESPACE",
+        default_value = "istio-system"
+    )]
+    istio_namespace: String,
+    /// Revision of the control plane (label istio.io/rev)
+    #[arg(long, global = true, value_name = "NAME")]
+    revision: Option<String>,
+    /// File with the mesh config: key mesh of the ConfigMap istio; if unset, that of the control
+    /// plane
+    #[arg(
+        long = "meshConfigFile",
+        alias = "mesh-config-file",
+        global = true,
+        value_name = "FILE"
+    )]
+    mesh_config: Option<PathBuf>,
+    /// Environment variable of the control plane, as NAME=VALUE; can be repeated. Those of its
+    /// Deployment are read
+    #[arg(long = "env", global = true, value_name = "NAME=VALUE", value_parser = variable)]
+    variables: Vec<(String, String)>,
+    /// Domain of the cluster
+    #[arg(
+        long,
+        global = true,
+        value_name = "DOMAIN",
+        default_value = "cluster.local"
+    )]
+    domain: String,
+    /// Timeout for reading the cluster
+    #[arg(
+        long,
+        global = true,
+        value_name = "DURATION",
+        default_value = "30s",
+        value_parser = duration
+    )]
+    timeout: Duration,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Show the steps, and what each changes for which requests; nothing is changed
+    Plan {
+        /// Namespaces to move, one after the other
+        #[arg(required = true, value_name = "NAMESPACE")]
+        namespaces: Vec<String>,
+        /// File or directory with the objects as YAML or JSON, or - for the standard input, instead
+        /// of a cluster
+        #[arg(long, alias = "config-dir", value_name = "PATH")]
+        from: Option<PathBuf>,
+    },
+    /// Do the next step of a namespace
+    Apply {
+        /// Namespace that moves
+        namespace: String,
+        /// Do the next step, whatever its number
+        #[arg(long, required_unless_present = "step")]
+        next: bool,
+        /// Number of the step to do, as status shows it: only the next one can be done
+        #[arg(long, value_name = "NUMBER", conflicts_with = "next")]
+        step: Option<usize>,
+        /// Do the step although something that requests depend on is not judged
+        #[arg(long)]
+        accept_unjudged: bool,
+        /// Record the plan as it is now, although it differs from the recorded one
+        #[arg(long)]
+        replan: bool,
+    },
+    /// Show the steps that were done, edits of others since, and which pods still have sidecars
+    Status {
+        /// Namespace that moves
+        namespace: String,
+    },
+    /// Undo the last step of a namespace, from the recorded values
+    Undo {
+        /// Namespace that moves
+        namespace: String,
+        /// Undo it although its objects were edited since
+        #[arg(long)]
+        force: bool,
+    },
+}
+
+/// How a step is done.
+#[derive(Clone, Copy, Debug)]
+struct ApplyOptions {
+    /// The number that it must have.
+    step: Option<usize>,
+    accepts_unjudged: bool,
+    replans: bool,
+}
+
+impl Migrate {
+    /// Does what the command says.
+    ///
+    /// # Errors
+    /// Never: a failure is printed, and has its own exit code.
+    pub(super) fn run(&self) -> anyhow::Result<ExitCode> {
+        let code = self.migrate().unwrap_or_else(|error| {
+            report(&format!("Error: {error:?}"));
+            FAILED_EXIT_CODE
+        });
+        Ok(ExitCode::from(code))
+    }
+
+    fn migrate(&self) -> anyhow::Result<u8> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("failed to start the tokio runtime")?;
+
+        match &self.command {
+            Command::Plan { namespaces, from } => {
+                let mesh = match from {
+                    Some(path) => Mesh::of_files(path, &self.flags)?,
+                    None => runtime.block_on(Mesh::of_cluster(&self.flags))?,
+                };
+                let plan = mesh.plan(namespaces)?;
+                print(self.output, &plan, &plan)?;
+                Ok(refused(plan.is_refused()))
+            }
+            Command::Apply {
+                namespace,
+                next: _,
+                step,
+                accept_unjudged,
+                replan,
+            } => self.apply(
+                &runtime,
+                namespace,
+                ApplyOptions {
+                    step: *step,
+                    accepts_unjudged: *accept_unjudged,
+                    replans: *replan,
+                },
+            ),
+            Command::Status { namespace } => {
+                let mesh = runtime.block_on(Mesh::of_cluster(&self.flags))?;
+                let record = runtime.block_on(mesh.record(namespace))?;
+                let status = Status::of(&mesh, namespace, record.state.as_ref());
+                print(self.output, &status, &status)?;
+                Ok(refused(status.needs_attention()))
+            }
+            Command::Undo { namespace, force } => self.undo(&runtime, namespace, *force),
+        }
+    }
+
+    /// Does the next step.
+    fn apply(
+        &self,
+        runtime: &Runtime,
+        namespace: &str,
+        options: ApplyOptions,
+    ) -> anyhow::Result<u8> {
+        let mesh = runtime.block_on(Mesh::of_cluster(&self.flags))?;
+        let mut record = runtime.block_on(mesh.record(namespace))?;
+        if let Some(step) = record.begun() {
+            let title = step.title.clone();
+            runtime.block_on(mesh.finish(&mut record))?;
+            return self.done(&format!("Finished: {title}"));
+        }
+
+        let plan = mesh.plan(&[namespace.to_owned()])?;
+        if let Some(reason) = record.refusal(&plan, options) {
+            return self.refuse(&plan, &reason);
+        }
+        let Some(planned) = plan.steps.first() else {
+            return self.done(&format!("Namespace {namespace} has no step left."));
+        };
+
+        let number = record.next_number();
+        runtime.block_on(mesh.begin(&mut record, &plan, planned))?;
+        runtime.block_on(mesh.finish(&mut record))?;
+        self.done(&format!(
+            "Step {number} is done: {}\nSee navarch migrate status {namespace}; undo it with \
+             navarch migrate undo {namespace}.",
+            planned.step.title
+        ))
+    }
+
+    /// Undoes the last step.
+    fn undo(&self, runtime: &Runtime, namespace: &str, force: bool) -> anyhow::Result<u8> {
+        let mesh = runtime.block_on(Mesh::of_cluster(&self.flags))?;
+        let mut record = runtime.block_on(mesh.record(namespace))?;
+        let Some(step) = record.last() else {
+            bail!("no step of namespace {namespace} is recorded: there is nothing to undo");
+        };
+
+        let title = step.title.clone();
+        let reasons = mesh.against_undoing(namespace, step);
+        if !reasons.is_empty() && !force {
+            report(&format!(
+                "Refused to undo: {title}\n  {}\n--force undoes it all the same.",
+                reasons.join("\n  ")
+            ));
+            return Ok(REFUSED_EXIT_CODE);
+        }
+        runtime.block_on(mesh.undo(&mut record))?;
+        self.done(&format!("Undone: {title}"))
+    }
+
+    /// Prints why a step is not done.
+    fn refuse(&self, plan: &Plan, reason: &str) -> anyhow::Result<u8> {
+        print(self.output, plan, plan)?;
+        report(&format!("Refused: {reason}"));
+        Ok(REFUSED_EXIT_CODE)
+    }
+
+    /// Prints what was done.
+    fn done(&self, text: &str) -> anyhow::Result<u8> {
+        let json = serde_json::json!({ "result": text });
+        print(self.output, &format!("{text}\n"), &json)?;
+        Ok(0)
+    }
+}
+
+/// The exit code.
+fn refused(is_refused: bool) -> u8 {
+    if is_refused { REFUSED_EXIT_CODE } else { 0 }
+}
