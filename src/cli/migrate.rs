@@ -137,7 +137,7 @@ enum Command {
         /// Namespace that moves
         namespace: String,
         /// Do the next step, whatever its number
-        #[arg(long, required_unless_present = "step")]
+        #[arg(long)]
         next: bool,
         /// Number of the step to do, as status shows it: only the next one can be done
         #[arg(long, value_name = "NUMBER", conflicts_with = "next")]
@@ -204,19 +204,21 @@ impl Migrate {
             }
             Command::Apply {
                 namespace,
-                next: _,
+                next,
                 step,
                 accept_unjudged,
                 replan,
-            } => self.apply(
-                &runtime,
-                namespace,
-                ApplyOptions {
+            } => {
+                if !next && step.is_none() {
+                    bail!("set --next, or --step with the number of the next step");
+                }
+                let options = ApplyOptions {
                     step: *step,
                     accepts_unjudged: *accept_unjudged,
                     replans: *replan,
-                },
-            ),
+                };
+                self.apply(&runtime, namespace, options)
+            }
             Command::Status { namespace } => {
                 let mesh = runtime.block_on(Mesh::of_cluster(&self.flags))?;
                 let record = runtime.block_on(mesh.record(namespace))?;

@@ -161,6 +161,16 @@ pub(crate) fn snapshots(mirror: &Mirror) -> Vec<ProxySnapshot> {
 
 /// Why a request of a pod to a host fails, with the proxies that the shop's objects imply.
 pub(crate) fn why_fails(more: &str, pod: &str, host: &str) -> WhyNot {
+    follow(more, pod, host, |origin, request| (origin, request))
+}
+
+/// The same for a changed origin or request.
+pub(crate) fn follow(
+    more: &str,
+    pod: &str,
+    host: &str,
+    change: impl FnOnce(Origin, Request) -> (Origin, Request),
+) -> WhyNot {
     let context = snapshot(more);
     let mirror = Mirror::of(&context, implied(&context));
     let places = snapshots(&mirror);
@@ -193,6 +203,7 @@ pub(crate) fn why_fails(more: &str, pod: &str, host: &str) -> WhyNot {
         headers: BTreeMap::new(),
         claims: None,
     };
+    let (origin, request) = change(origin, request);
 
     let of_kind = |kind: ProxyKind| {
         places
@@ -240,6 +251,41 @@ fn a_request_of_an_ambient_pod_passes_the_waypoint_of_the_service() {
             && !text.contains("waypoint"),
         "{text}"
     );
+}
+
+#[test]
+fn the_last_destinations_are_known_with_their_shares() {
+    let destinations = |host| why_fails("", "client", host).destinations;
+    let shares = |pairs: &[(&str, u64)]| -> BTreeMap<String, u64> {
+        pairs
+            .iter()
+            .map(|(address, share)| ((*address).to_owned(), *share))
+            .collect()
+    };
+    let split = shares(&[("10.1.0.1:8080", 900), ("10.1.0.2:8080", 100)]);
+    assert_eq!(destinations("web"), split, "the routes of the waypoint");
+    assert_eq!(destinations("plain"), shares(&[("10.1.0.3:8080", 1000)]));
+    assert_eq!(
+        why_fails("", "beside", "plain").destinations,
+        shares(&[("10.1.0.3:8080", 1000)]),
+        "from a sidecar"
+    );
+}
+
+#[test]
+fn headers_of_the_request_are_matched_by_policies() {
+    let policy = "apiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\nmetadata: {name: web, namespace: shop}\n\
+         spec: {targetRefs: [{kind: Service, name: web}], action: DENY, \
+         rules: [{when: [{key: 'request.headers[x-tier]', values: [gold]}]}]}\n";
+    let with_tier = |tier: &str| {
+        follow(policy, "client", "web", |origin, request| {
+            let headers = [("x-tier".to_owned(), tier.to_owned())].into();
+            (origin, Request { headers, ..request })
+        })
+    };
+    assert_eq!(with_tier("silver").reason, None);
+    let reason = with_tier("gold").reason.unwrap_or_default();
+    assert!(reason.contains("403"), "{reason}");
 }
 
 #[test]

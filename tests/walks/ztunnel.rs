@@ -3,8 +3,9 @@
 use navarch_answers::implied;
 use navarch_answers::mirror::Mirror;
 use navarch_answers::plan::plan_of;
+use navarch_answers::why_not::Origin;
 
-use super::waypoint::{changes, snapshot, why_fails};
+use super::waypoint::{changes, follow, snapshot, why_fails};
 
 /// An AuthorizationPolicy that ztunnel enforces.
 fn policy(name: &str, spec: &str) -> String {
@@ -125,6 +126,25 @@ fn plain_text_is_rejected_where_mutual_tls_is_required() {
     let expected =
         "beside.shop accepts only mutual TLS at 10.1.0.5:8080, and the client sends plain text";
     assert_eq!(answer.reason.as_deref(), Some(expected), "{answer}");
+}
+
+#[test]
+fn pods_outside_of_the_mesh_send_plain_text_past_waypoints() {
+    let from_outside = |more: &str, host: &str| {
+        follow(more, "beside", host, |origin, request| match origin {
+            Origin::Proxy(place) => (Origin::Outside(place.proxy), request),
+            Origin::Ambient(_) | Origin::Outside(_) => panic!("{origin:?} has no proxy"),
+        })
+    };
+
+    let answer = from_outside("", "web");
+    assert_eq!(answer.reason, None, "{answer}");
+    assert!(!answer.to_string().contains("waypoint"), "{answer}");
+    let reason = from_outside(STRICT, "plain").reason.unwrap_or_default();
+    assert!(
+        reason.contains("denies it to a client without identity (plain text)"),
+        "{reason}"
+    );
 }
 
 #[test]

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::objects::{
     AUTHENTICATION, AUTHORIZATION, ObjectName, Objects, items, members, text, texts,
 };
-use super::routes::{ServiceHost, routes_of_parent, virtual_services};
+use super::routes::{ServiceHost, destination_namespaces, routes_of_parent, virtual_services};
 
 /// Headers of a request, names in lower case.
 pub(crate) type Headers = BTreeMap<String, String>;
@@ -33,6 +33,9 @@ pub(crate) struct Attributes {
     pub(crate) headers: BTreeSet<Headers>,
     /// The claims of tokens; a request without a token is not among them.
     pub(crate) tokens: Vec<Claims>,
+    /// The namespaces whose policies may judge the requests: that of the service, those of the
+    /// destinations of its routes, and the root namespace.
+    pub(crate) namespaces: BTreeSet<String>,
     /// What no example was found for, with the object that names it.
     pub(crate) without_example: BTreeSet<(ObjectName, String)>,
 }
@@ -40,18 +43,21 @@ pub(crate) struct Attributes {
 impl Attributes {
     /// Those of a service. `root` is the root namespace.
     pub(crate) fn of_service(objects: &Objects, host: &ServiceHost<'_>, root: &str) -> Self {
-        let routes = virtual_services(objects, host).chain(routes_of_parent(objects, host));
-        Self::of(objects, &BTreeSet::from([host.namespace, root]), routes)
+        let routes = || virtual_services(objects, host).chain(routes_of_parent(objects, host));
+        let mut namespaces = destination_namespaces(routes());
+        namespaces.insert(host.namespace.to_owned());
+        namespaces.insert(root.to_owned());
+        Self::of(objects, namespaces, routes())
     }
 
     /// Those of routes, and of the policies of some namespaces.
     pub(crate) fn of<'a>(
         objects: &Objects,
-        namespaces: &BTreeSet<&str>,
+        namespaces: BTreeSet<String>,
         routes: impl Iterator<Item = (&'a ObjectName, &'a Value)>,
     ) -> Self {
         let mut attributes = Self::default();
-        for namespace in namespaces {
+        for namespace in &namespaces {
             for (name, policy) in objects.within(AUTHORIZATION, namespace) {
                 attributes.add_policy(name, policy);
             }
@@ -63,6 +69,7 @@ impl Attributes {
         }
         attributes.add_routes(routes);
         attributes.add_others();
+        attributes.namespaces = namespaces;
         attributes
     }
 
@@ -100,7 +107,8 @@ impl Attributes {
                         // Issuers are URLs.
                         let (issuer, subject) =
                             principal.rsplit_once('/').unwrap_or((principal, "*"));
-                        self.add_token(&example(issuer), Some(("sub", &example(subject))));
+                        let subject = example(subject);
+                        self.add_token(&example(issuer), Some(("sub", subject.as_str())));
                     }
                 }
             }
@@ -126,7 +134,7 @@ impl Attributes {
                 }
             } else if let Some(claim) = argument("request.auth.claims[") {
                 for value in values {
-                    self.add_token("", Some((claim, &example(value))));
+                    self.add_token("", Some((claim, example(value).as_str())));
                 }
             } else if key.starts_with("request.auth.") {
                 self.note(name, "it matches attributes of tokens other than claims");

@@ -115,7 +115,12 @@ pub(crate) fn of_workloads<'a>(
 
 /// Copies of the policies of a namespace that are bound to its waypoint. Copies that exist are left
 /// out.
-pub(crate) fn for_waypoint(objects: &Objects, namespace: &str, waypoint: &str) -> WaypointPolicies {
+pub(crate) fn for_waypoint(
+    objects: &Objects,
+    namespace: &str,
+    waypoint: &str,
+    principal: &str,
+) -> WaypointPolicies {
     let mut found = WaypointPolicies::default();
     let kinds = [AUTHORIZATION, AUTHENTICATION];
     let policies = kinds
@@ -133,7 +138,9 @@ pub(crate) fn for_waypoint(objects: &Objects, namespace: &str, waypoint: &str) -
                 ),
             ));
         }
-        for copy in copies(objects, policy, &targets, waypoint) {
+        // The waypoint judges by what the policy said before it accepted the waypoint.
+        let original = without_trust(policy, principal);
+        for copy in copies(objects, &original, &targets, waypoint) {
             found.add(objects, name, copy);
         }
     }
@@ -144,16 +151,15 @@ impl WaypointPolicies {
     /// Adds a copy, unless it exists.
     fn add(&mut self, objects: &Objects, original: &ObjectName, copy: Value) {
         let edit = Edit::create(copy);
-        match objects.get(&edit.object) {
-            None => self.edits.push(edit),
-            existing if edit.holds(existing) => {}
-            Some(_) => self.problems.push((
-                original.clone(),
-                format!(
-                    "its copy {} exists with other rules: delete the copy",
-                    edit.object
-                ),
-            )),
+        let existing = objects.get(&edit.object);
+        if existing.is_none() {
+            self.edits.push(edit);
+        } else if !edit.holds(existing) {
+            let problem = format!(
+                "its copy {} exists with other rules: delete the copy",
+                edit.object
+            );
+            self.problems.push((original.clone(), problem));
         }
     }
 }
@@ -255,6 +261,9 @@ fn copy(policy: &Value, name: &str, targets: Vec<Value>, rules: Option<Vec<Value
     if let Some(rules) = rules {
         spec.insert("rules".to_owned(), Value::Array(rules));
     }
+    if spec.get("rules").is_some_and(|rules| *rules == json!([])) {
+        spec.remove("rules");
+    }
 
     let mut metadata = Map::new();
     metadata.insert("name".to_owned(), Value::from(name));
@@ -293,9 +302,14 @@ pub(crate) fn trusting(objects: &Objects, namespace: &str, principal: &str) -> V
         .collect()
 }
 
+/// The rule that fits a principal.
+fn rule_for(principal: &str) -> Value {
+    json!({ "from": [{ "source": { "principals": [principal] } }] })
+}
+
 /// ALLOW rules with one for a principal.
 fn with_rule_for(mut rules: Vec<Value>, principal: &str) -> Vec<Value> {
-    let own = json!({ "from": [{ "source": { "principals": [principal] } }] });
+    let own = rule_for(principal);
     if !rules.contains(&own) {
         rules.push(own);
     }
@@ -328,6 +342,48 @@ fn except(rule: &Value, principal: &str) -> Value {
         super::edit::merge(from, &json!({ "source": { "notPrincipals": names } }));
     }
     rule
+}
+
+/// A policy as it was before it accepted what has passed the waypoint of this identity.
+fn without_trust(policy: &Value, principal: &str) -> Value {
+    let mut policy = policy.clone();
+    let is_allowing = action(&policy) == "ALLOW";
+    let Some(rules) = policy
+        .pointer_mut("/spec/rules")
+        .and_then(Value::as_array_mut)
+    else {
+        return policy;
+    };
+
+    if is_allowing {
+        let own = rule_for(principal);
+        rules.retain(|rule| *rule != own);
+    } else {
+        rules.iter_mut().for_each(|rule| restore(rule, principal));
+    }
+    policy
+}
+
+/// Undoes [`except`].
+fn restore(rule: &mut Value, principal: &str) {
+    let sources = rule.get_mut("from").and_then(Value::as_array_mut);
+    for from in sources.into_iter().flatten() {
+        let names: Vec<Value> = texts(from, "/source/notPrincipals")
+            .filter(|name| *name != principal)
+            .map(Value::from)
+            .collect();
+        let names = if names.is_empty() {
+            Value::Null
+        } else {
+            Value::Array(names)
+        };
+        super::edit::merge(from, &json!({ "source": { "notPrincipals": names } }));
+    }
+    if rule.get("from") == Some(&json!([{ "source": {} }]))
+        && let Some(fields) = rule.as_object_mut()
+    {
+        fields.remove("from");
+    }
 }
 
 #[cfg(test)]
@@ -365,7 +421,7 @@ mod tests {
     }
 
     fn copies_of(spec: Value) -> WaypointPolicies {
-        for_waypoint(&objects(&policy(spec)), "shop", "waypoint")
+        for_waypoint(&objects(&policy(spec)), "shop", "waypoint", WAYPOINT)
     }
 
     fn created(found: &WaypointPolicies) -> Vec<&Value> {
@@ -423,9 +479,37 @@ mod tests {
 
         // A port that is not of the service is never requested there.
         let found = copies_of(json!({ "rules": rule(json!(["9090"])) }));
-        assert_eq!(created(&found)[0]["spec"]["rules"], json!([]));
+        assert_eq!(created(&found)[0]["spec"].get("rules"), None);
         let found = copies_of(json!({ "action": "DENY", "rules": rule(json!(["9090"])) }));
         assert!(found.edits.is_empty());
+    }
+
+    #[test]
+    fn copies_stay_the_same_after_the_originals_accept_the_waypoint() {
+        for spec in [
+            json!({}),
+            json!({ "rules": [{ "to": [{ "operation": { "methods": ["GET"] } }] }] }),
+            json!({ "action": "DENY", "rules": [
+                { "to": [{ "operation": { "methods": ["GET"] } }] },
+                { "from": [{ "source": { "namespaces": ["x"], "notPrincipals": ["p"] } }] },
+            ] }),
+        ] {
+            let mut objects = objects(&policy(spec.clone()));
+            let first = for_waypoint(&objects, "shop", "waypoint", WAYPOINT);
+            for edit in first
+                .edits
+                .iter()
+                .chain(&trusting(&objects, "shop", WAYPOINT))
+            {
+                edit.apply(&mut objects);
+            }
+            let second = for_waypoint(&objects, "shop", "waypoint", WAYPOINT);
+            assert!(!first.edits.is_empty());
+            assert!(
+                second.edits.is_empty() && second.problems.is_empty(),
+                "{spec}: {second:?}"
+            );
+        }
     }
 
     #[test]

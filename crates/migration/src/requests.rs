@@ -112,7 +112,8 @@ impl Requests {
             for target in of_source {
                 let is_touched = source.is_gateway
                     || moving.contains(&source.owner.namespace)
-                    || moving.contains(&target.namespace);
+                    || moving.contains(&target.namespace)
+                    || !moving.is_disjoint(&target.attributes.namespaces);
                 if is_touched {
                     requests.add(&source.owner, target);
                 }
@@ -270,8 +271,8 @@ fn gateway_targets(objects: &Objects, moving: &BTreeSet<String>, root: &str) -> 
         }
     }
 
-    let mut namespaces: BTreeSet<&str> = moving.iter().map(String::as_str).collect();
-    namespaces.insert(root);
+    let mut namespaces = moving.clone();
+    namespaces.insert(root.to_owned());
     routes
         .into_iter()
         .map(|(host, routes)| Target {
@@ -279,7 +280,7 @@ fn gateway_targets(objects: &Objects, moving: &BTreeSet<String>, root: &str) -> 
             host: host.replacen('*', "any", 1),
             port: None,
             is_http: true,
-            attributes: Attributes::of(objects, &namespaces, routes.into_iter()),
+            attributes: Attributes::of(objects, namespaces.clone(), routes.into_iter()),
         })
         .collect()
 }

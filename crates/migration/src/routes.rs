@@ -1,5 +1,7 @@
 //! The routes to services, as far as they tell requests apart or need a waypoint.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::objects::{
@@ -80,6 +82,34 @@ pub(crate) fn routes_of_parent<'a>(
         .into_iter()
         .flat_map(move |kind| objects.of(kind))
         .filter(move |(name, object)| is_parent(name, object))
+}
+
+/// The namespaces of the destinations of routes, as far as their hosts are those of Services.
+pub(crate) fn destination_namespaces<'a>(
+    routes: impl Iterator<Item = (&'a ObjectName, &'a Value)>,
+) -> BTreeSet<String> {
+    let mut namespaces = BTreeSet::new();
+    for (name, route) in routes {
+        let own = name.namespace.as_str();
+        for protocol in ["/spec/http", "/spec/tcp", "/spec/tls"] {
+            let destinations = items(route, protocol).flat_map(|rule| items(rule, "/route"));
+            for destination in destinations {
+                let host = text(destination, "/destination/host");
+                let namespace = host.split('.').nth(1).unwrap_or(own);
+                namespaces.insert(namespace.to_owned());
+            }
+        }
+
+        let backends = items(route, "/spec/rules").flat_map(|rule| items(rule, "/backendRefs"));
+        for backend in backends {
+            let namespace = match text(backend, "/namespace") {
+                "" => own,
+                namespace => namespace,
+            };
+            namespaces.insert(namespace.to_owned());
+        }
+    }
+    namespaces
 }
 
 /// The objects that a service of the mesh needs a waypoint for, since sidecars apply them to

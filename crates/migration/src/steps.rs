@@ -163,7 +163,7 @@ impl Steps {
             objects,
         );
 
-        let copies = for_waypoint(objects, own, &waypoint.name);
+        let copies = for_waypoint(objects, own, &waypoint.name, &waypoint.principal);
         for (policy, problem) in copies.problems {
             self.blockers.push(format!("{policy}: {problem}"));
         }
