@@ -446,6 +446,7 @@ pub(super) async fn not(State(state): State<AdminState>, parameters: Parameters)
         path,
         headers: BTreeMap::new(),
         claims,
+        to_all: false,
     };
 
     let others: BTreeMap<IpAddr, ConnectionInfo> = {

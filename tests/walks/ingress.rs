@@ -157,6 +157,7 @@ fn at_gateway(
         path: path.to_owned(),
         headers: BTreeMap::new(),
         claims,
+        to_all: false,
     };
 
     let others = Others {

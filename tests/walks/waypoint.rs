@@ -202,6 +202,7 @@ pub(crate) fn follow(
         path,
         headers: BTreeMap::new(),
         claims: None,
+        to_all: false,
     };
     let (origin, request) = change(origin, request);
 

@@ -3,7 +3,7 @@
 use navarch_answers::implied;
 use navarch_answers::mirror::Mirror;
 use navarch_answers::plan::plan_of;
-use navarch_answers::why_not::Origin;
+use navarch_answers::why_not::{Origin, Request};
 
 use super::waypoint::{changes, follow, snapshot, why_fails};
 
@@ -144,6 +144,30 @@ fn pods_outside_of_the_mesh_send_plain_text_past_waypoints() {
     assert!(
         reason.contains("denies it to a client without identity (plain text)"),
         "{reason}"
+    );
+}
+
+#[test]
+fn a_request_is_followed_to_all_destinations_on_request() {
+    let denies_one = policy(
+        "two",
+        "selector: {matchLabels: {version: one}}, action: DENY, rules: [{}]",
+    );
+    let answer = follow(&denies_one, "client", "web", |origin, request| {
+        let request = Request {
+            to_all: true,
+            ..request
+        };
+        (origin, request)
+    });
+    let reason = answer.reason.clone().unwrap_or_default();
+    assert!(reason.contains("10.1.0.1:8080"), "{answer}");
+    let refused: Vec<&str> = answer.refused_at.iter().map(String::as_str).collect();
+    assert!(refused.contains(&"10.1.0.1:8080"), "{refused:?}");
+    assert!(!refused.contains(&"10.1.0.2:8080"), "{refused:?}");
+    assert!(
+        answer.destinations.contains_key("10.1.0.2:8080"),
+        "{answer}"
     );
 }
 

@@ -125,7 +125,7 @@ fn portions(walk: &Walk) -> BTreeMap<String, u64> {
         let first = endpoints.iter().map(|endpoint| endpoint.priority).min();
         let used = || {
             let all = endpoints.iter();
-            all.filter(|endpoint| Some(endpoint.priority) == first)
+            all.filter(move |endpoint| Some(endpoint.priority) == first)
         };
         let weights: u64 = used().map(|endpoint| u64::from(endpoint.weight)).sum();
         for endpoint in used() {
@@ -135,6 +135,29 @@ fn portions(walk: &Walk) -> BTreeMap<String, u64> {
         }
     }
     portions
+}
+
+/// The reason of the first failure of a request at several destinations, and the advice.
+#[derive(Debug, Default)]
+pub(super) struct FirstFailure(Option<(Option<String>, Option<String>)>);
+
+impl FirstFailure {
+    /// Notes the failure that the answer has, at a destination.
+    pub(super) fn note(&mut self, answer: &mut WhyNot, address: String) {
+        answer.refused_at.insert(address);
+        let failure = (answer.reason.take(), answer.advice.take());
+        self.0.get_or_insert(failure);
+    }
+
+    /// Gives the answer the first failure. Returns false if there is one.
+    pub(super) fn end(self, answer: &mut WhyNot) -> bool {
+        let Some((reason, advice)) = self.0 else {
+            return true;
+        };
+        answer.reason = reason;
+        answer.advice = advice;
+        false
+    }
 }
 
 /// Follows a request to the proxies of its endpoints. Returns false if it fails, with the reason in
@@ -153,6 +176,7 @@ pub(super) fn trace_endpoints(
         }
     }
 
+    let mut failure = FirstFailure::default();
     for (address, (waypoint, transport)) in ways(walk) {
         let Ok(destination) = address.parse::<SocketAddr>() else {
             continue;
@@ -173,11 +197,14 @@ pub(super) fn trace_endpoints(
         };
 
         if !goes_on {
-            return false;
+            failure.note(answer, address);
+            if !request.to_all {
+                break;
+            }
         }
     }
 
-    true
+    failure.end(answer)
 }
 
 /// Checks a request at an endpoint: TLS and policies of its proxy. Returns false if it fails.

@@ -255,6 +255,7 @@ impl RequestAtGateway<'_> {
             source: gateway.proxy.ips.first().copied(),
             remote: None,
             offers_http: offers_http(walkable.resources(), &connection),
+            to_all: request.to_all,
             may_use_waypoint: true,
             judged_by_ztunnel: &Cell::new(0),
         };

@@ -1,6 +1,6 @@
 //! Answers to why a proxy has a resource, which pushes it was sent, and why a request fails.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::SocketAddr;
 
@@ -103,6 +103,9 @@ pub struct WhyNot {
     /// The last destinations, each with its share of the requests in thousandths.
     #[serde(skip)]
     pub destinations: BTreeMap<String, u64>,
+    /// The destinations that refuse the request, if it is followed to all.
+    #[serde(skip)]
+    pub refused_at: BTreeSet<String>,
     /// The response of a proxy on the way that is part of its routes: a redirect, or a direct
     /// response. Then `reason` is set, too.
     #[serde(skip)]

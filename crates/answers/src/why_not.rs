@@ -15,7 +15,7 @@ use navarch_walk::{
 };
 
 use super::inbound::{
-    ambient_pod_at, first_endpoints, offers_http, trace_endpoint, trace_endpoints,
+    FirstFailure, ambient_pod_at, first_endpoints, offers_http, trace_endpoint, trace_endpoints,
 };
 use super::ingress;
 use super::received::{ProxyResources, ReadResources, Walkable};
@@ -41,6 +41,8 @@ pub struct Request {
     pub headers: BTreeMap<String, String>,
     /// The claims of the request's token; `None` without a token.
     pub claims: Option<Claims>,
+    /// Whether it is followed to all destinations, even if one refuses it.
+    pub to_all: bool,
 }
 
 /// A proxy and the resources that it was sent last, without those that it rejected.
@@ -105,6 +107,8 @@ pub(super) struct TracedRequest<'a> {
     pub(super) remote: Option<IpAddr>,
     /// Whether the proxy that forwards it offers HTTP in the mesh's mutual TLS.
     pub(super) offers_http: bool,
+    /// Whether it is followed to all destinations, even if one refuses it.
+    pub(super) to_all: bool,
     /// Whether the request may still pass a waypoint.
     pub(super) may_use_waypoint: bool,
     /// The number of pods for which the policies of a ztunnel that is not connected were evaluated.
@@ -211,6 +215,7 @@ pub fn why_not(
         source,
         remote: source,
         offers_http: false,
+        to_all: request.to_all,
         may_use_waypoint: true,
         judged_by_ztunnel: &judged,
     };
@@ -343,7 +348,9 @@ fn to_endpoints(
             "it is forwarded to {destination}, the address that the application has chosen"
         ));
         to_original(answer, request);
-        trace_endpoint(answer, destination, transport(destination), request);
+        if !trace_endpoint(answer, destination, transport(destination), request) {
+            answer.refused_at.insert(destination.to_string());
+        }
         return;
     }
 
@@ -370,11 +377,16 @@ fn to_endpoints(
     let destinations = ready
         .iter()
         .filter_map(|address| address.parse::<SocketAddr>().ok());
+    let mut failure = FirstFailure::default();
     for destination in destinations {
         if !trace_endpoint(answer, destination, transport(destination), request) {
-            return;
+            failure.note(answer, destination.to_string());
+            if !request.to_all {
+                break;
+            }
         }
     }
+    failure.end(answer);
 }
 
 /// Address and port of the ready endpoints of the requested port of a service.

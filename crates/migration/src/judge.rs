@@ -165,6 +165,7 @@ impl Judge {
             path: kind.path.clone(),
             headers: kind.headers.clone(),
             claims: kind.claims.clone(),
+            to_all: true,
         };
         let at = |ip: IpAddr| {
             let index = self.by_address.get(&ip)?;

@@ -202,7 +202,7 @@ impl Steps {
     /// Adds a step for each workload with sidecars.
     fn add_restarts(&mut self, objects: &Objects, namespace: &str) {
         for (owner, pods) in by_owner(objects, namespace) {
-            let pods = || pods.iter().filter_map(|pod| objects.get(pod));
+            let pods = || pods.iter().filter_map(move |pod| objects.get(pod));
             let is_injected_gateway = pods().any(|pod| {
                 DataPlane::of(pod) == DataPlane::Gateway
                     && !annotation(pod, SIDECAR_STATUS).is_empty()

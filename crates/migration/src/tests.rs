@@ -95,7 +95,7 @@ fn a_step_by_which_sidecars_would_go_past_a_policy_is_refused_with_the_request()
     let change = &refused.changes[0];
     assert_eq!(change.effect, Effect::Broken, "{plan}");
     assert_eq!(change.request.method, "GET");
-    let Verdict::Refused { reason } = &change.after else {
+    let Verdict::Refused { reason, .. } = &change.after else {
         panic!("{plan}")
     };
     assert!(

@@ -1,7 +1,7 @@
 //! What becomes of requests, and how two verdicts differ.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use navarch_answers::why::WhyNot;
@@ -30,8 +30,11 @@ pub enum Verdict {
     },
     /// It is denied, or it fails.
     Refused {
-        /// Why.
+        /// Why, at the first destination that refuses it.
         reason: String,
+        /// The destinations that do not refuse it.
+        #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+        except: BTreeSet<String>,
     },
     /// The verdict depends on something that is not known.
     NotJudged {
@@ -74,17 +77,22 @@ impl Verdict {
         if let Some(response) = answer.response {
             return Self::Responds { response };
         }
-        if let Some(reason) = answer.reason {
-            let reason = match answer.advice {
-                Some(advice) => format!("{reason} ({advice})"),
-                None => reason,
-            };
-            return Self::Refused { reason };
-        }
         let unknown = answer
             .unknown
             .into_iter()
             .find(|unknown| !unknown.starts_with(TOKEN));
+        if let Some(reason) = answer.reason {
+            let mut except: BTreeSet<String> = answer.destinations.into_keys().collect();
+            except.retain(|destination| !answer.refused_at.contains(destination));
+            if let Some(reason) = unknown.filter(|_| !except.is_empty()) {
+                return Self::NotJudged { reason };
+            }
+            let reason = match answer.advice {
+                Some(advice) => format!("{reason} ({advice})"),
+                None => reason,
+            };
+            return Self::Refused { reason, except };
+        }
         match unknown {
             Some(reason) => Self::NotJudged { reason },
             None => Self::Passes {
@@ -97,7 +105,15 @@ impl Verdict {
     fn effect(&self, after: &Self) -> Option<Effect> {
         match (self, after) {
             (Self::NotJudged { .. }, _) | (_, Self::NotJudged { .. }) => Some(Effect::NotJudged),
-            (Self::Refused { .. }, Self::Refused { .. }) => None,
+            (Self::Refused { except, .. }, Self::Refused { except: others, .. }) => {
+                if !others.is_subset(except) {
+                    Some(Effect::Opened)
+                } else if except.len() > others.len() {
+                    Some(Effect::Broken)
+                } else {
+                    None
+                }
+            }
             (Self::Refused { .. }, Self::Passes { .. } | Self::Responds { .. }) => {
                 Some(Effect::Opened)
             }
@@ -130,7 +146,13 @@ impl fmt::Display for Verdict {
                 write!(f, "passes to {}", shares.join(", "))
             }
             Self::Responds { response } => write!(f, "is answered with {response}"),
-            Self::Refused { reason } => write!(f, "is refused: {reason}"),
+            Self::Refused { reason, except } if except.is_empty() => {
+                write!(f, "is refused: {reason}")
+            }
+            Self::Refused { reason, except } => {
+                let except: Vec<&str> = except.iter().map(String::as_str).collect();
+                write!(f, "is refused, except at {}: {reason}", except.join(", "))
+            }
             Self::NotJudged { reason } => write!(f, "is not judged: {reason}"),
         }
     }
@@ -200,6 +222,7 @@ mod tests {
     fn refused() -> Verdict {
         Verdict::Refused {
             reason: "a policy".to_owned(),
+            except: BTreeSet::new(),
         }
     }
 
@@ -244,8 +267,33 @@ mod tests {
     fn a_refusal_stays_one_whoever_refuses() {
         let other = Verdict::Refused {
             reason: "ztunnel".to_owned(),
+            except: BTreeSet::new(),
         };
         assert_eq!(effect(&[refused()], &[other]), None);
         assert_eq!(effect(&[refused()], &[]), None);
+    }
+
+    #[test]
+    fn a_request_that_some_destinations_refuse_is_compared_at_each() {
+        let except = |addresses: &[&str]| Verdict::Refused {
+            reason: "a policy".to_owned(),
+            except: addresses
+                .iter()
+                .map(|address| (*address).to_owned())
+                .collect(),
+        };
+        assert_eq!(effect(&[except(&["a"])], &[except(&["a"])]), None);
+        assert_eq!(
+            effect(&[refused()], &[except(&["a"])]),
+            Some(Effect::Opened)
+        );
+        assert_eq!(
+            effect(&[except(&["a"])], &[except(&["b"])]),
+            Some(Effect::Opened)
+        );
+        assert_eq!(
+            effect(&[except(&["a"])], &[refused()]),
+            Some(Effect::Broken)
+        );
     }
 }

@@ -152,7 +152,9 @@ fn is_equal(before: &Verdict, after: &Verdict) -> bool {
                 destinations: others,
             },
         ) => destinations.keys().eq(others.keys()),
-        (Verdict::Refused { .. }, Verdict::Refused { .. }) => true,
+        (Verdict::Refused { except, .. }, Verdict::Refused { except: others, .. }) => {
+            except == others
+        }
         _ => before == after,
     }
 }
