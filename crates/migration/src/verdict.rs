@@ -77,6 +77,7 @@ impl Verdict {
         if let Some(response) = answer.response {
             return Self::Responds { response };
         }
+
         let unknown = answer
             .unknown
             .into_iter()
@@ -105,6 +106,7 @@ impl Verdict {
     fn effect(&self, after: &Self) -> Option<Effect> {
         match (self, after) {
             (Self::NotJudged { .. }, _) | (_, Self::NotJudged { .. }) => Some(Effect::NotJudged),
+
             (Self::Refused { except, .. }, Self::Refused { except: others, .. }) => {
                 if !others.is_subset(except) {
                     Some(Effect::Opened)
