@@ -188,13 +188,19 @@ pub(crate) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
 }
 
 /// The items of a list at a JSON pointer.
-pub(crate) fn items<'a>(object: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Value> {
+pub(crate) fn items<'a>(
+    object: &'a Value,
+    pointer: &str,
+) -> impl Iterator<Item = &'a Value> + use<'a> {
     let list = object.pointer(pointer).and_then(Value::as_array);
     list.into_iter().flatten()
 }
 
 /// The texts of a list at a JSON pointer.
-pub(crate) fn texts<'a>(object: &'a Value, pointer: &str) -> impl Iterator<Item = &'a str> {
+pub(crate) fn texts<'a>(
+    object: &'a Value,
+    pointer: &str,
+) -> impl Iterator<Item = &'a str> + use<'a> {
     items(object, pointer).filter_map(Value::as_str)
 }
 
@@ -202,7 +208,7 @@ pub(crate) fn texts<'a>(object: &'a Value, pointer: &str) -> impl Iterator<Item 
 pub(crate) fn members<'a>(
     object: &'a Value,
     pointer: &str,
-) -> impl Iterator<Item = (&'a String, &'a Value)> {
+) -> impl Iterator<Item = (&'a String, &'a Value)> + use<'a> {
     let map = object.pointer(pointer).and_then(Value::as_object);
     map.into_iter().flat_map(Map::iter)
 }

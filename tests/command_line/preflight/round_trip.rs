@@ -107,7 +107,7 @@ fn the_values_of_preflight_keep_the_settings_of_istios_chart() {
         "pilot": {
             "replicaCount": 3, "autoscaleEnabled": false, "traceSampling": 5,
             "env": {"PILOT_ENABLE_ALPHA_GATEWAY_API": "true", "ENABLE_NATIVE_SIDECARS": "true"},
-            "resources": {"requests": {"cpu": "2", "memory": "4Gi"}},
+            "resources": {"requests": {"cpu": "1500m", "memory": "4Gi"}},
         },
         "meshConfig": {
             "accessLogFile": "/dev/stdout", "trustDomain": "bank.example",

@@ -238,5 +238,6 @@ fn verdicts_of_random_meshes_stay_the_same_in_every_step_or_the_plan_is_refused(
             done += 1;
         }
     }
-    assert!(done > 0 && refused > 0, "{done} done, {refused} refused");
+    let few = SEEDS / 5;
+    assert!(done >= few && refused >= few, "{done} done, {refused} refused");
 }
