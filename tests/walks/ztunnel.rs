@@ -129,6 +129,23 @@ fn plain_text_is_rejected_where_mutual_tls_is_required() {
 }
 
 #[test]
+fn a_sidecar_that_accepts_hbone_is_expected_like_any_other() {
+    let labelled = NODE.replacen(
+        "labels: {app: near}, annotations: {ambient.istio.io/redirection: enabled}",
+        "labels: {app: near, networking.istio.io/tunnel: http}",
+        1,
+    );
+    let is_expected = |more: &str| {
+        let clients = implied(&snapshot(more));
+        clients
+            .iter()
+            .any(|client| client.pod() == ("shop", "near"))
+    };
+    assert!(is_expected(&labelled));
+    assert!(!is_expected(NODE), "ztunnel captures it");
+}
+
+#[test]
 fn pods_outside_of_the_mesh_send_plain_text_past_waypoints() {
     let from_outside = |more: &str, host: &str| {
         follow(more, "beside", host, |origin, request| match origin {

@@ -116,20 +116,29 @@ pub(crate) fn accepts_hbone(name: &AddressName, view: &View<'_>) -> bool {
     workload(name, view).is_some_and(|workload| workload.tunnel_protocol() == TunnelProtocol::Hbone)
 }
 
-/// Whether the pod with this metadata accepts HBONE: it is in ambient mode, captured by ztunnel.
+/// Whether the pod with this metadata is in ambient mode: ztunnel captures its connections.
 #[must_use]
 pub fn is_redirected(meta: &ObjectMeta) -> bool {
+    has_redirection(&meta.annotations)
+}
+
+/// Whether the pod with this metadata accepts HBONE: it is in ambient mode, or its sidecar does.
+#[must_use]
+pub fn declares_hbone(meta: &ObjectMeta) -> bool {
     let mut probe = Workload::default();
     set_tunnel(&mut probe, &meta.labels, &meta.annotations);
     probe.tunnel_protocol() == TunnelProtocol::Hbone
 }
 
+/// Whether istio-cni has redirected a pod to ztunnel.
+fn has_redirection(annotations: &TextMap) -> bool {
+    let value = annotations.get(REDIRECTION_ANNOTATION);
+    value.is_some_and(|value| **value == *"enabled")
+}
+
 /// Sets the tunnel fields of a workload from its labels and annotations.
 fn set_tunnel(workload: &mut Workload, labels: &Labels, annotations: &TextMap) {
-    if annotations
-        .get(REDIRECTION_ANNOTATION)
-        .is_some_and(|value| **value == *"enabled")
-    {
+    if has_redirection(annotations) {
         workload.tunnel_protocol = TunnelProtocol::Hbone.into();
     }
     if labels

@@ -252,6 +252,12 @@ pub(super) fn ambient_pod_at(context: &PushContext, ip: IpAddr) -> Option<Arc<Ob
         .cloned()
 }
 
+/// Whether the pod at an address accepts HBONE.
+pub(super) fn accepts_hbone(context: &PushContext, ip: IpAddr) -> bool {
+    let mut pods = context.objects.pods.iter();
+    pods.any(|pod| pod.spec.pod_ips.contains(&ip) && navarch_ambient::declares_hbone(&pod.meta))
+}
+
 /// Whether the proxy of an endpoint denies a request; the reason is added to the answer.
 fn denied_at(
     place: &ProxySnapshot,

@@ -15,7 +15,7 @@ use navarch_walk::{
 };
 
 use super::inbound::{
-    FirstFailure, ambient_pod_at, first_endpoints, offers_http, trace_endpoint, trace_endpoints,
+    FirstFailure, accepts_hbone, first_endpoints, offers_http, trace_endpoint, trace_endpoints,
 };
 use super::ingress;
 use super::received::{ProxyResources, ReadResources, Walkable};
@@ -265,7 +265,7 @@ fn from_proxy(
         .and_then(|service| waypoint_of(&request.others, service, request.connection))
     {
         answer.steps.push(format!(
-            "it bypasses waypoint {}, which serves ambient clients only: its routes and policies do not apply",
+            "it bypasses waypoint {}, whose routes and policies do not apply: sidecars use waypoints only by request (docs/ambient.md)",
             waypoint.proxy.name
         ));
     }
@@ -302,9 +302,9 @@ fn from_ztunnel(answer: &mut WhyNot, found: Option<&Service>, request: &TracedRe
         ));
     }
 
-    // ztunnel sends plain text to endpoints without ztunnel.
+    // ztunnel sends plain text to endpoints that do not accept HBONE.
     let transport = |destination: SocketAddr| {
-        if ambient_pod_at(request.context, destination.ip()).is_some() {
+        if accepts_hbone(request.context, destination.ip()) {
             Transport::Tunnel
         } else {
             Transport::Plain

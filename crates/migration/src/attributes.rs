@@ -123,7 +123,7 @@ impl Attributes {
         for when in items(rule, "/when") {
             let key = text(when, "/key");
             let values = texts(when, "/values").chain(texts(when, "/notValues"));
-            let argument = |prefix: &str| Some(key.strip_prefix(prefix)?.strip_suffix(']')?);
+            let argument = |prefix: &str| key.strip_prefix(prefix)?.strip_suffix(']');
             if let Some(header) = argument("request.headers[") {
                 let header = header.to_ascii_lowercase();
                 for value in values {

@@ -12,6 +12,14 @@
 //! then sidecars and ztunnel accept what has passed the waypoint, then it gets the requests. Pure
 //! functions: nothing here reads or changes a cluster.
 
+#![cfg_attr(
+    test,
+    allow(
+        clippy::needless_pass_by_value,
+        reason = "builders of test values read better if they take values"
+    )
+)]
+
 mod attributes;
 mod counterpart;
 mod edit;

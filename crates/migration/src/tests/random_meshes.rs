@@ -239,5 +239,8 @@ fn verdicts_of_random_meshes_stay_the_same_in_every_step_or_the_plan_is_refused(
         }
     }
     let few = SEEDS / 5;
-    assert!(done >= few && refused >= few, "{done} done, {refused} refused");
+    assert!(
+        done >= few && refused >= few,
+        "{done} done, {refused} refused"
+    );
 }
