@@ -1,6 +1,7 @@
 //! `navarch shadow` beside a real istiod on a real API server, if `scripts/istiod` has built it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use navarch_testkit::cluster::{Cluster, World};
 use navarch_testkit::istio::{self, Istiod};
@@ -23,7 +24,7 @@ const SIDECARS: usize = 6;
 /// A cluster with istiod and sidecars.
 struct Bed {
     istiod: Istiod,
-    kubeconfig: String,
+    kubeconfig: PathBuf,
     /// Sidecars that are connected to istiod.
     _sidecars: Vec<Sidecar>,
     _cluster: Cluster,
@@ -73,7 +74,7 @@ impl Bed {
 
         Self {
             istiod,
-            kubeconfig: kubeconfig.display().to_string(),
+            kubeconfig,
             _sidecars: sidecars,
             _cluster: cluster,
             _folder: folder,
@@ -82,20 +83,22 @@ impl Bed {
 
     /// The report with further arguments, and the exit code.
     async fn shadow(&self, further: &[&str]) -> (Value, i32) {
-        let mut arguments = vec![
-            "shadow".to_owned(),
-            format!("--kubeconfig={}", self.kubeconfig),
-            format!("--address={}", self.istiod.http),
-            format!("--xds-address={}", self.istiod.xds),
-            "--settle=1s".to_owned(),
-        ];
-        arguments.extend(further.iter().map(|&argument| argument.to_owned()));
-        spawn_blocking(move || {
-            let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-            crate::json(&arguments)
-        })
-        .await
-        .unwrap()
+        let mut command = Command::new("timeout");
+        command
+            .args(["120", env!("CARGO_BIN_EXE_navarch"), "shadow", "-o", "json"])
+            .arg(format!("--address={}", self.istiod.http))
+            .arg(format!("--xds-address={}", self.istiod.xds))
+            .arg("--settle=1s")
+            .args(further)
+            .env_clear()
+            .env("KUBECONFIG", &self.kubeconfig);
+
+        let output = spawn_blocking(move || command.output().unwrap())
+            .await
+            .unwrap();
+        let report = serde_json::from_slice(&output.stdout);
+        let report = report.unwrap_or_else(|_| panic!("{output:?}"));
+        (report, output.status.code().unwrap())
     }
 }
 
