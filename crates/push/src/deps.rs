@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::memo::{FactId, NodeId};
+use super::ids::{FactId, NodeId};
 
 /// A dependency of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

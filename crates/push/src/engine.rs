@@ -9,7 +9,7 @@ use self::collect::CollectionOf;
 use super::context::PushContext;
 use super::core::{Core, Derived, ProxyState, PublishedState};
 use super::fact::FactKey;
-use super::memo::{NodeId, QueryId};
+use super::ids::{NodeId, QueryId};
 use super::observer;
 use super::proxy::Proxy;
 use super::query::Query;
@@ -195,20 +195,22 @@ impl Engine {
             return;
         };
 
-        core.has_orphans |= state.prepared.is_some();
+        if state.prepared.is_some() {
+            core.sweeps.add_orphans();
+        }
         for (kind, published) in state.published {
             Self::unlink_ended(core, id.0, kind, published.node);
         }
 
         for (attr, derived) in state.derived {
             if let Derived::From(node) = derived
-                && let Some(node) = core.nodes.get_mut(&node)
+                && let Some(node) = core.memo.get_mut(node)
             {
                 node.rare_mut().watchers.remove(&(id.0, attr));
             }
         }
 
-        core.failing.remove(&id.0);
+        core.marked.remove_failing(id.0);
         self.sweep_if_due();
     }
 
@@ -293,8 +295,7 @@ impl Engine {
         let core = self.core.get_mut();
         core.revision += 1;
         self.context = context;
-        let computed = core.computed;
-        let visited = core.visited;
+        let before = core.counters;
         self.mark(&changed);
         let core = self.core.get_mut();
         let cause = Arc::new(PushCause {
@@ -304,13 +305,13 @@ impl Engine {
         });
 
         let mut stats = PushStats::default();
-        let failing = std::mem::take(&mut self.core.get_mut().failing);
+        let failing = self.core.get_mut().marked.take_failing();
         self.revalidate(failing, &cause, &mut stats);
         self.revalidate_dropped(&cause, &mut stats);
         self.notify_sinks();
         let core = self.core.get_mut();
-        stats.computed = core.computed - computed;
-        stats.visited = core.visited - visited;
+        stats.computed = core.counters.computed() - before.computed();
+        stats.visited = core.counters.visited() - before.visited();
         self.sweep_if_due();
 
         stats
@@ -353,7 +354,7 @@ impl Engine {
     /// gate's value has changed.
     fn mark(&mut self, changed: &[FactKey]) {
         let core = self.core.get_mut();
-        core.waits_at_gates = true;
+        core.gates.close();
         changed.iter().for_each(|fact| core.mark(fact));
         // Gates are computed for a proxy of their own.
         self.view(u64::MAX).settle_gates(u16::MAX);
@@ -366,8 +367,8 @@ impl Engine {
         let value = self
             .core
             .borrow()
-            .nodes
-            .get(&node)
+            .memo
+            .get(node)
             .map(|node| node.value.clone())?;
         Some((node, value.downcast::<Collection>().ok()?))
     }

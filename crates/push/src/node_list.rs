@@ -1,7 +1,7 @@
 //! Lists of results that read a fact or a result. Most have one entry, which is stored inline; a
 //! `Vec` would take 24 bytes and an allocation for four entries.
 
-use super::memo::NodeId;
+use super::ids::NodeId;
 use navarch_api::growth::push_tight;
 
 /// Ids of results, in insertion order until they are sorted.

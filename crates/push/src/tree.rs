@@ -3,7 +3,7 @@
 //! A tree reads exactly the attributes that computations read, in the same order; a leaf is reached
 //! exactly if the recorded answers are the proxy's answers.
 
-use super::memo::{AttrId, NodeId, ValueId};
+use super::ids::{AttrId, NodeId, ValueId};
 use navarch_api::hash::KeyedMap;
 
 /// Finds the node for a proxy.

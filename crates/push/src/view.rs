@@ -11,15 +11,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use super::attr::{Attr, AttrDerived, AttrValue};
+use super::attributes::AttrDef;
 use super::context::PushContext;
 use super::core::{Core, Derived, Lookup};
 use super::deps::Dep;
 use super::fact::FactKey;
-use super::memo::{AttrDef, AttrId, Failure, Frame, NodeId, QueryId, Value, ValueId, panic_text};
+use super::ids::{AttrId, NodeId, QueryId, ValueId};
 use super::name_list::NameList;
 use super::notice::{Notice, Unavailable};
-use super::query::{DerivedValue, ProxyQuery, Query};
+use super::query::{DerivedValue, ProxyQuery, Query, Value};
 use super::resource::ResourceType;
+use super::trace::{Failure, Trace, panic_text};
 use navarch_api::hash::KeyedSet;
 use navarch_api::names::ResourceName;
 
@@ -114,8 +116,8 @@ impl View<'_> {
                 self.typed::<Q>(node)
             }
             Err(failure) => {
-                if let Some(frame) = self.core.borrow_mut().frames.last_mut() {
-                    frame.absorb(failure.frame);
+                if let Some(trace) = self.core.borrow_mut().traces.current() {
+                    trace.absorb(failure.trace);
                 }
                 resume_unwind(failure.panic)
             }
@@ -143,8 +145,8 @@ impl View<'_> {
 
         let value = known.unwrap_or_else(|| self.derive(attr));
         let mut core = self.core.borrow_mut();
-        if let Some(frame) = core.frames.last_mut() {
-            frame.read_attribute(attr, value);
+        if let Some(trace) = core.traces.current() {
+            trace.read_attribute(attr, value);
         }
 
         let answer = core
@@ -165,8 +167,8 @@ impl View<'_> {
         let mut core = self.core.borrow_mut();
         let id = core.plain_attr(attr);
         let answered = core.answer(self.proxy, id);
-        if let (Some(value), Some(frame)) = (answered, core.frames.last_mut()) {
-            frame.read_attribute(id, value);
+        if let (Some(value), Some(trace)) = (answered, core.traces.current()) {
+            trace.read_attribute(id, value);
         }
         core.proxies
             .get(&self.proxy)
@@ -176,9 +178,9 @@ impl View<'_> {
     /// Records the read of a fact and returns the snapshot to read it from.
     pub(super) fn read(&self, fact: FactKey) -> &PushContext {
         let mut core = self.core.borrow_mut();
-        let id = core.fact_id(fact);
-        if let Some(frame) = core.frames.last_mut() {
-            frame.read(Dep::Fact(id));
+        let id = core.facts.id(fact);
+        if let Some(trace) = core.traces.current() {
+            trace.read(Dep::Fact(id));
         }
         self.context
     }
@@ -187,15 +189,15 @@ impl View<'_> {
     /// wrong, in which object, and the consequence. It is kept with the result, logged once and
     /// served at `/debug/push_status`.
     pub fn remark(&self, text: impl Into<Arc<str>>) {
-        if let Some(frame) = self.core.borrow_mut().frames.last_mut() {
-            frame.remarks.push(text.into());
+        if let Some(trace) = self.core.borrow_mut().traces.current() {
+            trace.remarks.push(text.into());
         }
     }
 
     /// Records an item that is counted in a gauge as long as the computation's result is in force.
     pub fn notice(&self, notice: Notice) {
-        if let Some(frame) = self.core.borrow_mut().frames.last_mut() {
-            frame.notices.push(notice);
+        if let Some(trace) = self.core.borrow_mut().traces.current() {
+            trace.notices.push(notice);
         }
     }
 
@@ -230,8 +232,8 @@ impl View<'_> {
     fn value(&self, node: NodeId) -> Value {
         self.core
             .borrow()
-            .nodes
-            .get(&node)
+            .memo
+            .get(node)
             .expect("a node is kept while it is read")
             .value
             .clone()
@@ -240,13 +242,13 @@ impl View<'_> {
     /// Records the read of a node in the current trace.
     fn record_node(&self, id: NodeId) {
         let mut core = self.core.borrow_mut();
-        let Some(attrs) = core.nodes.get(&id).map(|node| node.attrs.clone()) else {
+        let Some(attrs) = core.memo.get(id).map(|node| node.attrs.clone()) else {
             return;
         };
-        if let Some(frame) = core.frames.last_mut() {
-            frame.read(Dep::Node(id));
+        if let Some(trace) = core.traces.current() {
+            trace.read(Dep::Node(id));
             for (attr, value) in attrs.iter() {
-                frame.read_attribute(*attr, *value);
+                trace.read_attribute(*attr, *value);
             }
         }
     }
@@ -260,8 +262,9 @@ impl View<'_> {
                 Lookup::Node(id) if self.settle_gates_below(id) => {}
                 Lookup::Node(id) => {
                     let found = self.refresh(id);
-                    self.core.borrow_mut().reused +=
-                        u64::from(found.as_ref().is_ok_and(|found| *found == id));
+                    if found.as_ref().is_ok_and(|found| *found == id) {
+                        self.core.borrow_mut().counters.reuse();
+                    }
                     return found;
                 }
                 Lookup::Nothing => return self.compute(query, None),
@@ -276,7 +279,7 @@ impl View<'_> {
     /// If that fails, the last good answer is kept, or the proxy is marked as failing; the engine
     /// retries at every change.
     pub(super) fn derive(&self, attr: AttrId) -> ValueId {
-        let definition = self.core.borrow().attr(attr);
+        let definition = self.core.borrow().attr(attr).cloned();
         let outcome = match definition {
             Some(AttrDef::Derived { query, answer }) => {
                 self.node_of(query).map(|node| (node, answer))
@@ -291,22 +294,22 @@ impl View<'_> {
         match outcome {
             Ok((node, answer)) => {
                 let value = core
-                    .nodes
-                    .get(&node)
+                    .memo
+                    .get(node)
                     .map_or(AttrValue::Absent, |node| answer(&node.value));
-                let value = core.value_id(value);
+                let value = core.answer_id(value);
                 core.watch(self.proxy, attr, node, value);
                 value
             }
             Err(failure) => {
                 // The facts that were read determine the objects to blame.
-                if let Some(frame) = core.frames.last_mut() {
+                if let Some(trace) = core.traces.current() {
                     let facts = failure
-                        .frame
+                        .trace
                         .deps
                         .iter()
                         .filter(|dep| matches!(dep, Dep::Fact(_)));
-                    facts.for_each(|fact| frame.read(*fact));
+                    facts.for_each(|fact| trace.read(*fact));
                 }
 
                 core.keep_answer(self.proxy, attr, failure.text())
@@ -320,8 +323,8 @@ impl View<'_> {
         let height = self
             .core
             .borrow()
-            .nodes
-            .get(&id)
+            .memo
+            .get(id)
             .map_or(0, |node| node.height);
         self.settle_gates(height)
     }
@@ -348,26 +351,26 @@ impl View<'_> {
     pub(super) fn refresh(&self, id: NodeId) -> Result<NodeId, Failure> {
         let (query, deps, verified_at) = {
             let core = self.core.borrow();
-            match core.nodes.get(&id) {
+            match core.memo.get(id) {
                 Some(node) if node.dirty => (node.query, node.deps.clone(), node.verified_at),
                 Some(_) => return Ok(id),
                 None => return Err(Failure::new("a query reads a result that was dropped")),
             }
         };
 
-        for (at, dep) in (1..).zip(deps.iter()) {
+        for (count, dep) in (1..).zip(deps.iter()) {
             if self.has_changed(dep, verified_at) {
-                self.core.borrow_mut().visited += at;
+                self.core.borrow_mut().counters.visit(count);
                 return self.compute(query, Some(id));
             }
         }
 
         let mut core = self.core.borrow_mut();
-        core.visited += deps.len() as u64;
+        core.counters.visit(deps.len());
         core.close_unchanged(id);
         let revision = core.revision;
 
-        if let Some(node) = core.nodes.get_mut(&id) {
+        if let Some(node) = core.memo.get_mut(id) {
             node.dirty = false;
             node.verified_at = revision;
         }
@@ -378,14 +381,9 @@ impl View<'_> {
     /// Whether a dependency's value has changed since `since`.
     fn has_changed(&self, dep: Dep, since: u64) -> bool {
         match dep {
-            Dep::Fact(fact) => self
-                .core
-                .borrow()
-                .facts
-                .get(fact.0)
-                .is_none_or(|fact| fact.changed_at > since),
+            Dep::Fact(fact) => self.core.borrow().facts.has_changed_since(fact, since),
             Dep::Node(child) => {
-                let dirty = match self.core.borrow().nodes.get(&child) {
+                let dirty = match self.core.borrow().memo.get(child) {
                     None => return true,
                     Some(node) => node.dirty,
                 };
@@ -394,8 +392,8 @@ impl View<'_> {
                 }
                 self.core
                     .borrow()
-                    .nodes
-                    .get(&child)
+                    .memo
+                    .get(child)
                     .is_none_or(|node| node.changed_at > since)
             }
         }
@@ -405,32 +403,23 @@ impl View<'_> {
     fn compute(&self, query: QueryId, old: Option<NodeId>) -> Result<NodeId, Failure> {
         let (code, depth, before) = {
             let mut core = self.core.borrow_mut();
-            if core.frames.len() >= MAX_DEPTH {
+            if core.traces.depth() >= MAX_DEPTH {
                 return Err(Failure::new("cycle of queries"));
             }
-            core.frames.push(Frame::default());
-            core.computed += 1;
+            let depth = core.traces.begin();
+            core.counters.compute();
             let before = old
-                .and_then(|old| core.nodes.get(&old))
+                .and_then(|old| core.memo.get(old))
                 .map(|node| node.value.clone());
-            (core.query(query), core.frames.len(), before)
+            (core.queries.get(query), depth, before)
         };
 
         let result = catch_unwind(AssertUnwindSafe(|| code.compute(before.as_ref(), self)));
         let mut core = self.core.borrow_mut();
 
-        // A panic below may have left inner traces on the stack: their reads belong to this one,
-        // too.
-        while core.frames.len() > depth {
-            let inner = core.frames.pop().unwrap_or_default();
-            if let Some(frame) = core.frames.last_mut() {
-                frame.absorb(inner);
-            }
-        }
-
-        let mut frame = core.frames.pop().unwrap_or_default();
+        let mut trace = core.traces.end(depth);
         let before = old
-            .and_then(|old| core.nodes.get(&old))
+            .and_then(|old| core.memo.get(old))
             .map(|node| (node.value.clone(), node.attrs.clone()));
         let previous = before.as_ref().map(|(value, _)| value);
         let (value, fault) = match result {
@@ -439,28 +428,28 @@ impl View<'_> {
                 Some(value) => {
                     // The fallback value depends on these answers: proxies with other answers must
                     // not get it.
-                    frame.prepend_attributes(before.as_ref().map_or(&[], |(_, attrs)| attrs));
+                    trace.prepend_attributes(before.as_ref().map_or(&[], |(_, attrs)| attrs));
                     (value, Some(panic_text(&*panic)))
                 }
-                None => return Err(Failure { panic, frame }),
+                None => return Err(Failure { panic, trace }),
             },
         };
 
         let same_trace = before
             .as_ref()
-            .is_some_and(|(_, attrs)| **attrs == *frame.attrs);
+            .is_some_and(|(_, attrs)| **attrs == *trace.attrs);
 
         match old {
             Some(old) if same_trace => {
                 let same_value = previous.is_some_and(|previous| code.same(previous, &value));
-                Self::replace(&mut core, old, value, same_value, frame, fault);
+                Self::replace(&mut core, old, value, same_value, trace, fault);
                 Ok(old)
             }
             Some(old) => {
                 core.drop_node(old);
-                Ok(core.store(query, value, frame, fault))
+                Ok(core.store(query, value, trace, fault))
             }
-            None => Ok(core.store(query, value, frame, fault)),
+            None => Ok(core.store(query, value, trace, fault)),
         }
     }
 
@@ -471,32 +460,32 @@ impl View<'_> {
         id: NodeId,
         value: Value,
         same: bool,
-        frame: Frame,
+        trace: Trace,
         fault: Option<Arc<str>>,
     ) {
         let revision = core.revision;
-        let remarks = frame.remarks.into_texts();
+        let remarks = trace.remarks.into_texts();
 
         if core
-            .nodes
-            .get(&id)
-            .is_some_and(|node| node.rare().remarks != remarks)
+            .memo
+            .get(id)
+            .is_some_and(|node| *node.remarks() != *remarks)
         {
-            core.fresh_remarks.extend(remarks.iter().cloned());
+            core.diagnostics.add_remarks(&remarks);
         }
-        core.notices.set(id, frame.notices);
-        core.visited += frame.deps.len() as u64;
+        core.diagnostics.set_notices(id, trace.notices);
+        core.counters.visit(trace.deps.len());
 
         match same {
             true => core.close_unchanged(id),
             false => core.open(id),
         }
 
-        let Some(node) = core.nodes.get_mut(&id) else {
+        let Some(node) = core.memo.get_mut(id) else {
             return;
         };
 
-        let old = std::mem::replace(&mut node.deps, frame.deps.into_iter().collect());
+        let old = std::mem::replace(&mut node.deps, trace.deps.into_iter().collect());
         let deps = node.deps.clone();
         node.dirty = false;
         node.verified_at = revision;

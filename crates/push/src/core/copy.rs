@@ -1,6 +1,7 @@
 //! A copy of the tables, for an engine on which a change is tried.
 
 use super::{Core, ProxyState};
+use crate::trace::Traces;
 
 impl Core {
     /// An independent copy of the tables: results and their keys are shared. The cost is
@@ -21,42 +22,19 @@ impl Core {
         Self {
             config: self.config,
             revision: self.revision,
-            next_node: self.next_node,
-            nodes: self.nodes.clone(),
+            memo: self.memo.clone(),
             facts: self.facts.clone(),
-            fact_index: self.fact_index.clone(),
-            free_facts: self.free_facts.clone(),
             queries: self.queries.clone(),
-            free_queries: self.free_queries.clone(),
-            query_index: self.query_index.clone(),
-            trees: self.trees.clone(),
-            attrs: self.attrs.clone(),
-            free_attrs: self.free_attrs.clone(),
-            plain_ids: self.plain_ids.clone(),
-            derived_ids: self.derived_ids.clone(),
-            value_ids: self.value_ids.clone(),
-            free_values: self.free_values.clone(),
+            attributes: self.attributes.clone(),
+            answers: self.answers.clone(),
             // No computation is in progress between the engine's operations.
-            frames: Vec::new(),
+            traces: Traces::default(),
             proxies: self.proxies.iter().map(proxy).collect(),
             gates: self.gates.clone(),
-            settling: self.settling.clone(),
-            waits_at_gates: self.waits_at_gates,
-            visited: self.visited,
-            marked_published: self.marked_published.clone(),
-            marked_watched: self.marked_watched.clone(),
-            dropped_subscriptions: self.dropped_subscriptions.clone(),
-            unanswered: self.unanswered.clone(),
-            failing: self.failing.clone(),
-            computed: self.computed,
-            reused: self.reused,
-            fresh_remarks: self.fresh_remarks.clone(),
-            notices: self.notices.clone(),
-            has_orphans: self.has_orphans,
-            sweeping: None,
-            sweep_number: self.sweep_number,
-            swept: self.swept,
-            loose_edges: self.loose_edges,
+            marked: self.marked.clone(),
+            counters: self.counters,
+            diagnostics: self.diagnostics.clone(),
+            sweeps: self.sweeps.copy(),
         }
     }
 }

@@ -14,9 +14,11 @@
 //! be out of date themselves, there is no such proxy, and all gates open: their dependents are
 //! marked as if there were no gates.
 
+use std::collections::BTreeSet;
+
 use super::{Core, Lookup};
 use crate::deps::{Dep, Deps};
-use crate::memo::NodeId;
+use crate::ids::NodeId;
 use navarch_api::hash::KeyedSet;
 
 /// With more gates waiting, a change affects so much that gates do not pay off.
@@ -30,19 +32,70 @@ pub(crate) struct Gate {
     pub(crate) proxy: Option<u64>,
 }
 
+/// The gates that wait, and those that are being settled.
+#[derive(Clone, Default)]
+pub(crate) struct Gates {
+    /// Marked results whose dependents are not marked until the result is known to differ, the
+    /// lowest first.
+    waiting: BTreeSet<(u16, NodeId)>,
+    /// Gates that are being settled, the outermost first.
+    settling: Vec<NodeId>,
+    /// Whether marking waits at gates.
+    are_closed: bool,
+}
+
+impl Gates {
+    /// Whether no gate waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Lets marking wait at gates from now on.
+    pub(crate) fn close(&mut self) {
+        self.are_closed = true;
+    }
+
+    /// Whether marking waits at gates.
+    pub(super) fn are_closed(&self) -> bool {
+        self.are_closed
+    }
+
+    /// Adds a gate of this height.
+    pub(super) fn add(&mut self, height: u16, id: NodeId) {
+        self.waiting.insert((height, id));
+    }
+
+    /// Removes a gate; returns whether it was waiting.
+    fn remove(&mut self, height: u16, id: NodeId) -> bool {
+        self.waiting.remove(&(height, id))
+    }
+
+    /// Whether a gate waits below a height.
+    fn is_any_below(&self, height: u16) -> bool {
+        self.waiting
+            .first()
+            .is_some_and(|(lowest, _)| *lowest < height)
+    }
+
+    /// Removes and returns the lowest gate.
+    fn pop(&mut self) -> Option<NodeId> {
+        self.waiting.pop_first().map(|(_, id)| id)
+    }
+}
+
 impl Core {
     /// Whether a result is a gate.
     pub(super) fn is_gate(&self, id: NodeId) -> bool {
-        let Some(node) = self.nodes.get(&id) else {
+        let Some(node) = self.memo.get(id) else {
             return false;
         };
-        if self.is_gate_by_nature(node.query) {
+        if self.queries.is_gate(node.query) {
             return true;
         }
         let min = self.config.gate_min_dependents;
         let looks_through_much = |parent: &NodeId| {
-            self.nodes
-                .get(parent)
+            self.memo
+                .get(*parent)
                 .is_some_and(|node| node.deps.len() >= min)
         };
         node.parents.len() >= min || node.parents.as_slice().iter().any(looks_through_much)
@@ -51,10 +104,7 @@ impl Core {
     /// The height of a result with these dependencies.
     pub(super) fn height_over(&self, deps: &Deps) -> u16 {
         let heights = deps.iter().filter_map(|dep| match dep {
-            Dep::Node(id) => self
-                .nodes
-                .get(&id)
-                .map(|node| node.height.saturating_add(1)),
+            Dep::Node(id) => self.memo.get(id).map(|node| node.height.saturating_add(1)),
             Dep::Fact(_) => None,
         });
         heights.max().unwrap_or_default()
@@ -63,28 +113,28 @@ impl Core {
     /// Raises the height of a result above its current dependencies, and that of its dependents
     /// above it.
     pub(crate) fn raise(&mut self, id: NodeId) {
-        let Some(deps) = self.nodes.get(&id).map(|node| node.deps.clone()) else {
+        let Some(deps) = self.memo.get(id).map(|node| node.deps.clone()) else {
             return;
         };
 
         let mut todo = vec![(id, self.height_over(&deps))];
         while let Some((id, height)) = todo.pop() {
-            let Some(node) = self.nodes.get_mut(&id).filter(|node| node.height < height) else {
+            let Some(node) = self.memo.get_mut(id).filter(|node| node.height < height) else {
                 continue;
             };
 
             let before = std::mem::replace(&mut node.height, height);
-            if self.gates.remove(&(before, id)) {
-                self.gates.insert((height, id));
+            if self.gates.remove(before, id) {
+                self.gates.add(height, id);
             }
 
-            let Some(parents) = self.nodes.get(&id).map(|node| node.parents.clone()) else {
+            let Some(parents) = self.memo.get(id).map(|node| node.parents.clone()) else {
                 continue;
             };
 
             // The list may contain nodes that no longer read this one, which could make a cycle.
             let reads = |parent: &NodeId| {
-                let parent = self.nodes.get(parent);
+                let parent = self.memo.get(*parent);
                 parent
                     .is_some_and(|node| node.height <= height && node.deps.contains(Dep::Node(id)))
             };
@@ -102,14 +152,17 @@ impl Core {
     /// Removes and returns the lowest waiting gate below a height. Opens all gates if answers of
     /// proxies may be out of date.
     pub(crate) fn next_gate(&mut self, below: u16) -> Option<Gate> {
-        if !self.marked_watched.is_empty() || self.gates.len() > MAX_PENDING_GATES {
+        if self.marked.has_watched() || self.gates.waiting.len() > MAX_PENDING_GATES {
             self.open_all();
         }
-        self.gates.first().filter(|(height, _)| *height < below)?;
-        let under_way = self.settling.clone();
+        if !self.gates.is_any_below(below) {
+            return None;
+        }
+
+        let under_way = self.gates.settling.clone();
         under_way.into_iter().for_each(|id| self.open(id));
-        let (_, node) = self.gates.pop_first()?;
-        self.settling.push(node);
+        let node = self.gates.pop()?;
+        self.gates.settling.push(node);
         let proxy = self.matching_subscriber(node);
         Some(Gate { node, proxy })
     }
@@ -117,17 +170,17 @@ impl Core {
     /// Ends the settling of the gate that was returned last; if it could not be settled, its
     /// dependents are marked.
     pub(crate) fn settled(&mut self, id: NodeId) {
-        self.settling.pop();
+        self.gates.settling.pop();
         self.open(id);
     }
 
     /// Marks the dependents of a gate.
     pub(crate) fn open(&mut self, id: NodeId) {
-        let Some(node) = self.nodes.get_mut(&id).filter(|node| node.gated) else {
+        let Some(node) = self.memo.get_mut(id).filter(|node| node.gated) else {
             return;
         };
         node.gated = false;
-        self.gates.remove(&(node.height, id));
+        self.gates.remove(node.height, id);
         let parents = node.parents.as_slice().to_vec();
         self.mark_all(parents);
     }
@@ -135,25 +188,25 @@ impl Core {
     /// Closes a gate that is up to date with an equal value: its dependents are not marked because
     /// of it.
     pub(crate) fn close_unchanged(&mut self, id: NodeId) {
-        if let Some(node) = self.nodes.get_mut(&id).filter(|node| node.gated) {
+        if let Some(node) = self.memo.get_mut(id).filter(|node| node.gated) {
             node.gated = false;
-            self.gates.remove(&(node.height, id));
+            self.gates.remove(node.height, id);
         }
     }
 
     /// Marks the dependents of all gates, and disables gates from now on.
     pub(crate) fn open_all(&mut self) {
-        self.waits_at_gates = false;
-        let under_way = self.settling.clone();
+        self.gates.are_closed = false;
+        let under_way = self.gates.settling.clone();
         under_way.into_iter().for_each(|id| self.open(id));
-        while let Some((_, id)) = self.gates.pop_first() {
+        while let Some(id) = self.gates.pop() {
             self.open(id);
         }
     }
 
     /// A subscriber of a dependent of this result whose answers match it.
     fn matching_subscriber(&mut self, id: NodeId) -> Option<u64> {
-        let query = self.nodes.get(&id)?.query;
+        let query = self.memo.get(id)?.query;
         let mut seen = KeyedSet::default();
         let mut todo = vec![id];
         while let Some(above) = todo.pop() {
@@ -161,14 +214,14 @@ impl Core {
                 continue;
             }
 
-            let Some(node) = self.nodes.get(&above) else {
+            let Some(node) = self.memo.get(above) else {
                 continue;
             };
 
             // Proxies that share a result gave the same answers, so one is enough.
             let proxies = [
-                node.rare().subscribers.first().map(|(proxy, _)| *proxy),
-                node.rare().watchers.first().map(|(proxy, _)| *proxy),
+                node.subscribers().next().map(|(proxy, _)| proxy),
+                node.watchers().next(),
             ];
             todo.extend_from_slice(node.parents.as_slice());
 

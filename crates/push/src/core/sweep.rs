@@ -15,12 +15,26 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Core;
-use crate::memo::{AttrId, NodeId, ValueId};
+use crate::ids::{AttrId, NodeId, ValueId};
 use navarch_api::hash::KeyedSet;
+
+/// The sweep in progress, and what is known for the next.
+#[derive(Default)]
+pub(crate) struct Sweeps {
+    in_progress: Option<Box<Sweep>>,
+    /// Counts the sweeps.
+    number: u32,
+    /// Table sizes after the last sweep.
+    last: Swept,
+    /// Edges of results dropped since then that are still in lists of parents.
+    loose_edges: usize,
+    /// Whether subscriptions have ended since the last sweep, so that results may be unused.
+    has_orphans: bool,
+}
 
 /// The sizes that a sweep left.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Swept {
+struct Swept {
     results: usize,
     facts: usize,
     /// Answers.
@@ -32,7 +46,7 @@ pub(super) struct Swept {
 }
 
 /// The state of a sweep.
-pub(super) struct Sweep {
+struct Sweep {
     phase: Phase,
     /// Position within the phase.
     at: usize,
@@ -107,44 +121,89 @@ fn has_outgrown(now: usize, swept: usize) -> bool {
     now > 2 * swept + 4096
 }
 
-impl Core {
-    /// Whether enough was dropped or orphaned that a sweep pays off.
-    pub(crate) fn needs_sweep(&self) -> bool {
-        self.sweeping.is_none()
-            && (has_outgrown(self.nodes.len(), self.swept.results)
-                || has_outgrown(self.fact_count(), self.swept.facts)
-                || has_outgrown(self.value_ids.len(), self.swept.values)
-                || has_outgrown(
-                    self.queries.len() - self.free_queries.len(),
-                    self.swept.queries,
-                )
-                || self.loose_edges > 8 * self.nodes.len() + 65_536)
+impl Sweeps {
+    /// The number of the sweep in progress, or of the last.
+    pub(super) fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Keeps an attribute that is read during a sweep.
+    pub(super) fn keep_attribute(&mut self, attr: AttrId) {
+        if let Some(sweep) = &mut self.in_progress {
+            sweep.attrs.insert(attr);
+        }
+    }
+
+    /// Keeps an answer that is used during a sweep.
+    pub(super) fn keep_answer(&mut self, value: ValueId) {
+        if let Some(sweep) = &mut self.in_progress {
+            sweep.values.insert(value);
+        }
+    }
+
+    /// Counts edges of a dropped result that are still in lists of parents.
+    pub(super) fn add_loose_edges(&mut self, count: usize) {
+        self.loose_edges += count;
+    }
+
+    /// Notes that a subscription has ended, so that results may be unused.
+    pub(crate) fn add_orphans(&mut self) {
+        self.has_orphans = true;
+    }
+
+    /// Whether subscriptions have ended since the last sweep, so that results may be unused.
+    pub(crate) fn has_orphans(&self) -> bool {
+        self.has_orphans
     }
 
     /// Whether a sweep is in progress.
     pub(crate) fn is_sweeping(&self) -> bool {
-        self.sweeping.is_some()
+        self.in_progress.is_some()
     }
 
     /// The total duration of the last sweep.
-    pub(crate) fn last_sweep(&self) -> Duration {
-        self.swept.took
+    pub(crate) fn last_duration(&self) -> Duration {
+        self.last.took
+    }
+
+    /// A copy without the sweep in progress.
+    pub(super) fn copy(&self) -> Self {
+        Self {
+            in_progress: None,
+            number: self.number,
+            last: self.last,
+            loose_edges: self.loose_edges,
+            has_orphans: self.has_orphans,
+        }
+    }
+}
+
+impl Core {
+    /// Whether enough was dropped or orphaned that a sweep pays off.
+    pub(crate) fn needs_sweep(&self) -> bool {
+        let last = self.sweeps.last;
+        !self.sweeps.is_sweeping()
+            && (has_outgrown(self.memo.len(), last.results)
+                || has_outgrown(self.facts.len(), last.facts)
+                || has_outgrown(self.answers.len(), last.values)
+                || has_outgrown(self.queries.len(), last.queries)
+                || self.sweeps.loose_edges > 8 * self.memo.len() + 65_536)
     }
 
     /// Begins a sweep, unless one is in progress. Results that lose their last subscription from
     /// now on are left to the next.
     pub(crate) fn begin_sweep(&mut self) {
-        if self.sweeping.is_some() {
+        if self.sweeps.is_sweeping() {
             return;
         }
 
-        self.sweep_number += 1;
-        self.has_orphans = false;
-        self.loose_edges = 0;
-        self.sweeping = Some(Box::new(Sweep {
+        self.sweeps.number += 1;
+        self.sweeps.has_orphans = false;
+        self.sweeps.loose_edges = 0;
+        self.sweeps.in_progress = Some(Box::new(Sweep {
             phase: Phase::Published,
             at: 0,
-            results: self.nodes.keys().copied().collect(),
+            results: self.memo.ids().collect(),
             proxies: self.proxies.keys().copied().collect(),
             grey: Vec::new(),
             has_found: false,
@@ -158,7 +217,7 @@ impl Core {
     /// Continues the sweep in progress while `may_go_on` returns true; returns true when it is
     /// complete. Must not run inside a computation.
     pub(crate) fn continue_sweep(&mut self, mut may_go_on: impl FnMut() -> bool) -> bool {
-        let Some(mut sweep) = self.sweeping.take() else {
+        let Some(mut sweep) = self.sweeps.in_progress.take() else {
             return true;
         };
 
@@ -170,18 +229,18 @@ impl Core {
                 steps = 0;
                 if !may_go_on() {
                     sweep.took += begun.elapsed();
-                    self.sweeping = Some(sweep);
+                    self.sweeps.in_progress = Some(sweep);
                     return false;
                 }
             }
         }
 
         self.shrink_tables();
-        self.swept = Swept {
-            results: self.nodes.len(),
-            facts: self.fact_count(),
-            values: self.value_ids.len(),
-            queries: self.queries.len() - self.free_queries.len(),
+        self.sweeps.last = Swept {
+            results: self.memo.len(),
+            facts: self.facts.len(),
+            values: self.answers.len(),
+            queries: self.queries.len(),
             took: sweep.took + begun.elapsed(),
         };
 
@@ -214,10 +273,14 @@ impl Core {
             Phase::Sort => self.sort_dead(sweep, at),
             Phase::Remove => self.remove_dead(sweep),
             Phase::Parents => self.forget_parents(sweep, at),
-            Phase::Facts => self.forget_fact(at),
-            Phase::Attributes => self.forget_attr(sweep, at),
+            Phase::Facts => self.facts.forget_unread(at, |id| self.memo.contains(*id)),
+            Phase::Attributes => self
+                .attributes
+                .forget_unread(at, |id| sweep.attrs.contains(&id)),
             Phase::Values => self.forget_values(sweep, at),
-            Phase::Queries => self.forget_query(at),
+            Phase::Queries => self
+                .queries
+                .forget_unused(at, |id| self.attributes.find_derived(id).is_some()),
             Phase::Ends => self.cut_ends(),
         };
 

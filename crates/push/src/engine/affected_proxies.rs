@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Engine, ProxyId};
 use crate::deps::Dep;
 use crate::fact::FactKey;
-use crate::memo::NodeId;
+use crate::ids::NodeId;
 use crate::resource::ResourceType;
 use navarch_api::hash::KeyedSet;
 
@@ -25,20 +25,16 @@ impl Engine {
                 continue;
             }
 
-            let Some(node) = core.nodes.get(&id) else {
+            let Some(node) = core.memo.get(id) else {
                 continue;
             };
 
-            for (proxy, kind) in &node.rare().subscribers {
-                reached.entry(ProxyId(*proxy)).or_default().insert(*kind);
+            for (proxy, kind) in node.subscribers() {
+                reached.entry(ProxyId(proxy)).or_default().insert(kind);
             }
 
             // A parent may have been recomputed since without reading this one.
-            let reads = |parent: &&NodeId| {
-                core.nodes
-                    .get(*parent)
-                    .is_some_and(|node| node.deps.contains(Dep::Node(id)))
-            };
+            let reads = |parent: &&NodeId| core.memo.reads(**parent, Dep::Node(id));
             todo.extend(node.parents.as_slice().iter().filter(reads));
         }
 

@@ -13,7 +13,7 @@ impl Engine {
     /// unused.
     #[must_use]
     pub fn has_orphans(&self) -> bool {
-        self.core.borrow().has_orphans
+        self.core.borrow().sweeps.has_orphans()
     }
 
     /// Begins a sweep of unused results, unless one is in progress. The cost is proportional to the
@@ -25,7 +25,7 @@ impl Engine {
     /// Whether a sweep is in progress.
     #[must_use]
     pub fn is_sweeping(&self) -> bool {
-        self.core.borrow().is_sweeping()
+        self.core.borrow().sweeps.is_sweeping()
     }
 
     /// Continues the sweep while `may_go_on` returns true, checked about every tenth of a
@@ -37,7 +37,7 @@ impl Engine {
     /// Zero before the first sweep. The pause before the next sweep depends on it.
     #[must_use]
     pub fn last_sweep(&self) -> Duration {
-        self.core.borrow().last_sweep()
+        self.core.borrow().sweeps.last_duration()
     }
 
     /// Frees unused results periodically, in small slices.

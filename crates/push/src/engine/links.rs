@@ -2,7 +2,7 @@
 
 use super::Engine;
 use crate::core::{Core, PublishedState};
-use crate::memo::NodeId;
+use crate::ids::NodeId;
 use crate::resource::ResourceType;
 
 impl Engine {
@@ -14,7 +14,7 @@ impl Engine {
         published: PublishedState,
     ) {
         let core = self.core.get_mut();
-        core.dropped_subscriptions.remove(&(proxy, kind));
+        core.marked.forget_subscription(proxy, kind);
         Self::link(core, proxy, kind, published.node);
         if let Some(state) = core.proxies.get_mut(&proxy) {
             state.published.insert(kind, published);
@@ -25,14 +25,14 @@ impl Engine {
     /// progress checked it: without a mark the sweep would remove the answers that it depends on.
     pub(super) fn link(core: &mut Core, proxy: u64, kind: ResourceType, node: NodeId) {
         core.touch(node);
-        if let Some(node) = core.nodes.get_mut(&node) {
+        if let Some(node) = core.memo.get_mut(node) {
             node.rare_mut().subscribers.insert((proxy, kind));
         }
     }
 
     /// Unlinks a subscription from a node.
     pub(super) fn unlink(core: &mut Core, proxy: u64, kind: ResourceType, node: NodeId) {
-        if let Some(node) = core.nodes.get_mut(&node) {
+        if let Some(node) = core.memo.get_mut(node) {
             node.rare_mut().subscribers.remove(&(proxy, kind));
         }
     }
@@ -40,9 +40,8 @@ impl Engine {
     /// Unlinks an ending subscription from a node, which may then be unused.
     pub(super) fn unlink_ended(core: &mut Core, proxy: u64, kind: ResourceType, node: NodeId) {
         Self::unlink(core, proxy, kind, node);
-        core.has_orphans |= core
-            .nodes
-            .get(&node)
-            .is_some_and(|node| node.rare().subscribers.is_empty());
+        if core.memo.get(node).is_some_and(|node| !node.is_published()) {
+            core.sweeps.add_orphans();
+        }
     }
 }

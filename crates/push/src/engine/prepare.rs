@@ -8,7 +8,7 @@ use super::collect::{CollectionOf, PieceOf, ResourceOf};
 use super::{Engine, Interest, ProxyId};
 use crate::chunked_list::Chunk;
 use crate::core::{Lookup, Prepared};
-use crate::memo::{NodeId, QueryId};
+use crate::ids::{NodeId, QueryId};
 use crate::name_list::NameChunks;
 use crate::query::Query;
 use crate::resource::ResourceType;

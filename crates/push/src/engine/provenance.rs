@@ -7,7 +7,7 @@ use super::collect::ResourceOf;
 use super::{Engine, ProxyId};
 use crate::deps::Dep;
 use crate::fact::FactKey;
-use crate::memo::{NodeId, QueryId};
+use crate::ids::{NodeId, QueryId};
 use crate::resource::ResourceType;
 use navarch_api::hash::KeyedSet;
 use navarch_api::names::ResourceName;
@@ -57,13 +57,13 @@ impl Engine {
         let mut todo = vec![Dep::Node(node)];
         while let Some(dep) = todo.pop() {
             match dep {
-                Dep::Fact(fact) if reported.insert(fact.0) => {
-                    facts.extend(core.facts.get(fact.0).map(|fact| fact.key.clone()));
+                Dep::Fact(fact) if reported.insert(fact) => {
+                    facts.extend(core.facts.key(fact).cloned());
                 }
                 Dep::Node(id) if seen.insert(id) => {
                     let deps: Vec<Dep> = core
-                        .nodes
-                        .get(&id)
+                        .memo
+                        .get(id)
                         .iter()
                         .flat_map(|node| node.deps.iter())
                         .collect();
@@ -97,16 +97,16 @@ impl Engine {
         let nodes: Vec<(NodeId, QueryId, Arc<str>)> = {
             let core = self.core.borrow();
             let faulty = core
-                .nodes
+                .memo
                 .iter()
-                .filter_map(|(id, node)| Some((*id, node.query, node.rare().fault.clone()?)));
+                .filter_map(|(id, node)| Some((id, node.query, node.fault()?.clone())));
             faulty.collect()
         };
 
         let mut faults: Vec<Faulty> = nodes
             .into_iter()
             .map(|(id, query, message)| {
-                let query = format!("{:?}", self.core.borrow().query(query));
+                let query = format!("{:?}", self.core.borrow().queries.get(query));
                 Faulty {
                     query,
                     message,
@@ -131,12 +131,10 @@ impl Engine {
             if !seen.insert(id) {
                 continue;
             }
-            for dep in core.nodes.get(&id).iter().flat_map(|node| node.deps.iter()) {
+            for dep in core.memo.get(id).iter().flat_map(|node| node.deps.iter()) {
                 match dep {
                     Dep::Node(child) => todo.push(child),
-                    Dep::Fact(fact) => {
-                        facts.extend(core.facts.get(fact.0).map(|fact| fact.key.clone()))
-                    }
+                    Dep::Fact(fact) => facts.extend(core.facts.key(fact).cloned()),
                 }
             }
         }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Engine;
-use crate::memo::NodeId;
+use crate::ids::NodeId;
 use crate::notice::{Notice, Unavailable};
 
 /// Lookups of results since the start.
@@ -36,14 +36,14 @@ impl Engine {
     pub fn remarks(&self) -> Vec<Remark> {
         let core = self.core.borrow();
         let mut by_text: BTreeMap<Arc<str>, Remark> = BTreeMap::new();
-        let remarkable: BTreeMap<&NodeId, _> = core
-            .nodes
+        let remarkable: BTreeMap<NodeId, _> = core
+            .memo
             .iter()
-            .filter(|(_, node)| !node.rare().remarks.is_empty())
+            .filter(|(_, node)| !node.remarks().is_empty())
             .collect();
 
         for node in remarkable.values() {
-            for text in &node.rare().remarks {
+            for text in node.remarks() {
                 let new = || Remark {
                     text: text.clone(),
                     queries: Vec::new(),
@@ -56,7 +56,7 @@ impl Engine {
                     continue;
                 }
 
-                let query = format!("{:?}", core.query(node.query));
+                let query = format!("{:?}", core.queries.get(node.query));
                 if let Err(place) = remark.queries.binary_search(&query) {
                     remark.queries.insert(place, query);
                 }
@@ -68,7 +68,7 @@ impl Engine {
 
     /// The gauge items of all results in force, if they changed since the last call.
     pub(crate) fn take_changed_notices(&mut self) -> Option<BTreeSet<Notice>> {
-        self.core.get_mut().notices.take_changed()
+        self.core.get_mut().diagnostics.take_changed_notices()
     }
 
     /// Lookups of results since the start.
@@ -76,18 +76,18 @@ impl Engine {
     pub(crate) fn reads(&self) -> Reads {
         let core = self.core.borrow();
         Reads {
-            held: core.reused,
-            computed: core.computed,
+            held: core.counters.reused(),
+            computed: core.counters.computed(),
         }
     }
 
     /// Failed lookups since the last call.
     pub(crate) fn take_failed(&mut self) -> BTreeMap<Unavailable, u64> {
-        self.core.get_mut().notices.take_failed()
+        self.core.get_mut().diagnostics.take_failed()
     }
 
     /// Remarks since the last call.
     pub fn take_fresh_remarks(&mut self) -> BTreeSet<Arc<str>> {
-        std::mem::take(&mut self.core.get_mut().fresh_remarks)
+        self.core.get_mut().diagnostics.take_fresh_remarks()
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::{Engine, PushCause, PushStats};
-use crate::memo::{AttrId, NodeId, ValueId};
+use crate::ids::{AttrId, NodeId, ValueId};
 use crate::resource::{Collection, ResourceType};
 
 /// How many times subscriptions with dropped results are revalidated before the rest waits for the
@@ -21,28 +21,17 @@ impl Engine {
         stats: &mut PushStats,
     ) {
         let core = self.core.get_mut();
-        let watched = std::mem::take(&mut core.marked_watched);
-        let published = std::mem::take(&mut core.marked_published);
+        let watched = core.marked.take_watched();
+        let published = core.marked.take_published();
         let mut watchers = retried;
-        for node in watched.iter().filter_map(|id| core.nodes.get(id)) {
-            watchers.extend(node.rare().watchers.iter().map(|(proxy, _)| *proxy));
+        for node in watched.iter().filter_map(|id| core.memo.get(*id)) {
+            watchers.extend(node.watchers());
         }
 
         // Subscribers are noted before anything is computed, since computing may replace nodes.
         let groups: Vec<(NodeId, Vec<(u64, ResourceType)>)> = published
             .into_iter()
-            .filter_map(|id| {
-                Some((
-                    id,
-                    core.nodes
-                        .get(&id)?
-                        .rare()
-                        .subscribers
-                        .iter()
-                        .copied()
-                        .collect(),
-                ))
-            })
+            .filter_map(|id| Some((id, core.memo.get(id)?.subscribers().collect())))
             .collect();
 
         stats.groups += groups.len();
@@ -71,11 +60,11 @@ impl Engine {
     pub(super) fn revalidate_dropped(&mut self, cause: &Arc<PushCause>, stats: &mut PushStats) {
         for _ in 0..MAX_DROPPED_ROUNDS {
             let core = self.core.get_mut();
-            if !core.has_dropped() {
+            if !core.marked.has_dropped() {
                 return;
             }
-            let dropped = std::mem::take(&mut core.dropped_subscriptions);
-            let unanswered = std::mem::take(&mut core.unanswered);
+            let dropped = core.marked.take_dropped_subscriptions();
+            let unanswered = core.marked.take_unanswered();
             self.revalidate(unanswered, cause, stats);
             for (proxy, kind) in dropped {
                 self.revalidate_subscription(proxy, kind, cause, stats);
@@ -120,7 +109,7 @@ impl Engine {
                 }
             }
 
-            self.core.get_mut().unanswered.remove(&proxy);
+            self.core.get_mut().marked.forget_unanswered(proxy);
         }
 
         moved
@@ -189,10 +178,7 @@ impl Engine {
             Self::link(core, proxy, kind, node);
         }
 
-        self.core
-            .get_mut()
-            .dropped_subscriptions
-            .remove(&(proxy, kind));
+        self.core.get_mut().marked.forget_subscription(proxy, kind);
         self.publish_if_new(proxy, kind, &collection, cause, stats);
 
         Some((node, collection))

@@ -3,38 +3,26 @@
 use super::{Core, Sweep};
 use crate::core::Derived;
 use crate::deps::Dep;
-use crate::memo::{AttrId, NodeId, ValueId};
+use crate::ids::NodeId;
+use crate::memo::Node;
 
 impl Core {
     /// Marks a result that is in use from now on, with its dependencies, for a sweep in progress.
     pub(crate) fn touch(&mut self, id: NodeId) {
-        if let Some(sweep) = &mut self.sweeping
-            && let Some(node) = self.nodes.get_mut(&id)
-            && node.sweep != self.sweep_number
+        let number = self.sweeps.number;
+        if let Some(sweep) = &mut self.sweeps.in_progress
+            && let Some(node) = self.memo.get_mut(id)
+            && node.sweep != number
         {
-            node.sweep = self.sweep_number;
+            node.sweep = number;
             sweep.grey.push(id);
-        }
-    }
-
-    /// Keeps an attribute that is read during a sweep.
-    pub(crate) fn touch_attr(&mut self, attr: AttrId) {
-        if let Some(sweep) = &mut self.sweeping {
-            sweep.attrs.insert(attr);
-        }
-    }
-
-    /// Keeps an answer that is used during a sweep.
-    pub(crate) fn touch_value(&mut self, value: ValueId) {
-        if let Some(sweep) = &mut self.sweeping {
-            sweep.values.insert(value);
         }
     }
 
     /// Marks a result; returns false if it is marked already or was dropped.
     fn mark_live(&mut self, sweep: &mut Sweep, id: NodeId) -> bool {
-        let number = self.sweep_number;
-        let Some(node) = self.nodes.get_mut(&id).filter(|node| node.sweep != number) else {
+        let number = self.sweeps.number;
+        let Some(node) = self.memo.get_mut(id).filter(|node| node.sweep != number) else {
             return false;
         };
         node.sweep = number;
@@ -45,8 +33,8 @@ impl Core {
     /// Marks the dependencies of a marked result.
     pub(super) fn mark_below(&mut self, sweep: &mut Sweep, id: NodeId) -> usize {
         let Some((deps, attrs)) = self
-            .nodes
-            .get(&id)
+            .memo
+            .get(id)
             .map(|node| (node.deps.clone(), node.attrs.clone()))
         else {
             return 1;
@@ -67,11 +55,7 @@ impl Core {
     /// counts for, and `None` behind the last index.
     pub(super) fn mark_published(&mut self, sweep: &mut Sweep, at: usize) -> Option<usize> {
         let id = *sweep.results.get(at)?;
-        if self
-            .nodes
-            .get(&id)
-            .is_some_and(|node| !node.rare().subscribers.is_empty())
-        {
+        if self.memo.get(id).is_some_and(Node::is_published) {
             self.mark_live(sweep, id);
         }
         Some(1)

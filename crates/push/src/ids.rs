@@ -1,0 +1,70 @@
+//! The numbers of results, queries, facts, attributes and answers.
+
+/// The id of a kept result. Never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct NodeId(pub(crate) u64);
+
+/// The number that an [`Interner`](crate::interner::Interner) assigns to an entry.
+pub(crate) trait EntryId: Copy + Ord {
+    /// The id of the entry at this index of its table.
+    fn new(index: usize) -> Self;
+
+    /// The index in its table.
+    fn index(self) -> usize;
+}
+
+/// The id of an interned query key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct QueryId(pub(crate) usize);
+
+/// The id of an interned fact key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct FactId(pub(crate) usize);
+
+/// The id of an interned attribute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct AttrId(pub(crate) usize);
+
+/// The id of an interned answer: the value of an attribute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct ValueId(pub(crate) usize);
+
+impl EntryId for QueryId {
+    fn new(index: usize) -> Self {
+        Self(index)
+    }
+
+    fn index(self) -> usize {
+        self.0
+    }
+}
+
+impl EntryId for FactId {
+    fn new(index: usize) -> Self {
+        Self(index)
+    }
+
+    fn index(self) -> usize {
+        self.0
+    }
+}
+
+impl EntryId for AttrId {
+    fn new(index: usize) -> Self {
+        Self(index)
+    }
+
+    fn index(self) -> usize {
+        self.0
+    }
+}
+
+impl EntryId for ValueId {
+    fn new(index: usize) -> Self {
+        Self(index)
+    }
+
+    fn index(self) -> usize {
+        self.0
+    }
+}
