@@ -196,7 +196,7 @@ fn no_file_exceeds_the_maximum_length() {
     assert_eq!(long, Vec::new(), "split at the concept");
 }
 
-/// Lines of a source file, except tests, that name a hasher other than those of `api::hash` and
+/// Lines of a source file, except tests, that name a hasher other than those of `tables::hash` and
 /// std's `HashMap`, whose keys are random.
 fn hashers_without_a_key(text: &str) -> Vec<String> {
     let hashers =
@@ -212,7 +212,7 @@ fn hashers_without_a_key(text: &str) -> Vec<String> {
 
 #[test]
 fn tables_are_hashed_with_a_random_key() {
-    let own = folder("crates/api/src/hash.rs");
+    let own = folder("crates/tables/src/hash.rs");
     let files = sources_without_tests()
         .into_iter()
         .filter(|file| *file != own);
@@ -226,7 +226,7 @@ fn tables_are_hashed_with_a_random_key() {
     assert_eq!(
         found,
         Vec::new(),
-        "take KeyedMap, KeyedSet or keyed_hash of api::hash, or a BTreeMap"
+        "take KeyedMap, KeyedSet or keyed_hash of tables::hash, or a BTreeMap"
     );
 
     for text in [

@@ -30,9 +30,6 @@ pub mod field_error;
 pub mod file_events;
 pub mod gateway_api;
 pub mod go_text;
-pub mod growth;
-pub mod hash;
-pub mod hash_index;
 pub mod hbone_settings;
 pub mod hostname;
 pub mod huge_pages;
@@ -70,3 +67,5 @@ pub mod uid;
 pub mod validation;
 pub mod version;
 pub mod yaml;
+
+pub use navarch_tables::{growth, hash, hash_index};

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::hash::Hash;
 
-use super::hash::{KeyedMap, keyed_hash};
+use crate::hash::{KeyedMap, keyed_hash};
 
 /// An index of numbered items. It stores only eight bytes per key, neither items nor keys. The
 /// caller must check a found item, since another key can have the same hash.

@@ -1,7 +1,7 @@
 //! Hash tables with a random key. Hashes without one are predictable: an attacker can choose names
 //! that collide, and each insertion then costs time linear in the size of the table.
 //!
-//! All tables of the crate, except `BTreeMap`, are of these types or of std's; a test in
+//! All tables of Navarch, except `BTreeMap`, are of these types or of std's; a test in
 //! `tests/house/main.rs` rejects other hashers. These types are about as fast as hashers without a key,
 //! std's are several times slower.
 
