@@ -155,7 +155,7 @@ fn engine_tables(sizes: EngineSizes) -> Map<String, Value> {
         ("facts", sizes.facts),
         ("attributes", sizes.attributes),
         ("attributeValues", sizes.attribute_values),
-        ("proxies", sizes.proxies),
+        ("proxies", sizes.subscribers),
     ];
     tables
         .into_iter()
@@ -190,7 +190,7 @@ mod tests {
             facts: 4,
             attributes: 3,
             attribute_values: 2,
-            proxies: 1,
+            subscribers: 1,
         };
         assert_eq!(
             Value::Object(engine_tables(sizes)),

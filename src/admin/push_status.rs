@@ -58,7 +58,7 @@ pub(super) async fn push_status(
         "skipped": remarks.iter().map(remark).collect::<Vec<_>>(),
         "rejected": rejected,
         "quarantined": all_quarantined,
-        "engine": { "results": sizes.results, "inputs": sizes.facts, "proxies": sizes.proxies },
+        "engine": { "results": sizes.results, "inputs": sizes.facts, "proxies": sizes.subscribers },
     });
 
     if let Some(members) = value.as_object_mut() {

@@ -4,7 +4,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::proxy::{IpFamilies, Locality, Proxy, ProxyKind};
-use super::query::DerivedValue;
 use navarch_api::identity::Identity;
 use navarch_api::names::Namespace;
 use navarch_registry::model::Labels;
@@ -70,16 +69,7 @@ pub enum AttrValue {
     Labels(Arc<Labels>),
     /// Region, zone and subzone of the node message; empty texts if it has no locality.
     Locality(Locality),
-    /// The value of a proxy query.
-    #[doc(hidden)]
-    Derived(AttrDerived),
-    /// A proxy query that panicked and has no earlier value.
-    Failed,
 }
-
-/// The value of a proxy query as the value of an attribute.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct AttrDerived(pub(super) DerivedValue);
 
 impl Attr {
     /// The value of the attribute for a proxy.

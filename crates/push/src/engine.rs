@@ -1,135 +1,40 @@
-//! The engine: connected proxies, the state published to each, and its update after changes.
+//! The engine of the control plane: connected proxies, their subscriptions, and the collections
+//! published to each.
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use self::collect::CollectionOf;
+use self::prepare::Prepared;
 use super::context::PushContext;
-use super::core::{Core, Derived, ProxyState, PublishedState};
+use super::delivery::Delivery;
 use super::fact::FactKey;
-use super::ids::{NodeId, QueryId};
-use super::observer;
+use super::inputs::MeshInputs;
+use super::notice::{Notice, Unavailable};
 use super::proxy::Proxy;
 use super::query::Query;
 use super::resource::{Collection, ResourceType};
 use super::view::{Translator, View};
 use navarch_api::hash::KeyedMap;
-use navarch_api::names::ResourceName;
 
-mod affected_proxies;
 mod collect;
-mod config;
-mod copy;
-mod freeing;
-mod links;
 mod prepare;
 mod provenance;
-mod published;
-mod recompute;
-mod remarks;
-mod revalidate;
 
-pub use config::EngineConfig;
+pub use super::delivery::{PublishedCollection, PushCause, Sink};
+pub use super::subscription::{Interest, ProxyId};
+pub(crate) use navarch_engine::Reads;
+pub use navarch_engine::{EngineConfig, EngineSizes, PushStats, Remark};
 pub use provenance::Faulty;
-pub(crate) use remarks::Reads;
-pub use remarks::Remark;
-
-/// The id of a connected proxy within one engine; never reused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ProxyId(u64);
-
-/// The subscription of a stream to one type.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Interest {
-    /// Wildcard: all resources of the proxy.
-    pub wildcard: bool,
-    /// Requested names, whether or not they exist; for [`ResourceType::VirtualHost`] the route
-    /// configurations whose virtual hosts are requested.
-    pub names: Arc<BTreeSet<ResourceName>>,
-}
-
-/// Why a push happened; shared by all collections that it publishes.
-#[derive(Debug, Default)]
-pub struct PushCause {
-    /// Revision of the snapshot, counted from 1 at start.
-    pub revision: u64,
-    /// The facts that changed, empty for an answer to a subscription.
-    pub changed: Vec<FactKey>,
-    /// Number of subscriptions that this answers; 0 for a change.
-    pub answers: u32,
-}
-
-/// The receiver of a proxy's collections. Must not block: it is called from the engine's thread,
-/// once per change and proxy.
-pub trait Sink: Send + Sync {
-    /// Receives the new collection of one type.
-    fn publish(&self, kind: ResourceType, collection: Arc<Collection>, cause: &Arc<PushCause>);
-
-    /// All collections of a change were published; not called after an answer to a subscription,
-    /// nor if nothing was published. Sinks that order responses across types wait for it.
-    fn settled(&self) {}
-}
-
-/// Statistics of one change.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PushStats {
-    /// Groups of subscriptions that the change may affect.
-    pub groups: usize,
-    /// Collections handed to sinks.
-    pub published: usize,
-    /// Recomputed results.
-    pub computed: u64,
-    /// Results marked and dependencies checked: the cost of finding out what changed.
-    pub visited: u64,
-}
-
-/// Sizes of the engine's tables.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EngineSizes {
-    /// Kept results.
-    pub results: usize,
-    /// Facts that something has read.
-    pub facts: usize,
-    /// Distinct attributes of proxies that were read.
-    pub attributes: usize,
-    /// Distinct values of attributes.
-    pub attribute_values: usize,
-    /// Connected proxies.
-    pub proxies: usize,
-}
 
 /// The engine. One thread owns it.
 pub struct Engine {
-    /// Kept results, proxies, subscriptions.
-    core: RefCell<Core>,
-    /// The snapshot in force.
-    context: Arc<PushContext>,
-    translator: Arc<dyn Translator>,
-    /// The sink of each proxy.
-    sinks: KeyedMap<u64, Arc<dyn Sink>>,
-    next_proxy: u64,
-    /// Proxies to which the current change was published.
-    published_to: BTreeSet<u64>,
-    /// The last two collections that were compared, and whether they are equal.
-    compared: Option<(Arc<Collection>, Arc<Collection>, bool)>,
-    /// Collections published since this was last taken; `None` without an observer.
-    published: Option<Vec<observer::PublishedCollection>>,
-}
-
-impl ProxyId {
-    /// The id with this number, for a proxy that the engine has assigned it to.
-    #[must_use]
-    pub fn of(number: u64) -> Self {
-        Self(number)
-    }
-
-    /// The number that [`ProxyId::of`] takes.
-    #[must_use]
-    pub fn number(self) -> u64 {
-        self.0
-    }
+    engine: navarch_engine::Engine<MeshInputs>,
+    delivery: Delivery,
+    /// Subscriptions that are being computed in time slices.
+    prepared: KeyedMap<ProxyId, Prepared>,
 }
 
 impl Engine {
@@ -146,241 +51,244 @@ impl Engine {
         context: Arc<PushContext>,
         translator: Arc<dyn Translator>,
     ) -> Self {
-        let core = RefCell::new(Core::new(config));
         Self {
-            core,
-            context,
-            translator,
-            sinks: KeyedMap::default(),
-            next_proxy: 0,
-            published_to: BTreeSet::new(),
-            compared: None,
-            published: None,
+            engine: navarch_engine::Engine::with_config(config, context, translator),
+            delivery: Delivery::default(),
+            prepared: KeyedMap::default(),
+        }
+    }
+
+    /// An independent engine with the same proxies and results: changes of it do not affect this
+    /// engine, and cost only what they affect. It has no sinks. The cost of the copy is
+    /// proportional to the kept results.
+    #[must_use]
+    pub fn copy(&self) -> Self {
+        Self {
+            engine: self.engine.copy(),
+            delivery: Delivery::default(),
+            prepared: KeyedMap::default(),
         }
     }
 
     /// The snapshot in force.
     #[must_use]
     pub fn context(&self) -> &Arc<PushContext> {
-        &self.context
+        self.engine.snapshot()
     }
 
     /// The revision of the snapshot in force.
     #[must_use]
     pub fn revision(&self) -> u64 {
-        self.core.borrow().revision
+        self.engine.revision()
     }
 
     /// Adds a proxy. Nothing is computed until it subscribes.
     pub fn connect(&mut self, proxy: Arc<Proxy>, sink: Arc<dyn Sink>) -> ProxyId {
-        let id = self.next_proxy;
-        self.next_proxy += 1;
-        let state = ProxyState {
-            proxy,
-            answers: KeyedMap::default(),
-            derived: BTreeMap::new(),
-            published: KeyedMap::default(),
-            prepared: None,
-        };
-        self.core.get_mut().proxies.insert(id, state);
-        self.sinks.insert(id, sink);
-        ProxyId(id)
+        let id = self.engine.connect(proxy);
+        self.delivery.connect(id, sink);
+        id
     }
 
     /// Removes a proxy.
     pub fn disconnect(&mut self, id: ProxyId) {
-        self.sinks.remove(&id.0);
-        let core = self.core.get_mut();
-        let Some(state) = core.proxies.remove(&id.0) else {
-            return;
-        };
+        self.delivery.disconnect(id);
+        self.prepared.remove(&id);
+        self.engine.disconnect(id);
+        self.engine.sweep_if_due();
+    }
 
-        if state.prepared.is_some() {
-            core.sweeps.add_orphans();
-        }
-        for (kind, published) in state.published {
-            Self::unlink_ended(core, id.0, kind, published.node);
-        }
-
-        for (attr, derived) in state.derived {
-            if let Derived::From(node) = derived
-                && let Some(node) = core.memo.get_mut(node)
-            {
-                node.rare_mut().watchers.remove(&(id.0, attr));
-            }
-        }
-
-        core.marked.remove_failing(id.0);
-        self.sweep_if_due();
+    /// The connected proxies, and the published types of each.
+    pub fn proxies(&self) -> Vec<(ProxyId, BTreeSet<ResourceType>)> {
+        self.engine.subscribers()
     }
 
     /// Sets the subscription of a proxy to one type, and publishes the result at once.
     pub fn subscribe(&mut self, id: ProxyId, kind: ResourceType, interest: Interest) {
-        let query = self
-            .core
-            .get_mut()
-            .query_id(&CollectionOf { kind, interest });
-        self.answer(id, kind, query, 1);
+        self.answer(id, &CollectionOf { kind, interest }, 1);
     }
 
-    /// Publishes the result of a query to a proxy; the result answers `answers` subscriptions.
-    fn answer(&mut self, id: ProxyId, kind: ResourceType, query: QueryId, answers: u32) {
+    /// Publishes a collection to a proxy; it answers `answers` subscriptions.
+    fn answer(&mut self, id: ProxyId, collection: &CollectionOf, answers: u32) {
+        let kind = collection.kind;
         let cause = Arc::new(PushCause {
-            revision: self.core.get_mut().revision,
+            revision: self.engine.revision(),
             changed: Vec::new(),
             answers,
         });
 
-        if let Some(old) = self
-            .core
-            .get_mut()
-            .proxies
-            .get_mut(&id.0)
-            .and_then(|state| state.published.remove(&kind))
-        {
-            Self::unlink_ended(self.core.get_mut(), id.0, kind, old.node);
-        }
+        let delivery = &mut self.delivery;
+        let mut is_answered = false;
+        self.engine
+            .subscribe(id, kind, collection, &mut |to, of, published| {
+                if !is_answered && (to, of) == (id, kind) {
+                    is_answered = true;
+                    delivery.answer(to, of, published, &cause);
+                } else {
+                    delivery.publish(to, of, published, &cause);
+                }
+            });
 
-        if let Some((node, collection)) = self.evaluate(id.0, query) {
-            self.link_published(
-                id.0,
-                kind,
-                PublishedState {
-                    query,
-                    node,
-                    collection: collection.clone(),
-                },
-            );
-            if let Some(sink) = self.sinks.get(&id.0) {
-                sink.publish(kind, collection.clone(), &cause);
-                self.note_published(id.0, kind, collection);
-            }
-        }
-
-        if let Some(state) = self.core.get_mut().proxies.get_mut(&id.0) {
-            state.prepared = None;
-        }
-
-        self.revalidate_dropped(&cause, &mut PushStats::default());
-        self.notify_sinks();
-        self.sweep_if_due();
+        self.prepared.remove(&id);
+        self.delivery.settle();
+        self.engine.sweep_if_due();
     }
 
     /// Answers subscriptions of a type from which the proxy has unsubscribed since, and removes the
     /// subscription.
     pub(super) fn answer_and_unsubscribe(&mut self, id: ProxyId, kind: ResourceType, answers: u32) {
-        let query = self.core.get_mut().query_id(&CollectionOf {
+        let collection = CollectionOf {
             kind,
             interest: Interest::default(),
-        });
-        self.answer(id, kind, query, answers);
+        };
+        self.answer(id, &collection, answers);
         self.unsubscribe(id, kind);
     }
 
     /// Removes a subscription.
     pub fn unsubscribe(&mut self, id: ProxyId, kind: ResourceType) {
-        let core = self.core.get_mut();
-        if let Some(old) = core
-            .proxies
-            .get_mut(&id.0)
-            .and_then(|state| state.published.remove(&kind))
-        {
-            Self::unlink_ended(core, id.0, kind, old.node);
-        }
+        self.engine.unsubscribe(id, kind);
     }
 
     /// Replaces the snapshot in force. `changed` must contain every fact whose value differs from
     /// the last snapshot's; the cost is proportional to the number of their readers.
     pub fn apply(&mut self, context: Arc<PushContext>, changed: Vec<FactKey>) -> PushStats {
-        let core = self.core.get_mut();
-        core.revision += 1;
-        self.context = context;
-        let before = core.counters;
-        self.mark(&changed);
-        let core = self.core.get_mut();
         let cause = Arc::new(PushCause {
-            revision: core.revision,
+            revision: self.engine.revision() + 1,
             changed,
             answers: 0,
         });
 
-        let mut stats = PushStats::default();
-        let failing = self.core.get_mut().marked.take_failing();
-        self.revalidate(failing, &cause, &mut stats);
-        self.revalidate_dropped(&cause, &mut stats);
-        self.notify_sinks();
-        let core = self.core.get_mut();
-        stats.computed = core.counters.computed() - before.computed();
-        stats.visited = core.counters.visited() - before.visited();
-        self.sweep_if_due();
+        let delivery = &mut self.delivery;
+        let mut published = 0;
+        let stats = self
+            .engine
+            .apply(context, &cause.changed, &mut |to, of, collection| {
+                published += usize::from(delivery.publish(to, of, collection, &cause));
+            });
 
-        stats
+        self.delivery.settle();
+        self.engine.sweep_if_due();
+        PushStats { published, ..stats }
+    }
+
+    /// Recomputes all results, as if every fact had changed, and publishes those that differ: for
+    /// operators who suspect a missed dependency.
+    pub fn recompute(&mut self) -> PushStats {
+        let facts = self.engine.facts();
+        self.apply(self.context().clone(), facts)
     }
 
     /// The collection of a type that was last published to a proxy.
     #[must_use]
     pub fn published(&self, id: ProxyId, kind: ResourceType) -> Option<Arc<Collection>> {
-        self.core
-            .borrow()
-            .proxies
-            .get(&id.0)?
-            .published
-            .get(&kind)
-            .map(|published| published.collection.clone())
+        self.engine.published(id, kind)
+    }
+
+    /// The proxies with resources that depend on any of these facts, by type. Costs what depends on
+    /// the facts.
+    #[must_use]
+    pub fn affected_proxies(&self, facts: &[FactKey]) -> BTreeMap<ProxyId, BTreeSet<ResourceType>> {
+        self.engine.reach(facts)
+    }
+
+    /// Runs a query for a connected proxy, outside any push (debug endpoints, tests).
+    pub fn query<Q: Query>(&self, id: ProxyId, query: &Q) -> Arc<Q::Value> {
+        self.engine.query(id, query)
+    }
+
+    /// The snapshot as seen for a proxy.
+    fn view(&self, proxy: ProxyId) -> View<'_> {
+        View(self.engine.view(proxy))
     }
 
     /// Sizes for metrics and debugging.
     #[must_use]
     pub fn sizes(&self) -> EngineSizes {
-        self.core.borrow().sizes()
+        self.engine.sizes()
     }
 
-    /// Runs a query for a connected proxy, outside any push (debug endpoints, tests).
-    pub fn query<Q: Query>(&self, id: ProxyId, query: &Q) -> Arc<Q::Value> {
-        self.view(id.0).get(query)
+    /// Lookups of results since the start.
+    #[must_use]
+    pub(crate) fn reads(&self) -> Reads {
+        self.engine.reads()
     }
 
-    /// The snapshot as seen for a proxy.
-    fn view(&self, proxy: u64) -> View<'_> {
-        View {
-            core: &self.core,
-            context: &self.context,
-            translator: &*self.translator,
-            proxy,
-        }
+    /// The remarks of all results in force, by text.
+    #[must_use]
+    pub fn remarks(&self) -> Vec<Remark> {
+        self.engine.remarks()
     }
 
-    /// Marks all results that these facts may affect. Dependents of a gate are marked only if the
-    /// gate's value has changed.
-    fn mark(&mut self, changed: &[FactKey]) {
-        let core = self.core.get_mut();
-        core.gates.close();
-        changed.iter().for_each(|fact| core.mark(fact));
-        // Gates are computed for a proxy of their own.
-        self.view(u64::MAX).settle_gates(u16::MAX);
-        self.core.get_mut().open_all();
+    /// Remarks since the last call.
+    pub fn take_fresh_remarks(&mut self) -> BTreeSet<Arc<str>> {
+        self.engine.take_fresh_remarks()
     }
 
-    /// Updates a subscription's query for a proxy.
-    fn evaluate(&self, proxy: u64, query: QueryId) -> Option<(NodeId, Arc<Collection>)> {
-        let node = self.view(proxy).node_of(query).ok()?;
-        let value = self
-            .core
-            .borrow()
-            .memo
-            .get(node)
-            .map(|node| node.value.clone())?;
-        Some((node, value.downcast::<Collection>().ok()?))
+    /// The gauge items of all results in force, if they changed since the last call.
+    pub(crate) fn take_changed_notices(&mut self) -> Option<BTreeSet<Notice>> {
+        self.engine.take_changed_notices()
+    }
+
+    /// Failed lookups since the last call.
+    pub(crate) fn take_failed(&mut self) -> BTreeMap<Unavailable, u64> {
+        self.engine.take_occurrences()
+    }
+
+    /// Keeps published collections from now on, until they are taken.
+    pub fn keep_published(&mut self) {
+        self.delivery.keep();
+    }
+
+    /// Takes the collections published since the last call; empty unless they are kept.
+    pub fn take_published(&mut self) -> Vec<PublishedCollection> {
+        self.delivery.take_kept()
+    }
+
+    /// Whether subscriptions have ended or changed since the last sweep, so that results may be
+    /// unused.
+    #[must_use]
+    pub fn has_orphans(&self) -> bool {
+        self.engine.has_orphans()
+    }
+
+    /// Begins a sweep of unused results, unless one is in progress. The cost is proportional to the
+    /// results; [`Engine::continue_sweep`] does the work.
+    pub fn begin_sweep(&mut self) {
+        self.engine.begin_sweep();
+    }
+
+    /// Whether a sweep is in progress.
+    #[must_use]
+    pub fn is_sweeping(&self) -> bool {
+        self.engine.is_sweeping()
+    }
+
+    /// Continues the sweep while `may_go_on` returns true, checked about every tenth of a
+    /// millisecond; returns true when it is complete.
+    pub fn continue_sweep(&mut self, may_go_on: impl FnMut() -> bool) -> bool {
+        self.engine.continue_sweep(may_go_on)
+    }
+
+    /// Zero before the first sweep. The pause before the next sweep depends on it.
+    #[must_use]
+    pub fn last_sweep(&self) -> Duration {
+        self.engine.last_sweep()
     }
 }
 
 impl fmt::Debug for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Engine")
-            .field("sizes", &self.sizes())
-            .finish_non_exhaustive()
+        self.engine.fmt(f)
     }
 }
+
+/// For tests, which have little data: two dependents make a gate, and a sweep can stop after each
+/// step.
+#[cfg(test)]
+pub(crate) const SMALL: EngineConfig = EngineConfig {
+    gate_min_dependents: 2,
+    steps_per_time_check: 1,
+};
 
 #[cfg(test)]
 mod tests;

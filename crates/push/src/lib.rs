@@ -1,6 +1,8 @@
-//! The engine: one immutable snapshot, translators that read it through a recording view, a cache
-//! reused by trace replay, and the reverse index that returns the results and proxies that a change
-//! affects.
+//! The control plane on the engine: the mesh state with its immutable snapshots, translators that
+//! read them through a recording view, and the resources of each connected proxy.
+//!
+//! `navarch_engine` computes, with the types of `inputs.rs`: a cache reused by trace replay, and the
+//! reverse index that returns the results and proxies that a change affects.
 //!
 //! ```text
 //! events ─▶ MeshState (store + registry) ─▶ changed facts ─▶ Engine: mark what read them
@@ -21,24 +23,18 @@
 
 mod addresses;
 pub mod attr;
-mod attributes;
 pub mod chunked_list;
 pub mod cluster_ref;
 pub mod context;
-mod core;
-mod deps;
+mod delivery;
 pub mod engine;
 pub mod fact;
-mod facts;
 mod fair_queue;
-mod ids;
-mod interner;
-mod memo;
+mod inputs;
 pub mod mesh_state;
 pub mod metrics;
 pub mod name_list;
 pub mod name_parts;
-mod node_list;
 pub mod notice;
 pub mod observer;
 mod pod_of_proxy;
@@ -46,18 +42,16 @@ pub mod progress;
 pub mod proxy;
 pub mod proxy_view;
 pub mod quarantine;
-mod queries;
 pub mod query;
 mod read;
-mod remark_list;
+mod remark_log;
 mod remotes;
 pub mod resource;
 pub mod resources;
 pub mod rollout;
+mod subscription;
 mod sweep_schedule;
 pub mod targets;
-mod trace;
-mod tree;
 mod versions;
 pub mod view;
 pub mod worker;

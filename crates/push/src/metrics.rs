@@ -448,7 +448,7 @@ mod tests {
             facts: 3,
             attributes: 1,
             attribute_values: 1,
-            proxies: 1,
+            subscribers: 1,
         };
 
         let reads = Reads {

@@ -7,23 +7,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::context::PushContext;
-use super::engine::{Interest, ProxyId};
 use super::mesh_state::Change;
 use super::proxy::Proxy;
-use super::resource::{Collection, ResourceType};
+use super::resource::ResourceType;
+use super::subscription::{Interest, ProxyId};
 use navarch_api::any_object::AnyObject;
 use navarch_api::object::ObjectRef;
 
-/// A collection that was published to a proxy.
-#[derive(Clone, Debug)]
-pub struct PublishedCollection {
-    /// The stream that gets it: a proxy that connects again has another id.
-    pub proxy: ProxyId,
-    /// The type of the subscription that the collection answers.
-    pub kind: ResourceType,
-    /// The collection, shared with the engine and other proxies.
-    pub collection: Arc<Collection>,
-}
+pub use super::delivery::PublishedCollection;
 
 /// The previous versions of recently changed objects, the latest last; `None` if the object was
 /// new. The list is short enough to be copied on change while another copy exists.

@@ -119,7 +119,7 @@ impl View<'_> {
     /// The service ports of Kubernetes Services that this pod serves.
     #[must_use]
     pub fn targets_of_pod(&self, pod: &NamespacedName) -> &[ServiceTarget] {
-        let found = self.context.directory.pod_targets.get_key_value(pod);
+        let found = self.unrecorded().directory.pod_targets.get_key_value(pod);
         self.read(FactKey::TargetsOf(
             found.map_or(pod, |(key, _)| key).clone(),
         ));
@@ -138,7 +138,7 @@ impl View<'_> {
     /// The workload of the pod of this name.
     #[must_use]
     pub fn workload(&self, name: &NamespacedName) -> Option<&Arc<Workload>> {
-        let found = self.context.directory.workloads.get_key_value(name);
+        let found = self.unrecorded().directory.workloads.get_key_value(name);
         self.read(FactKey::Workload(
             found.map_or(name, |(key, _)| key).clone(),
         ));

@@ -18,7 +18,7 @@ impl View<'_> {
     /// rolled out to the proxy.
     #[must_use]
     pub fn object<T: Stored>(&self, name: &NamespacedName) -> Option<&Arc<Object<T>>> {
-        let found = T::table(&self.context.objects).get(name);
+        let found = T::table(&self.unrecorded().objects).get(name);
         // The object's own name, not an equal one of a request: it is kept as long as the result.
         let name = found.map_or_else(|| name.clone(), |object| object.meta.key());
         let object = ObjectRef {
@@ -76,7 +76,7 @@ impl View<'_> {
         is_listed: impl Fn(&NamespacedName) -> bool,
     ) -> Vec<&NamespacedName> {
         let is_new = |name: &NamespacedName| {
-            T::table(&self.context.objects).get(name).is_none() && is_listed(name)
+            T::table(&self.unrecorded().objects).get(name).is_none() && is_listed(name)
         };
         self.new_objects::<T>(is_new)
             .into_iter()
@@ -89,13 +89,13 @@ impl View<'_> {
         &self,
         is_listed: impl Fn(&NamespacedName) -> bool,
     ) -> Vec<&Arc<Object<T>>> {
-        if self.context.rollouts.is_empty() {
+        if self.unrecorded().rollouts.is_empty() {
             return Vec::new();
         }
-        let staged = of_kind(&self.context.rollouts, T::KIND).map(|(name, _)| name);
+        let staged = of_kind(&self.unrecorded().rollouts, T::KIND).map(|(name, _)| name);
         let seen =
             staged.filter(|name| is_listed(&name.name) && *self.derived(&SeesNew((*name).clone())));
-        seen.filter_map(|name| T::table(&self.context.new_versions).get(&name.name))
+        seen.filter_map(|name| T::table(&self.unrecorded().new_versions).get(&name.name))
             .collect()
     }
 }

@@ -1,28 +1,17 @@
 //! The recording view: the only access of translators to the snapshot and the proxy.
 
-#![expect(
-    clippy::result_large_err,
-    reason = "errors are rare, and contain the panic to attribute it"
-)]
-
-use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::fmt;
 use std::sync::Arc;
 
-use super::attr::{Attr, AttrDerived, AttrValue};
-use super::attributes::AttrDef;
+use super::attr::{Attr, AttrValue};
 use super::context::PushContext;
-use super::core::{Core, Derived, Lookup};
-use super::deps::Dep;
 use super::fact::FactKey;
-use super::ids::{AttrId, NodeId, QueryId, ValueId};
+use super::inputs::MeshInputs;
 use super::name_list::NameList;
 use super::notice::{Notice, Unavailable};
-use super::query::{DerivedValue, ProxyQuery, Query, Value};
+use super::query::{ProxyQuery, Query};
 use super::resource::ResourceType;
-use super::trace::{Failure, Trace, panic_text};
-use navarch_api::hash::KeyedSet;
 use navarch_api::names::ResourceName;
 
 /// Builds resources: the interface between the engine and `envoy/`.
@@ -85,43 +74,21 @@ pub trait Translator: Send + Sync {
 }
 
 /// A snapshot as seen by one proxy. Every read is recorded in the trace of the current computation.
-pub struct View<'a> {
-    pub(super) core: &'a RefCell<Core>,
-    pub(super) context: &'a PushContext,
-    pub(super) translator: &'a dyn Translator,
-    pub(super) proxy: u64,
-}
+pub struct View<'a>(pub(super) navarch_engine::View<'a, MeshInputs>);
 
-/// Maximum depth of nested queries. Translators need about ten; more means a cycle.
-const MAX_DEPTH: usize = 100;
-
-impl std::fmt::Debug for View<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("View")
-            .field("proxy", &self.proxy)
-            .finish_non_exhaustive()
+impl fmt::Debug for View<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }
 
-impl View<'_> {
+impl<'a> View<'a> {
     /// The value of a query for this proxy, from the memo if its trace replays.
     ///
     /// # Panics
     /// If the query's computation panics and it has no fallback value.
     pub fn get<Q: Query>(&self, query: &Q) -> Arc<Q::Value> {
-        let id = self.core.borrow_mut().query_id(query);
-        match self.node_of(id) {
-            Ok(node) => {
-                self.record_node(node);
-                self.typed::<Q>(node)
-            }
-            Err(failure) => {
-                if let Some(trace) = self.core.borrow_mut().traces.current() {
-                    trace.absorb(failure.trace);
-                }
-                resume_unwind(failure.panic)
-            }
-        }
+        self.0.get(query)
     }
 
     /// The value of a proxy query, recorded as an attribute: only its value, not its inputs,
@@ -130,75 +97,34 @@ impl View<'_> {
     /// # Panics
     /// As [`View::get`].
     pub fn derived<Q: ProxyQuery>(&self, query: &Q) -> Arc<Q::Value> {
-        let attr = {
-            let mut core = self.core.borrow_mut();
-            let id = core.query_id(query);
-            core.derived_attr(id, attr_value::<Q>)
-        };
-
-        let known = self
-            .core
-            .borrow()
-            .proxies
-            .get(&self.proxy)
-            .and_then(|state| state.answers.get(&attr).copied());
-
-        let value = known.unwrap_or_else(|| self.derive(attr));
-        let mut core = self.core.borrow_mut();
-        if let Some(trace) = core.traces.current() {
-            trace.read_attribute(attr, value);
-        }
-
-        let answer = core
-            .proxies
-            .get(&self.proxy)
-            .and_then(|state| state.derived.get(&attr).cloned());
-        drop(core);
-
-        match answer {
-            Some(Derived::From(node)) => self.typed::<Q>(node),
-            Some(Derived::Failed(text)) => resume_unwind(Box::new(text.to_string())),
-            None => resume_unwind(Box::new("a query reads a proxy that has disconnected")),
-        }
+        self.0.derived(query)
     }
 
     /// A plain attribute of the proxy.
     pub(super) fn attribute(&self, attr: &Attr) -> AttrValue {
-        let mut core = self.core.borrow_mut();
-        let id = core.plain_attr(attr);
-        let answered = core.answer(self.proxy, id);
-        if let (Some(value), Some(trace)) = (answered, core.traces.current()) {
-            trace.read_attribute(id, value);
-        }
-        core.proxies
-            .get(&self.proxy)
-            .map_or(AttrValue::Absent, |state| attr.of(&state.proxy))
+        self.0.attribute(attr).unwrap_or(AttrValue::Absent)
     }
 
     /// Records the read of a fact and returns the snapshot to read it from.
-    pub(super) fn read(&self, fact: FactKey) -> &PushContext {
-        let mut core = self.core.borrow_mut();
-        let id = core.facts.id(fact);
-        if let Some(trace) = core.traces.current() {
-            trace.read(Dep::Fact(id));
-        }
-        self.context
+    pub(super) fn read(&self, fact: FactKey) -> &'a PushContext {
+        self.0.read(fact)
+    }
+
+    /// The snapshot, to find the key of a fact that is then read.
+    pub(super) fn unrecorded(&self) -> &'a PushContext {
+        self.0.unrecorded()
     }
 
     /// Records a remark for the author of a configuration object that is ignored in part: what is
     /// wrong, in which object, and the consequence. It is kept with the result, logged once and
     /// served at `/debug/push_status`.
     pub fn remark(&self, text: impl Into<Arc<str>>) {
-        if let Some(trace) = self.core.borrow_mut().traces.current() {
-            trace.remarks.push(text.into());
-        }
+        self.0.remark(text);
     }
 
     /// Records an item that is counted in a gauge as long as the computation's result is in force.
     pub fn notice(&self, notice: Notice) {
-        if let Some(trace) = self.core.borrow_mut().traces.current() {
-            trace.notices.push(notice);
-        }
+        self.0.notice(notice);
     }
 
     /// Records a subject of a gauge, as [`Self::notice`].
@@ -218,296 +144,7 @@ impl View<'_> {
     }
 
     /// The translator, for the engine's own queries.
-    pub(super) fn translator(&self) -> &dyn Translator {
-        self.translator
-    }
-
-    /// The value of a node, of its query's type.
-    fn typed<Q: Query>(&self, node: NodeId) -> Arc<Q::Value> {
-        self.value(node)
-            .downcast::<Q::Value>()
-            .expect("a query's nodes hold values of its type")
-    }
-
-    fn value(&self, node: NodeId) -> Value {
-        self.core
-            .borrow()
-            .memo
-            .get(node)
-            .expect("a node is kept while it is read")
-            .value
-            .clone()
-    }
-
-    /// Records the read of a node in the current trace.
-    fn record_node(&self, id: NodeId) {
-        let mut core = self.core.borrow_mut();
-        let Some(attrs) = core.memo.get(id).map(|node| node.attrs.clone()) else {
-            return;
-        };
-        if let Some(trace) = core.traces.current() {
-            trace.read(Dep::Node(id));
-            for (attr, value) in attrs.iter() {
-                trace.read_attribute(*attr, *value);
-            }
-        }
-    }
-
-    /// The up-to-date node of a query for this proxy.
-    pub(super) fn node_of(&self, query: QueryId) -> Result<NodeId, Failure> {
-        loop {
-            let found = self.core.borrow_mut().find(query, self.proxy);
-            match found {
-                // It may be a different one after the gates below were settled.
-                Lookup::Node(id) if self.settle_gates_below(id) => {}
-                Lookup::Node(id) => {
-                    let found = self.refresh(id);
-                    if found.as_ref().is_ok_and(|found| *found == id) {
-                        self.core.borrow_mut().counters.reuse();
-                    }
-                    return found;
-                }
-                Lookup::Nothing => return self.compute(query, None),
-                Lookup::Derive(attr) => _ = self.derive(attr),
-            }
-        }
-    }
-
-    /// Computes a derived attribute for this proxy, in a trace of its own, and has the proxy watch
-    /// the node.
-    ///
-    /// If that fails, the last good answer is kept, or the proxy is marked as failing; the engine
-    /// retries at every change.
-    pub(super) fn derive(&self, attr: AttrId) -> ValueId {
-        let definition = self.core.borrow().attr(attr).cloned();
-        let outcome = match definition {
-            Some(AttrDef::Derived { query, answer }) => {
-                self.node_of(query).map(|node| (node, answer))
-            }
-            Some(AttrDef::Plain(_)) | None => Err(Failure::new(
-                "a result that is not derived has a key of a derived one",
-            )),
-        };
-
-        let mut core = self.core.borrow_mut();
-
-        match outcome {
-            Ok((node, answer)) => {
-                let value = core
-                    .memo
-                    .get(node)
-                    .map_or(AttrValue::Absent, |node| answer(&node.value));
-                let value = core.answer_id(value);
-                core.watch(self.proxy, attr, node, value);
-                value
-            }
-            Err(failure) => {
-                // The facts that were read determine the objects to blame.
-                if let Some(trace) = core.traces.current() {
-                    let facts = failure
-                        .trace
-                        .deps
-                        .iter()
-                        .filter(|dep| matches!(dep, Dep::Fact(_)));
-                    facts.for_each(|fact| trace.read(*fact));
-                }
-
-                core.keep_answer(self.proxy, attr, failure.text())
-            }
-        }
-    }
-
-    /// Settles the gates that are lower than a node; false if there are none. The node may depend
-    /// on them without being marked.
-    fn settle_gates_below(&self, id: NodeId) -> bool {
-        let height = self
-            .core
-            .borrow()
-            .memo
-            .get(id)
-            .map_or(0, |node| node.height);
-        self.settle_gates(height)
-    }
-
-    /// Settles the gates below a height; false if there are none.
-    pub(super) fn settle_gates(&self, below: u16) -> bool {
-        let mut is_any = false;
-        while !self.core.borrow().gates.is_empty() {
-            let Some(gate) = self.core.borrow_mut().next_gate(below) else {
-                break;
-            };
-            is_any = true;
-            if let Some(proxy) = gate.proxy {
-                // If it fails, its dependents are marked, and get the failure themselves.
-                drop(View { proxy, ..*self }.refresh(gate.node));
-            }
-            self.core.borrow_mut().settled(gate.node);
-        }
-        is_any
-    }
-
-    /// Updates a node for this proxy, whose answers match its trace. Returns the node that answers
-    /// now: the same one unless the attributes that are read have changed.
-    pub(super) fn refresh(&self, id: NodeId) -> Result<NodeId, Failure> {
-        let (query, deps, verified_at) = {
-            let core = self.core.borrow();
-            match core.memo.get(id) {
-                Some(node) if node.dirty => (node.query, node.deps.clone(), node.verified_at),
-                Some(_) => return Ok(id),
-                None => return Err(Failure::new("a query reads a result that was dropped")),
-            }
-        };
-
-        for (count, dep) in (1..).zip(deps.iter()) {
-            if self.has_changed(dep, verified_at) {
-                self.core.borrow_mut().counters.visit(count);
-                return self.compute(query, Some(id));
-            }
-        }
-
-        let mut core = self.core.borrow_mut();
-        core.counters.visit(deps.len());
-        core.close_unchanged(id);
-        let revision = core.revision;
-
-        if let Some(node) = core.memo.get_mut(id) {
-            node.dirty = false;
-            node.verified_at = revision;
-        }
-
-        Ok(id)
-    }
-
-    /// Whether a dependency's value has changed since `since`.
-    fn has_changed(&self, dep: Dep, since: u64) -> bool {
-        match dep {
-            Dep::Fact(fact) => self.core.borrow().facts.has_changed_since(fact, since),
-            Dep::Node(child) => {
-                let dirty = match self.core.borrow().memo.get(child) {
-                    None => return true,
-                    Some(node) => node.dirty,
-                };
-                if dirty && self.refresh(child).ok() != Some(child) {
-                    return true;
-                }
-                self.core
-                    .borrow()
-                    .memo
-                    .get(child)
-                    .is_none_or(|node| node.changed_at > since)
-            }
-        }
-    }
-
-    /// Computes a query, replacing `old` if given.
-    fn compute(&self, query: QueryId, old: Option<NodeId>) -> Result<NodeId, Failure> {
-        let (code, depth, before) = {
-            let mut core = self.core.borrow_mut();
-            if core.traces.depth() >= MAX_DEPTH {
-                return Err(Failure::new("cycle of queries"));
-            }
-            let depth = core.traces.begin();
-            core.counters.compute();
-            let before = old
-                .and_then(|old| core.memo.get(old))
-                .map(|node| node.value.clone());
-            (core.queries.get(query), depth, before)
-        };
-
-        let result = catch_unwind(AssertUnwindSafe(|| code.compute(before.as_ref(), self)));
-        let mut core = self.core.borrow_mut();
-
-        let mut trace = core.traces.end(depth);
-        let before = old
-            .and_then(|old| core.memo.get(old))
-            .map(|node| (node.value.clone(), node.attrs.clone()));
-        let previous = before.as_ref().map(|(value, _)| value);
-        let (value, fault) = match result {
-            Ok(value) => (value, None),
-            Err(panic) => match code.fallback(previous) {
-                Some(value) => {
-                    // The fallback value depends on these answers: proxies with other answers must
-                    // not get it.
-                    trace.prepend_attributes(before.as_ref().map_or(&[], |(_, attrs)| attrs));
-                    (value, Some(panic_text(&*panic)))
-                }
-                None => return Err(Failure { panic, trace }),
-            },
-        };
-
-        let same_trace = before
-            .as_ref()
-            .is_some_and(|(_, attrs)| **attrs == *trace.attrs);
-
-        match old {
-            Some(old) if same_trace => {
-                let same_value = previous.is_some_and(|previous| code.same(previous, &value));
-                Self::replace(&mut core, old, value, same_value, trace, fault);
-                Ok(old)
-            }
-            Some(old) => {
-                core.drop_node(old);
-                Ok(core.store(query, value, trace, fault))
-            }
-            None => Ok(core.store(query, value, trace, fault)),
-        }
-    }
-
-    /// Stores the outcome of a computation in its node. If the value is equal the old one stays, so
-    /// that dependents stay valid.
-    fn replace(
-        core: &mut Core,
-        id: NodeId,
-        value: Value,
-        same: bool,
-        trace: Trace,
-        fault: Option<Arc<str>>,
-    ) {
-        let revision = core.revision;
-        let remarks = trace.remarks.into_texts();
-
-        if core
-            .memo
-            .get(id)
-            .is_some_and(|node| *node.remarks() != *remarks)
-        {
-            core.diagnostics.add_remarks(&remarks);
-        }
-        core.diagnostics.set_notices(id, trace.notices);
-        core.counters.visit(trace.deps.len());
-
-        match same {
-            true => core.close_unchanged(id),
-            false => core.open(id),
-        }
-
-        let Some(node) = core.memo.get_mut(id) else {
-            return;
-        };
-
-        let old = std::mem::replace(&mut node.deps, trace.deps.into_iter().collect());
-        let deps = node.deps.clone();
-        node.dirty = false;
-        node.verified_at = revision;
-        node.set_faults(fault, remarks);
-
-        if !same {
-            node.value = value;
-            node.changed_at = revision;
-        }
-
-        if old != deps {
-            let known: KeyedSet<Dep> = old.iter().collect();
-            core.add_parent(deps.iter().filter(|dep| !known.contains(dep)), id);
-            core.raise(id);
-        }
-    }
-}
-
-/// The answer for the value of a proxy query.
-fn attr_value<Q: ProxyQuery>(value: &Value) -> AttrValue {
-    match value.clone().downcast::<Q::Value>() {
-        Ok(value) => AttrValue::Derived(AttrDerived(DerivedValue(value))),
-        Err(_) => AttrValue::Absent,
+    pub(super) fn translator(&self) -> &'a dyn Translator {
+        self.0.environment()
     }
 }

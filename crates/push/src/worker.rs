@@ -35,7 +35,7 @@ use super::metrics::{Metrics, triggers};
 use super::notice::Notice;
 use super::observer::{Event, PushObserver};
 use super::proxy::Proxy;
-use super::remark_list::log_remarks;
+use super::remark_log::log_remarks;
 use super::resource::ResourceType;
 use super::sweep_schedule::SweepSchedule;
 use super::view::Translator;

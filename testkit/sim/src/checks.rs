@@ -289,7 +289,7 @@ impl Rest<'_> {
             all_streams += streams;
 
             if let Ok(size) = parts.push.inspect(|inspect| inspect.engine.sizes()).await {
-                self.check_clients(replica.name(), size.proxies, streams);
+                self.check_clients(replica.name(), size.subscribers, streams);
                 sizes.insert(replica.name().to_owned(), size);
             }
         }

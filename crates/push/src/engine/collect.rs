@@ -10,12 +10,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::Interest;
 use crate::chunked_list::{Chunk, cut, sort_and_cut, update};
 use crate::name_list::NameChunks;
 use crate::query::Query;
 use crate::resource::{Collection, Resource, ResourceType};
 use crate::resources::Resources;
+use crate::subscription::Interest;
 use crate::view::View;
 use navarch_api::names::ResourceName;
 

@@ -7,12 +7,21 @@ use std::sync::Arc;
 use super::collect::{CollectionOf, PieceOf, ResourceOf};
 use super::{Engine, Interest, ProxyId};
 use crate::chunked_list::Chunk;
-use crate::core::{Lookup, Prepared};
-use crate::ids::{NodeId, QueryId};
 use crate::name_list::NameChunks;
-use crate::query::Query;
 use crate::resource::ResourceType;
 use navarch_api::names::ResourceName;
+
+/// A subscription that is computed in time slices. The engine holds the results so far: complete
+/// pieces, then the resources of the incomplete piece.
+pub(super) struct Prepared {
+    collection: CollectionOf,
+    /// Its names, and the revision at which they were computed.
+    names: Option<(u64, Arc<NameChunks>)>,
+    /// The last name that was processed.
+    last: Option<ResourceName>,
+    /// The number of complete pieces.
+    pieces: usize,
+}
 
 impl Engine {
     /// As [`Engine::subscribe`] for the last of several unanswered subscriptions, in time slices:
@@ -27,80 +36,61 @@ impl Engine {
         answers: u32,
         may_go_on: impl FnMut() -> bool,
     ) -> bool {
-        let Some(state) = self.core.get_mut().proxies.get_mut(&id.0) else {
+        if !self.delivery.is_connected(id) {
             return true;
-        };
+        }
 
-        let begun = state
-            .prepared
-            .take()
-            .filter(|begun| begun.kind == kind && begun.interest == *interest);
-        let prepared = match begun {
+        let begun = self.prepared.remove(&id).filter(|begun| {
+            begun.collection.kind == kind && begun.collection.interest == *interest
+        });
+        let mut prepared = match begun {
             Some(begun) => begun,
             None => {
-                let query = self.core.get_mut().query_id(&CollectionOf {
+                self.engine.release(id);
+                let collection = CollectionOf {
                     kind,
                     interest: interest.clone(),
-                });
-                if self.is_known(id, query) {
-                    self.answer(id, kind, query, answers);
+                };
+                if self.engine.is_known(id, &collection) {
+                    self.answer(id, &collection, answers);
                     return true;
                 }
-                Prepared::new(kind, interest.clone())
+                Prepared {
+                    collection,
+                    names: None,
+                    last: None,
+                    pieces: 0,
+                }
             }
         };
 
-        let is_ready = self.prepare(id, prepared, may_go_on);
+        let is_ready = self.prepare(id, &mut prepared, may_go_on);
         if is_ready {
-            let query = self.core.get_mut().query_id(&CollectionOf {
-                kind,
-                interest: interest.clone(),
-            });
-            self.answer(id, kind, query, answers);
+            self.answer(id, &prepared.collection, answers);
+        } else {
+            self.prepared.insert(id, prepared);
         }
 
         is_ready
-    }
-
-    /// Whether a proxy with the same answers has the same subscription.
-    fn is_known(&self, id: ProxyId, query: QueryId) -> bool {
-        loop {
-            let found = self.core.borrow_mut().find(query, id.0);
-            match found {
-                Lookup::Node(_) => return true,
-                Lookup::Nothing => return false,
-                Lookup::Derive(attr) => _ = self.view(id.0).derive(attr),
-            }
-        }
     }
 
     /// Computes resources of a subscription for one time slice. Returns true when all are computed.
     fn prepare(
         &mut self,
         id: ProxyId,
-        mut prepared: Prepared,
+        prepared: &mut Prepared,
         may_go_on: impl FnMut() -> bool,
     ) -> bool {
-        let kind = prepared.kind;
         // If computing the names panics, the query panics in the same way and reports it.
-        let Some(chunks) = self.names_of(id, kind, &mut prepared) else {
-            return true;
-        };
-        let is_done = self.walk(id, &chunks, &mut prepared, may_go_on);
-        if let Some(state) = self.core.get_mut().proxies.get_mut(&id.0) {
-            state.prepared = Some(prepared);
+        match self.names_of(id, prepared) {
+            Some(chunks) => self.walk(id, &chunks, prepared, may_go_on),
+            None => true,
         }
-        is_done
     }
 
     /// The names of a subscription. Computing them costs in proportion to their number, so they are
     /// kept between slices.
-    fn names_of(
-        &self,
-        id: ProxyId,
-        kind: ResourceType,
-        prepared: &mut Prepared,
-    ) -> Option<Arc<NameChunks>> {
+    fn names_of(&self, id: ProxyId, prepared: &mut Prepared) -> Option<Arc<NameChunks>> {
         let revision = self.revision();
         if let Some((_, chunks)) = prepared
             .names
@@ -109,29 +99,23 @@ impl Engine {
         {
             return Some(chunks.clone());
         }
-        let collection = CollectionOf {
-            kind,
-            interest: prepared.interest.clone(),
-        };
-        let chunks = catch_unwind(AssertUnwindSafe(|| collection.chunks(&self.view(id.0)))).ok()?;
+
+        let collection = &prepared.collection;
+        let chunks = catch_unwind(AssertUnwindSafe(|| collection.chunks(&self.view(id)))).ok()?;
         prepared.names = Some((revision, chunks.clone()));
         Some(chunks)
     }
 
     /// Continues with the first unprocessed name. Returns true at the end.
     fn walk(
-        &self,
+        &mut self,
         id: ProxyId,
         chunks: &[Chunk<ResourceName>],
         prepared: &mut Prepared,
         mut may_go_on: impl FnMut() -> bool,
     ) -> bool {
-        let kind = prepared.kind;
-        let is_on_demand = CollectionOf {
-            kind,
-            interest: prepared.interest.clone(),
-        }
-        .is_on_demand();
+        let kind = prepared.collection.kind;
+        let is_on_demand = prepared.collection.is_on_demand();
         let last = prepared.last.clone();
         let is_done = |name: &ResourceName| last.as_ref().is_some_and(|last| name <= last);
 
@@ -149,39 +133,27 @@ impl Engine {
                     return false;
                 }
                 is_first = false;
-                prepared.resources.extend(self.node_for(
-                    id,
-                    &ResourceOf {
-                        kind,
-                        name: name.clone(),
-                        is_on_demand,
-                    },
-                ));
+                let resource = ResourceOf {
+                    kind,
+                    name: name.clone(),
+                    is_on_demand,
+                };
+                self.engine.hold(id, &resource);
                 prepared.last = Some(name.clone());
             }
+
             // A single chunk has no piece of its own.
             if chunks.len() > 1 {
-                prepared.pieces.extend(self.node_for(
-                    id,
-                    &PieceOf {
-                        kind,
-                        chunk: chunk.clone(),
-                        is_on_demand,
-                    },
-                ));
-                prepared.resources.clear();
+                let piece = PieceOf {
+                    kind,
+                    chunk: chunk.clone(),
+                    is_on_demand,
+                };
+                self.engine.hold_instead(id, prepared.pieces, &piece);
+                prepared.pieces = self.engine.held(id);
             }
         }
 
         true
-    }
-
-    /// The up-to-date node of a query for a proxy. Sweeps keep it while it is part of a prepared
-    /// subscription.
-    fn node_for(&self, id: ProxyId, query: &impl Query) -> Option<NodeId> {
-        let query = self.core.borrow_mut().query_id(query);
-        let node = self.view(id.0).node_of(query).ok()?;
-        self.core.borrow_mut().touch(node);
-        Some(node)
     }
 }

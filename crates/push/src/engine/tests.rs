@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 
 use super::*;
 use crate::proxy::Locality;
-use navarch_api::names::Namespace;
+use navarch_api::names::{Namespace, ResourceName};
 use navarch_api::object::NamespacedName;
 use navarch_registry::model::{ServiceEndpoints, ServiceKey, Workload};
 
@@ -122,6 +122,13 @@ fn with_endpoints(
     (Arc::new(next), vec![FactKey::Endpoints(key(name))])
 }
 
+/// Removes all unused results.
+fn sweep_all(engine: &mut Engine) {
+    engine.continue_sweep(|| true);
+    engine.begin_sweep();
+    engine.continue_sweep(|| true);
+}
+
 fn names(names: &[&str]) -> Interest {
     Interest {
         wildcard: false,
@@ -135,10 +142,7 @@ fn engine(services: &[(&str, &[&str])]) -> (Engine, Arc<Toy>) {
         context = with_endpoints(&context, name, accounts).0;
     }
     let toy = Arc::new(Toy::default());
-    (
-        Engine::with_config(EngineConfig::SMALL, context, toy.clone()),
-        toy,
-    )
+    (Engine::with_config(SMALL, context, toy.clone()), toy)
 }
 
 #[test]
@@ -309,7 +313,7 @@ fn nothing_is_left_of_proxies_that_went() {
         engine.subscribe(id, ResourceType::Cluster, names(&["a"]));
         engine.disconnect(id);
     }
-    engine.core.get_mut().sweep();
+    sweep_all(&mut engine);
     assert_eq!(engine.sizes().results, 0);
-    assert_eq!(engine.sizes().proxies, 0);
+    assert_eq!(engine.sizes().subscribers, 0);
 }

@@ -8,7 +8,7 @@ use navarch_api::settings::Settings;
 use proptest::prelude::*;
 
 use super::*;
-use crate::engine::{Engine, EngineConfig, Interest, ProxyId, PushCause, Sink};
+use crate::engine::{Engine, Interest, ProxyId, PushCause, SMALL, Sink};
 use crate::mesh_state::MeshState;
 use crate::proxy::{Locality, Proxy};
 use crate::resource::{Collection, ResourceType};
@@ -112,7 +112,7 @@ impl Mesh {
     fn new(proxies: usize, changes: impl IntoIterator<Item = Change>) -> Self {
         let mut state = MeshState::new(Settings::default());
         state.apply(changes);
-        let engine = Engine::with_config(EngineConfig::SMALL, state.context(), Arc::new(Hosts));
+        let engine = Engine::with_config(SMALL, state.context(), Arc::new(Hosts));
         let mut mesh = Self {
             state,
             engine,

@@ -153,7 +153,7 @@ async fn streams_that_end_while_the_thread_is_busy_take_no_threads_and_are_forgo
     assert!(after < before + 1000, "{before} threads became {after}");
     release.send(()).unwrap();
     busy.join_next().await.unwrap().unwrap();
-    until(&push, |inspect| inspect.engine.sizes().proxies == 0).await;
+    until(&push, |inspect| inspect.engine.sizes().subscribers == 0).await;
     assert!(push.ended_streams.take().is_empty());
 }
 
@@ -165,7 +165,7 @@ async fn a_stream_cancelled_while_connecting_leaves_no_proxy() {
     assert!(connecting.as_mut().now_or_never().is_none());
     release.send(()).unwrap();
     busy.join_next().await.unwrap().unwrap();
-    until(&push, |inspect| inspect.engine.sizes().proxies == 1).await;
+    until(&push, |inspect| inspect.engine.sizes().subscribers == 1).await;
     drop(connecting);
-    until(&push, |inspect| inspect.engine.sizes().proxies == 0).await;
+    until(&push, |inspect| inspect.engine.sizes().subscribers == 0).await;
 }

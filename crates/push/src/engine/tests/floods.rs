@@ -10,14 +10,19 @@ use crate::engine::collect::ResourceOf;
 fn names_chosen_to_collide_are_interned_as_fast_as_others() {
     let time = |names: Vec<String>| {
         let (mut engine, _) = engine(&[]);
+        let id = engine.connect(
+            proxy("p", "shop", "web"),
+            Arc::new(RecordingSink::default()),
+        );
         let began = Instant::now();
         for name in &names {
             let name = ResourceName::new(name);
-            engine.core.get_mut().query_id(&ResourceOf {
+            let resource = ResourceOf {
                 kind: ResourceType::Endpoint,
                 name,
                 is_on_demand: false,
-            });
+            };
+            assert!(engine.query(id, &resource).is_none());
         }
         began.elapsed()
     };
@@ -112,7 +117,7 @@ fn a_large_subscription_is_computed_in_slices_between_other_clients() {
     while !engine.subscribe_in_slices(slow, ResourceType::Endpoint, &all, 3, || false) {
         slices += 1;
         // A prepared subscription is kept although a sweep runs.
-        engine.core.get_mut().sweep();
+        sweep_all(&mut engine);
         if slices == 10 {
             assert!(engine.subscribe_in_slices(quick, ResourceType::Endpoint, &one, 1, || false));
             assert_eq!(*small.0.lock(), [(1, 1)]);
@@ -152,6 +157,6 @@ fn a_cancelled_subscription_leaves_no_state() {
         assert!(!engine.subscribe_in_slices(id, ResourceType::Endpoint, &absent, 1, || false));
     }
     engine.disconnect(id);
-    engine.core.get_mut().sweep();
+    sweep_all(&mut engine);
     assert_eq!((engine.sizes().results, engine.sizes().facts), (0, 0));
 }

@@ -63,7 +63,7 @@ pub(super) fn engine_by<F: Fn(&View<'_>, &str) -> String + Send + Sync + 'static
     for (name, accounts) in services {
         context = with_endpoints(&context, name, accounts).0;
     }
-    Engine::with_config(EngineConfig::SMALL, context, Arc::new(By(f)))
+    Engine::with_config(SMALL, context, Arc::new(By(f)))
 }
 
 fn subscribed(engine: &mut Engine, proxy: Arc<Proxy>) -> (ProxyId, Arc<RecordingSink>) {
@@ -213,7 +213,7 @@ fn answers_facts_and_questions_of_the_past_are_forgotten() {
 
     let (id, _) = subscribed(&mut engine, proxy("p", "shop", "web"));
     relabel(&mut engine, "p", "first");
-    engine.core.get_mut().sweep();
+    sweep_all(&mut engine);
     let before = engine.sizes();
     for n in 0..200 {
         relabel(&mut engine, "p", &format!("app{n:03}"));
@@ -221,7 +221,7 @@ fn answers_facts_and_questions_of_the_past_are_forgotten() {
 
     relabel(&mut engine, "p", "first");
     assert!(engine.sizes().facts > before.facts + 100);
-    engine.core.get_mut().sweep();
+    sweep_all(&mut engine);
     assert_eq!(engine.sizes(), before);
 
     // Reused ids have their new meaning.

@@ -112,7 +112,7 @@ fn fresh(
     context: &Arc<PushContext>,
     proxies: &[(ProxyId, usize, usize)],
 ) -> (Engine, Vec<ProxyId>) {
-    let mut engine = Engine::with_config(EngineConfig::SMALL, context.clone(), Arc::new(By(body)));
+    let mut engine = Engine::with_config(SMALL, context.clone(), Arc::new(By(body)));
     let come = |(_, pod, bits): &(ProxyId, usize, usize)| {
         let id = engine.connect(
             proxy(PODS[*pod], "shop", "web"),
@@ -146,7 +146,7 @@ proptest! {
 
 /// Runs events, each followed by this number of sweep steps, and compares with a new engine.
 fn play(turns: Vec<(Turn, usize)>) -> Result<(), TestCaseError> {
-    let mut engine = Engine::with_config(EngineConfig::SMALL, Arc::default(), Arc::new(By(body)));
+    let mut engine = Engine::with_config(SMALL, Arc::default(), Arc::new(By(body)));
     set(&mut engine, "switch", &["on"]);
     let mut proxies: Vec<(ProxyId, usize, usize)> = Vec::new();
 
@@ -188,7 +188,7 @@ fn play(turns: Vec<(Turn, usize)>) -> Result<(), TestCaseError> {
         engine.disconnect(id);
     }
 
-    engine.core.get_mut().sweep();
+    sweep_all(&mut engine);
     prop_assert_eq!(engine.sizes(), EngineSizes::default());
     Ok(())
 }
