@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use super::context::PushContext;
 use super::fact::{FactKey, RemoteFact};
-use super::proxy_view::ProxyView;
 use super::view::View;
 use navarch_api::names::{ClusterId, Namespace};
 use navarch_api::object::{NamespacedName, Object, ObjectRef};
@@ -23,27 +22,6 @@ pub enum ClusterRef {
     Remote(ClusterId),
     /// The metadata names a cluster that is not watched. Its objects do not exist for reads.
     Unknown,
-}
-
-impl ProxyView<'_> {
-    /// The cluster in `CLUSTER_ID` of the metadata, aliases resolved.
-    #[must_use]
-    pub fn proxy_cluster(self) -> ClusterRef {
-        let cluster_id = self.cluster_id();
-        if cluster_id.as_str().is_empty() || cluster_id == self.view().mesh().settings.cluster_id {
-            return ClusterRef::Config;
-        }
-        let is_known = self
-            .view()
-            .read(FactKey::Clusters)
-            .remotes
-            .contains_key(&cluster_id);
-        if is_known {
-            ClusterRef::Remote(cluster_id)
-        } else {
-            ClusterRef::Unknown
-        }
-    }
 }
 
 impl View<'_> {

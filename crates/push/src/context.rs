@@ -8,7 +8,7 @@ use imbl::OrdMap;
 use super::fact::{FactKey, RemoteFact};
 use super::name_list::NameList;
 use super::name_parts::NameParts;
-use super::quarantine::Quarantined;
+use super::quarantined::Quarantined;
 use super::rollout::Rollout;
 use navarch_api::any_object::AnyObject;
 use navarch_api::key_source::KeySource;

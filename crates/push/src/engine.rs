@@ -11,12 +11,11 @@ use self::prepare::Prepared;
 use super::context::PushContext;
 use super::delivery::Delivery;
 use super::fact::FactKey;
-use super::inputs::MeshInputs;
 use super::notice::{Notice, Unavailable};
 use super::proxy::Proxy;
 use super::query::Query;
 use super::resource::{Collection, ResourceType};
-use super::view::{Translator, View};
+use super::view::{MeshInputs, Translator, View};
 use navarch_api::hash::KeyedMap;
 
 mod collect;

@@ -1,7 +1,7 @@
 //! The control plane on the engine: the mesh state with its immutable snapshots, translators that
 //! read them through a recording view, and the resources of each connected proxy.
 //!
-//! `navarch_engine` computes, with the types of `inputs.rs`: a cache reused by trace replay, and the
+//! `navarch_engine` computes, with the types of `view/inputs.rs`: a cache reused by trace replay, and the
 //! reverse index that returns the results and proxies that a change affects.
 //!
 //! ```text
@@ -23,6 +23,7 @@
 
 mod addresses;
 pub mod attr;
+mod change;
 pub mod chunked_list;
 pub mod cluster_ref;
 pub mod context;
@@ -30,7 +31,6 @@ mod delivery;
 pub mod engine;
 pub mod fact;
 mod fair_queue;
-mod inputs;
 pub mod mesh_state;
 pub mod metrics;
 pub mod name_list;
@@ -42,19 +42,22 @@ pub mod progress;
 pub mod proxy;
 pub mod proxy_view;
 pub mod quarantine;
+mod quarantined;
 pub mod query;
 mod read;
 mod remark_log;
 mod remotes;
 pub mod resource;
-pub mod resources;
 pub mod rollout;
+mod rollouts;
 mod subscription;
 mod sweep_schedule;
 pub mod targets;
 mod versions;
 pub mod view;
 pub mod worker;
+
+pub use resource::resources;
 
 /// Which kinds are read in remote clusters.
 pub use remotes::counts_in_remotes;

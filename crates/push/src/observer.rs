@@ -1,24 +1,18 @@
 //! An observer of the push thread: it gets each input and each published collection, in processing
 //! order. The record is one.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use super::change::Change;
 use super::context::PushContext;
-use super::mesh_state::Change;
 use super::proxy::Proxy;
 use super::resource::ResourceType;
 use super::subscription::{Interest, ProxyId};
-use navarch_api::any_object::AnyObject;
-use navarch_api::object::ObjectRef;
 
 pub use super::delivery::PublishedCollection;
-
-/// The previous versions of recently changed objects, the latest last; `None` if the object was
-/// new. The list is short enough to be copied on change while another copy exists.
-pub type Before = Arc<VecDeque<(ObjectRef, Option<AnyObject>)>>;
+pub use super::quarantined::Before;
 
 /// An event of the push thread.
 #[derive(Clone, Debug)]

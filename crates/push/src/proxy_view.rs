@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::attr::{Attr, AttrValue};
 use super::cluster_ref::ClusterRef;
+use super::fact::FactKey;
 use super::pod_of_proxy::{PodOfProxy, is_test_machine};
 use super::proxy::{IpFamilies, Locality, ProxyKind};
 use super::query::{ProxyQuery, Query};
@@ -158,6 +159,25 @@ impl ProxyView<'_> {
             .get(&cluster)
             .cloned()
             .unwrap_or(cluster)
+    }
+
+    /// The cluster in `CLUSTER_ID` of the metadata, aliases resolved.
+    #[must_use]
+    pub fn proxy_cluster(self) -> ClusterRef {
+        let cluster_id = self.cluster_id();
+        if cluster_id.as_str().is_empty() || cluster_id == self.view().mesh().settings.cluster_id {
+            return ClusterRef::Config;
+        }
+        let is_known = self
+            .view()
+            .read(FactKey::Clusters)
+            .remotes
+            .contains_key(&cluster_id);
+        if is_known {
+            ClusterRef::Remote(cluster_id)
+        } else {
+            ClusterRef::Unknown
+        }
     }
 
     /// The network from the proxy's metadata.

@@ -14,57 +14,22 @@ pub mod votes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+pub use super::quarantined::{Quarantined, RestoredQuarantine};
 pub use excerpt::{Excerpt, excerpt};
 pub use reach::keeps_reach;
 pub use voter::{Registered, registered, voter};
 
 use imbl::OrdMap;
 
-use super::mesh_state::Change;
-use super::observer::Before;
+use super::change::Change;
+use super::quarantined::Before;
 use navarch_api::any_object::AnyObject;
 use navarch_api::object::{Kind, ObjectRef};
-use navarch_api::uid::Uid;
 use navarch_store::Objects;
 
 /// Number of most recently changed objects whose previous version is kept. Others are removed when
 /// quarantined.
 const MAX_PREVIOUS_VERSIONS: usize = 256;
-
-/// A quarantined object.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Quarantined {
-    /// The rejected version.
-    pub rejected: AnyObject,
-    /// `metadata.generation` of the rejected version.
-    pub generation: i64,
-    /// The generation that is served instead; `None` if there is none.
-    pub served: Option<i64>,
-    /// Who rejected it, with an excerpt of a proxy's error message.
-    pub message: Arc<str>,
-}
-
-/// A quarantine that another replica, or this one before it started again, has decided.
-#[derive(Clone, Debug)]
-pub struct RestoredQuarantine {
-    /// `metadata.generation` of the rejected version.
-    pub generation: i64,
-    /// `metadata.uid` of the object.
-    pub uid: Uid,
-    /// The version that is served instead; `None` if there is none.
-    pub before: Option<AnyObject>,
-    /// Who rejected it, with an excerpt of a proxy's error message.
-    pub message: Arc<str>,
-}
-
-impl RestoredQuarantine {
-    /// Whether an object is the rejected version.
-    #[must_use]
-    pub fn is_of(&self, object: &AnyObject) -> bool {
-        let meta = object.meta();
-        meta.generation == self.generation && meta.uid == self.uid
-    }
-}
 
 /// All quarantined objects, and the previous versions of recently changed ones.
 #[derive(Clone, Debug, Default)]
@@ -254,6 +219,7 @@ mod tests {
     use navarch_api::decode::{Format, Outcome, decode_documents};
     use navarch_api::object::NamespacedName;
     use navarch_api::settings::Settings;
+    use navarch_api::uid::Uid;
 
     fn rule(host: &str) -> AnyObject {
         let yaml = format!(

@@ -1,5 +1,7 @@
 //! Encoded resources: the output of translators, shared by streams.
 
+pub mod resources;
+
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
-use super::resources::Resources;
+use self::resources::Resources;
 use navarch_api::mcp;
 use navarch_api::names::ResourceName;
 use navarch_api::object::Kind;

@@ -6,25 +6,17 @@
 //!                                               └─ stopped: no proxy sees it until the object is edited
 //! ```
 //!
-//! Whether a proxy sees the new version is an attribute of the proxy (`SeesNew`): proxies with the
-//! same answer share all results built from the object, and without a rollout the attribute is not
-//! read.
+//! Whether a proxy sees the new version is an attribute of the proxy (`versions::SeesNew`): proxies
+//! with the same answer share all results built from the object, and without a rollout the
+//! attribute is not read.
 
 pub mod slots;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use imbl::OrdMap;
-
-use super::fact::FactKey;
-use super::mesh_state::Change;
-use super::query::{ProxyQuery, Query};
-use super::view::View;
 use navarch_api::any_object::AnyObject;
-use navarch_api::object::{Kind, NamespacedName, ObjectRef};
-use navarch_api::rollout::{RolloutPlan, RolloutSettings, Share, is_staged};
-use navarch_store::{Discovery, Objects};
+use navarch_api::rollout::{RolloutPlan, Share};
 
 /// The client name with which the control plane requests the statuses of objects. It sees new
 /// versions from the first stage on.
@@ -44,7 +36,7 @@ pub struct Rollout {
     /// Changed by each [`RolloutCommand`]. A rollout that is complete has none: it is removed.
     pub progress: RolloutProgress,
     /// Differs by object, so that rollouts of different objects start with different proxies.
-    seed: u64,
+    pub(super) seed: u64,
 }
 
 /// Decides which proxies see the new version: none yet, those of a stage, or none any more.
@@ -99,46 +91,6 @@ pub enum RolloutCommand {
     },
 }
 
-#[derive(Clone, Debug, Default)]
-pub(super) struct Rollouts {
-    /// Whether changes are staged: false until the initial state is complete.
-    is_on: bool,
-    all: OrdMap<ObjectRef, Arc<Rollout>>,
-    /// The new versions.
-    new: Objects,
-    /// Rollouts to resume when their objects arrive.
-    awaited: BTreeMap<ObjectRef, RestoredRollout>,
-    /// Objects removed within the batch, which may be added again.
-    gone: BTreeMap<ObjectRef, RemovedObject>,
-    /// The last serial.
-    serial: u64,
-    /// Objects whose version may have changed for some proxies since changed facts were last
-    /// reported.
-    touched: BTreeSet<ObjectRef>,
-    /// Rollouts whose stage has changed since changed facts were last reported.
-    moved: BTreeSet<ObjectRef>,
-}
-
-/// A rollout to resume, as in [`RolloutCommand::Restore`].
-#[derive(Clone, Debug)]
-struct RestoredRollout {
-    new: AnyObject,
-    before: Option<AnyObject>,
-    progress: RolloutProgress,
-}
-
-#[derive(Clone, Debug)]
-struct RemovedObject {
-    before: Option<AnyObject>,
-    rollout: Option<(Arc<Rollout>, Option<AnyObject>)>,
-}
-
-/// The objects in force, and the names of those that rollouts changed.
-pub(super) struct CurrentObjects<'a> {
-    pub(super) objects: &'a mut Discovery,
-    pub(super) changed: &'a mut BTreeSet<ObjectRef>,
-}
-
 impl Rollout {
     /// The share of proxies that see the new version; `None` if no proxy does.
     #[must_use]
@@ -169,7 +121,7 @@ impl Rollout {
     }
 
     /// Whether a command with this serial is for this rollout.
-    fn is_for_serial(&self, serial: Option<u64>) -> bool {
+    pub(super) fn is_for_serial(&self, serial: Option<u64>) -> bool {
         serial.is_none_or(|serial| serial == self.serial) && !self.is_stopped()
     }
 
@@ -180,392 +132,12 @@ impl Rollout {
     }
 }
 
-/// Whether a proxy sees the new version of an object.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct SeesNew(pub(super) ObjectRef);
-
-impl Query for SeesNew {
-    type Value = bool;
-
-    fn compute(&self, view: &View<'_>) -> bool {
-        let context = view.read(FactKey::Rollout(self.0.clone()));
-        match context
-            .rollouts
-            .get(&self.0)
-            .map(|rollout| (rollout, rollout.share()))
-        {
-            None | Some((_, None)) => false,
-            Some((_, Some(Share::ALL))) => true,
-            Some((rollout, Some(_))) => rollout.is_seen_by(&view.proxy().name()),
-        }
-    }
-}
-
-impl ProxyQuery for SeesNew {}
-
-impl Rollouts {
-    /// The state of a snapshot; further changes are not staged.
-    pub(super) fn of(all: &OrdMap<ObjectRef, Arc<Rollout>>, new: &Objects) -> Self {
-        Self {
-            all: all.clone(),
-            new: new.clone(),
-            ..Self::default()
-        }
-    }
-
-    pub(super) fn all(&self) -> &OrdMap<ObjectRef, Arc<Rollout>> {
-        &self.all
-    }
-
-    pub(super) fn new_versions(&self) -> &Objects {
-        &self.new
-    }
-
-    /// The change to apply in place of an incoming one, if any.
-    pub(super) fn admit(
-        &mut self,
-        change: Change,
-        in_force: &mut CurrentObjects<'_>,
-        settings: &RolloutSettings,
-    ) -> Option<Change> {
-        match change {
-            Change::Put(object) => self.admit_put(object, in_force, settings).map(Change::Put),
-            Change::Removed(name) => {
-                self.remove(&name, in_force);
-                Some(Change::Removed(name))
-            }
-
-            Change::Stages => {
-                self.is_on = true;
-                self.awaited.clear();
-                None
-            }
-
-            // If proxies reject an object during its rollout, they reject the new version.
-            Change::Quarantine(name, message) => {
-                match self.all.get(&name).map(|rollout| rollout.serial) {
-                    Some(serial) => self.run_command(
-                        name,
-                        RolloutCommand::Stop {
-                            serial: Some(serial),
-                            reason: message,
-                        },
-                        in_force,
-                        settings,
-                    ),
-                    None => Some(Change::Quarantine(name, message)),
-                }
-            }
-
-            // A rollout that began since takes precedence.
-            Change::RestoreQuarantine(name, _) if self.all.contains_key(&name) => None,
-            Change::Rollout(name, command) => {
-                self.run_command(name, Arc::unwrap_or_clone(command), in_force, settings)
-            }
-
-            other @ (Change::Remote(..)
-            | Change::Mesh(_)
-            | Change::Networks(_)
-            | Change::SecretReader(..)
-            | Change::Keys(..)
-            | Change::TrustBundle(_)
-            | Change::GatewayHost(..)
-            | Change::RestoreQuarantine(..)
-            | Change::ReleaseQuarantine(_)
-            | Change::FindPeers) => Some(other),
-        }
-    }
-
-    /// Handles an incoming object: returns it unless it is staged or unchanged.
-    fn admit_put(
-        &mut self,
-        object: AnyObject,
-        in_force: &mut CurrentObjects<'_>,
-        settings: &RolloutSettings,
-    ) -> Option<AnyObject> {
-        let name = object.object_ref();
-        self.undo_removal(&name, in_force);
-        let plan = RolloutPlan::of(name.kind, object.meta(), settings)
-            .filter(|_| self.is_on && in_force.objects.counts(&name));
-        let before = in_force.objects.seen().any(&name);
-
-        if let Some(rollout) = self.all.get(&name).cloned() {
-            let new = self.new.any(&name);
-            let is_same = new.as_ref().is_some_and(|new| new.same_content(&object));
-            let is_alike = new.is_some_and(|new| new.same_effect(&object))
-                && plan.as_ref() == Some(&rollout.plan);
-            if is_same || is_alike {
-                let rollout = Rollout {
-                    generation: object.meta().generation,
-                    ..(*rollout).clone()
-                };
-                self.all.insert(name.clone(), Arc::new(rollout));
-                let is_sent = self.new.put_any(object);
-                if is_sent || !is_same {
-                    self.touched.insert(name);
-                }
-                return None;
-            }
-
-            self.end(&name);
-        } else if let Some(restored) = self.awaited.remove(&name) {
-            let plan = RolloutPlan::of(name.kind, object.meta(), settings);
-            if let Some(plan) = plan.filter(|_| is_version(&restored.new, &object)) {
-                let RestoredRollout {
-                    before, progress, ..
-                } = restored;
-                set(&name, before.clone(), in_force);
-                self.begin(name, object, plan, before.as_ref(), progress);
-                return None;
-            }
-        }
-
-        let says_the_same = || {
-            before
-                .as_ref()
-                .is_some_and(|before| before.same_effect(&object))
-        };
-
-        match plan {
-            Some(plan) if !says_the_same() => {
-                self.begin(
-                    name,
-                    object,
-                    plan,
-                    before.as_ref(),
-                    RolloutProgress::Waiting,
-                );
-                None
-            }
-            Some(_) | None => Some(object),
-        }
-    }
-
-    /// Starts the rollout of a new version.
-    fn begin(
-        &mut self,
-        name: ObjectRef,
-        new: AnyObject,
-        plan: RolloutPlan,
-        before: Option<&AnyObject>,
-        progress: RolloutProgress,
-    ) {
-        self.serial += 1;
-        let kind = name.kind.as_str().as_bytes();
-        let namespace = name.name.namespace.as_str().as_bytes();
-        let seed = [
-            kind,
-            namespace,
-            name.name.name.as_bytes(),
-            new.meta().uid.to_string().as_bytes(),
-        ]
-        .into_iter()
-        .fold(0, |seed, part| mixed(part, seed));
-        let (generation, before) = (
-            new.meta().generation,
-            before.map(|before| before.meta().generation),
-        );
-        let rollout = Rollout {
-            plan,
-            serial: self.serial,
-            generation,
-            before,
-            progress,
-            seed,
-        };
-
-        self.all.insert(name.clone(), Arc::new(rollout));
-        self.new.put_any(new);
-        self.touched.insert(name);
-    }
-
-    /// Ends a rollout; returns the new version.
-    fn end(&mut self, name: &ObjectRef) -> Option<AnyObject> {
-        self.all.remove(name)?;
-        self.touched.insert(name.clone());
-        let new = self.new.any(name);
-        self.new.remove_ref(name.kind, &name.name);
-        new
-    }
-
-    /// Handles the removal of an object.
-    fn remove(&mut self, name: &ObjectRef, in_force: &CurrentObjects<'_>) {
-        if !is_staged(name.kind) {
-            return;
-        }
-        let before = in_force.objects.seen().any(name);
-        let rollout = self.all.get(name).cloned();
-        let rollout = rollout.map(|rollout| (rollout, self.end(name)));
-        if before.is_some() || rollout.is_some() {
-            self.gone
-                .insert(name.clone(), RemovedObject { before, rollout });
-        }
-    }
-
-    /// Undoes the removal of an object that is added again in the same batch.
-    fn undo_removal(&mut self, name: &ObjectRef, in_force: &mut CurrentObjects<'_>) {
-        let Some(RemovedObject { before, rollout }) = self.gone.remove(name) else {
-            return;
-        };
-        if before.is_some() {
-            set(name, before, in_force);
-        }
-        if let Some((rollout, Some(new))) = rollout {
-            self.all.insert(name.clone(), rollout);
-            self.new.put_any(new);
-        }
-    }
-
-    /// Executes a command; returns the resulting change, if any.
-    fn run_command(
-        &mut self,
-        name: ObjectRef,
-        command: RolloutCommand,
-        in_force: &mut CurrentObjects<'_>,
-        settings: &RolloutSettings,
-    ) -> Option<Change> {
-        let rollout = self.all.get(&name).cloned();
-        let progress = match command {
-            RolloutCommand::Stage { serial, at, chosen } => {
-                let rollout = rollout.as_ref().filter(|one| one.is_for_serial(serial))?;
-                rollout.plan.stages.shares().get(at)?;
-                RolloutProgress::Stage { at, chosen }
-            }
-            RolloutCommand::Stop { serial, reason } => {
-                rollout.as_ref().filter(|one| one.is_for_serial(serial))?;
-                RolloutProgress::Stopped(reason)
-            }
-            RolloutCommand::Complete { serial } => {
-                rollout.as_ref().filter(|one| one.is_for_serial(serial))?;
-                return self.end(&name).map(Change::Put);
-            }
-            RolloutCommand::Restore {
-                new,
-                before,
-                progress,
-            } => {
-                let restored = RestoredRollout {
-                    new,
-                    before,
-                    progress,
-                };
-                self.restore(name, restored, in_force, settings);
-                return None;
-            }
-        };
-
-        let rollout = Rollout {
-            progress,
-            ..Arc::unwrap_or_clone(rollout?)
-        };
-        self.all.insert(name.clone(), Arc::new(rollout));
-        self.moved.insert(name);
-
-        None
-    }
-
-    /// Resumes a rollout if the object is unchanged; otherwise when it arrives.
-    fn restore(
-        &mut self,
-        name: ObjectRef,
-        restored: RestoredRollout,
-        in_force: &mut CurrentObjects<'_>,
-        settings: &RolloutSettings,
-    ) {
-        let written = self
-            .new
-            .any(&name)
-            .or_else(|| in_force.objects.seen().any(&name));
-        let is_written = written
-            .as_ref()
-            .is_some_and(|written| is_version(&restored.new, written));
-        // The annotation of the current object applies.
-        let current = written.as_ref().unwrap_or(&restored.new);
-        let plan = RolloutPlan::of(name.kind, current.meta(), settings);
-
-        match (written, plan) {
-            (Some(written), Some(plan)) if is_written => {
-                let RestoredRollout {
-                    before, progress, ..
-                } = restored;
-                set(&name, before.clone(), in_force);
-                self.begin(name, written, plan, before.as_ref(), progress);
-            }
-            (Some(_) | None, _) if self.is_on => {}
-            (Some(_) | None, _) => _ = self.awaited.insert(name, restored),
-        }
-    }
-
-    /// Ends the batch and returns the changed facts except those of objects in force. Objects of
-    /// namespaces that are no longer discovered have no rollout.
-    pub(super) fn settle(&mut self, in_force: &mut CurrentObjects<'_>) -> Vec<FactKey> {
-        self.gone.clear();
-        let hidden: Vec<ObjectRef> = self
-            .all
-            .keys()
-            .filter(|name| !in_force.objects.counts(name))
-            .cloned()
-            .collect();
-
-        for name in hidden {
-            if let Some(new) = self.end(&name) {
-                in_force.objects.put(new, in_force.changed);
-            }
-        }
-
-        let moved = std::mem::take(&mut self.moved)
-            .into_iter()
-            .map(FactKey::Rollout);
-        let mut facts: Vec<FactKey> = moved.collect();
-        for name in std::mem::take(&mut self.touched) {
-            facts.extend(super::context::object_facts(&name));
-            facts.push(FactKey::Names(name.kind));
-            facts.push(FactKey::NamesIn(
-                name.kind,
-                super::name_parts::part_of(&name.name),
-            ));
-            facts.push(FactKey::Rollout(name));
-        }
-
-        facts
-    }
-}
-
-/// The rollouts of objects of a kind.
-pub(super) fn of_kind(
-    all: &OrdMap<ObjectRef, Arc<Rollout>>,
-    kind: Kind,
-) -> impl Iterator<Item = (&ObjectRef, &Arc<Rollout>)> {
-    let from = ObjectRef {
-        kind,
-        name: NamespacedName::default(),
-    };
-    all.range(from..)
-        .take_while(move |(name, _)| name.kind == kind)
-}
-
-/// Whether an object equals the stored version: it may have been edited and reverted since.
-fn is_version(kept: &AnyObject, object: &AnyObject) -> bool {
-    kept.meta().generation == object.meta().generation && kept.same_effect(object)
-}
-
-/// Sets the version for proxies that do not see the new one.
-fn set(name: &ObjectRef, version: Option<AnyObject>, in_force: &mut CurrentObjects<'_>) {
-    match version {
-        Some(version) => in_force.objects.put(version, in_force.changed),
-        None => in_force.objects.remove(name, in_force.changed),
-    }
-}
-
 /// A hash without a key (FNV-1a, finalized as in SplitMix64 so that all bits are mixed): the same
 /// on every replica.
-fn mixed(bytes: &[u8], seed: u64) -> u64 {
+pub(super) fn mixed(bytes: &[u8], seed: u64) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
     let mut hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325 ^ seed, step);
     hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     hash ^ (hash >> 31)
 }
-
-#[cfg(test)]
-mod tests;

@@ -7,10 +7,12 @@ use std::vec::IntoIter;
 
 use super::fact::FactKey;
 use super::name_parts::part_of;
-use super::rollout::{SeesNew, of_kind};
+use super::query::{ProxyQuery, Query};
+use super::rollouts::of_kind;
 use super::view::View;
 use navarch_api::names::Namespace;
 use navarch_api::object::{NamespacedName, Object, ObjectRef};
+use navarch_api::rollout::Share;
 use navarch_store::Stored;
 
 impl View<'_> {
@@ -99,6 +101,29 @@ impl View<'_> {
             .collect()
     }
 }
+
+/// Whether a proxy sees the new version of an object.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct SeesNew(ObjectRef);
+
+impl Query for SeesNew {
+    type Value = bool;
+
+    fn compute(&self, view: &View<'_>) -> bool {
+        let context = view.read(FactKey::Rollout(self.0.clone()));
+        match context
+            .rollouts
+            .get(&self.0)
+            .map(|rollout| (rollout, rollout.share()))
+        {
+            None | Some((_, None)) => false,
+            Some((_, Some(Share::ALL))) => true,
+            Some((rollout, Some(_))) => rollout.is_seen_by(&view.proxy().name()),
+        }
+    }
+}
+
+impl ProxyQuery for SeesNew {}
 
 /// A value with a name by which it is sorted.
 trait Named {

@@ -1,5 +1,7 @@
 //! The recording view: the only access of translators to the snapshot and the proxy.
 
+mod inputs;
+
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
@@ -7,12 +9,13 @@ use std::sync::Arc;
 use super::attr::{Attr, AttrValue};
 use super::context::PushContext;
 use super::fact::FactKey;
-use super::inputs::MeshInputs;
 use super::name_list::NameList;
 use super::notice::{Notice, Unavailable};
 use super::query::{ProxyQuery, Query};
 use super::resource::ResourceType;
 use navarch_api::names::ResourceName;
+
+pub(crate) use self::inputs::MeshInputs;
 
 /// Builds resources: the interface between the engine and `envoy/`.
 pub trait Translator: Send + Sync {

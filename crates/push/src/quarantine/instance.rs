@@ -8,7 +8,6 @@ use std::sync::Arc;
 use navarch_api::object::NamespacedName;
 use serde_json::{Map, Value};
 
-use super::votes::Voter;
 use crate::engine::ProxyId;
 
 /// Maximum size of the texts of a list for other replicas, some 800 workloads: a ConfigMap, which
@@ -48,15 +47,6 @@ pub(super) struct ListedInstances {
 }
 
 impl Instance {
-    /// The workload of a voter.
-    #[must_use]
-    pub fn of(voter: &Voter) -> Self {
-        Self {
-            workload: voter.workload.clone(),
-            mark: voter.mark.clone(),
-        }
-    }
-
     /// Whether both are one workload. One without a mark, as other replicas list those without a
     /// UID, is the one of its name.
     fn is_same(&self, other: &Self) -> bool {

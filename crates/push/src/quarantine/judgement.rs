@@ -26,6 +26,8 @@ use super::votes::{NamespaceVotes, Votes};
 use navarch_api::names::Namespace;
 use navarch_api::object::{Kind, ObjectRef};
 
+pub use super::jury::Ballot;
+
 /// How long the judgement waits for proxies that have not answered.
 pub const MAX_WAIT: Duration = Duration::from_secs(10);
 /// The object that is judged.
@@ -35,25 +37,6 @@ pub struct Subject {
     pub object: ObjectRef,
     /// The root namespace of the mesh.
     pub root: Namespace,
-}
-
-/// The answers as they are known at one time.
-#[derive(Clone, Copy, Debug)]
-pub struct Ballot<'a> {
-    /// The answers of all proxies that the object reaches, as far as they are known; of a
-    /// quarantined object, those of this replica's.
-    pub votes: &'a Votes,
-    /// Whether the answers at all replicas are known; of a quarantined object, who of its clients
-    /// has come and gone there.
-    pub is_complete: bool,
-    /// Whether a previous version would be served that reaches the same proxies: otherwise the
-    /// reach of the object would be unknown later.
-    pub keeps_reach: bool,
-    /// The connected clients of the object's namespace at this replica, whether the object reaches
-    /// them or not.
-    pub connected: &'a Connected,
-    /// The clients of a quarantined object that have come and gone at the other replicas.
-    pub elsewhere: &'a Turnout,
 }
 
 /// Whose rejection decided.

@@ -24,8 +24,8 @@ use navarch_api::object::NamespacedName;
 use serde_json::{Value, json};
 
 use super::instance::{Instance, find, instances_from_json, instances_to_json, recognize};
-use super::judgement::Ballot;
 use super::turnout::Turnout;
+use super::votes::Votes;
 
 /// Number of rejecting workloads that are needed in a namespace with at least as many.
 pub(super) const MIN_REJECTING: usize = 2;
@@ -92,6 +92,25 @@ pub struct StoredJury {
     pub rejudged: u32,
     /// Whether workloads are missing.
     pub is_partial: bool,
+}
+
+/// The answers as they are known at one time.
+#[derive(Clone, Copy, Debug)]
+pub struct Ballot<'a> {
+    /// The answers of all proxies that the object reaches, as far as they are known; of a
+    /// quarantined object, those of this replica's.
+    pub votes: &'a Votes,
+    /// Whether the answers at all replicas are known; of a quarantined object, who of its clients
+    /// has come and gone there.
+    pub is_complete: bool,
+    /// Whether a previous version would be served that reaches the same proxies: otherwise the
+    /// reach of the object would be unknown later.
+    pub keeps_reach: bool,
+    /// The connected clients of the object's namespace at this replica, whether the object reaches
+    /// them or not.
+    pub connected: &'a Connected,
+    /// The clients of a quarantined object that have come and gone at the other replicas.
+    pub elsewhere: &'a Turnout,
 }
 
 impl Jury {

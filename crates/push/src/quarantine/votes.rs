@@ -80,6 +80,17 @@ pub struct VoteCounter {
     strangers: usize,
 }
 
+impl Instance {
+    /// The workload of a voter.
+    #[must_use]
+    pub fn of(voter: &Voter) -> Self {
+        Self {
+            workload: voter.workload.clone(),
+            mark: voter.mark.clone(),
+        }
+    }
+}
+
 impl VoteCounter {
     /// Adds the answer of a stream.
     pub fn add(&mut self, voter: Voter, answer: Answer) {

@@ -1,17 +1,17 @@
 //! The engine's types: what resources are computed from, and for whom.
 
-use super::attr::{Attr, AttrValue};
-use super::context::PushContext;
-use super::fact::FactKey;
-use super::notice::{Notice, Unavailable};
-use super::proxy::Proxy;
-use super::query::Query;
-use super::resource::{Collection, ResourceType};
-use super::view::{Translator, View};
+use super::{Translator, View};
+use crate::attr::{Attr, AttrValue};
+use crate::context::PushContext;
+use crate::fact::FactKey;
+use crate::notice::{Notice, Unavailable};
+use crate::proxy::Proxy;
+use crate::query::Query;
+use crate::resource::{Collection, ResourceType};
 use navarch_engine::{Computes, Inputs};
 
 /// The inputs of the control plane.
-pub(super) enum MeshInputs {}
+pub(crate) enum MeshInputs {}
 
 impl Inputs for MeshInputs {
     type Snapshot = PushContext;

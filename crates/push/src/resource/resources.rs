@@ -6,7 +6,7 @@ use std::iter::FlatMap;
 use std::slice;
 use std::sync::Arc;
 
-use super::resource::Resource;
+use super::Resource;
 use navarch_api::hash::KeyedSet;
 use navarch_api::names::ResourceName;
 
