@@ -1,8 +1,9 @@
-//! Rules for the source code that the compiler cannot check: every file belongs to a module, files
-//! have a maximum length, hashers have a key, files are read in one way, the version is stated in
-//! one place, the chart warns of values without effect, commands print in one way, labels of
-//! metrics are escaped, pages have the figures of the newest release and name tests that exist;
-//! which files a new clone compiles; and the scripts of a release and of conformance reports.
+//! Rules for the source code that the compiler cannot check: every file belongs to a module,
+//! modules of large crates depend on each other in one direction, files have a maximum length,
+//! hashers have a key, files are read in one way, the version is stated in one place, the chart
+//! warns of values without effect, commands print in one way, labels of metrics are escaped, pages
+//! have the figures of the newest release and name tests that exist; which files a new clone
+//! compiles; and the scripts of a release and of conformance reports.
 
 #![allow(
     clippy::indexing_slicing,
@@ -23,6 +24,7 @@ mod chart_values;
 mod conformance_report;
 mod listed_tests;
 mod metric_labels;
+mod module_circles;
 mod release_artefacts;
 mod support;
 mod terminal;

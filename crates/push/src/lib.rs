@@ -1,8 +1,8 @@
 //! The control plane on the engine: the mesh state with its immutable snapshots, translators that
 //! read them through a recording view, and the resources of each connected proxy.
 //!
-//! `navarch_engine` computes, with the types of `view/inputs.rs`: a cache reused by trace replay, and the
-//! reverse index that returns the results and proxies that a change affects.
+//! `navarch_engine` computes, with the types of `view/inputs.rs`: a cache reused by trace replay,
+//! and the reverse index that returns the results and proxies that a change affects.
 //!
 //! ```text
 //! events ─▶ MeshState (store + registry) ─▶ changed facts ─▶ Engine: mark what read them
