@@ -331,8 +331,6 @@ hbone -> listeners
     listeners of tunnels have the addresses of other listeners
 listeners -> waypoint
     the names of all listeners of a proxy are in one place
-mtls -> endpoints
-    the port of an endpoint decides the mode, and is found by endpoints
 routes -> waypoint
     a route of a waypoint leads to clusters of the waypoint
 secrets -> filters
@@ -369,16 +367,10 @@ gateway_api::inference_pools -> gateway_api::merged
     pools are found through the merged routes, which refer to them
 gateway_api::listener_sets -> gateway_api::gateways
     ListenerSets have the services of their Gateway
-gateway_api::listeners -> gateway_api::status
-    conditions are decided where their cause is found
 gateway_api::policies -> gateway_api::tls_policies
     the list of all policies has each kind of policy
 gateway_api::policies -> gateway_api::traffic_policies
     the list of all policies has each kind of policy
-gateway_api::tls_policies -> gateway_api::status
-    conditions are decided where their cause is found
-gateway_api::traffic_policies -> gateway_api::status
-    conditions are decided where their cause is found
 listeners::outbound -> listeners::virtual_outbound
     a listener ends with the filters of the catch-all listener
 listeners::inbound_chain -> listeners::virtual_inbound

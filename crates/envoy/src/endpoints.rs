@@ -13,7 +13,6 @@ pub(super) mod health;
 pub(super) mod locality_setting;
 mod own_workload;
 mod priority;
-pub(super) mod service_port;
 mod tunnel;
 mod waypoint;
 pub(super) mod wire;
@@ -33,6 +32,7 @@ use crate::build::encode;
 use crate::destination_rule::{self, MergedRule, port_policy, subset_policy};
 use crate::filters::ext_proc;
 use crate::names::{ClusterName, OutboundCluster, SELF_DISCOVERY, VipCluster};
+use crate::service_port::of_port_name;
 use crate::sidecar_scope;
 use navarch_api::istio::{Subset, TrafficPolicy};
 use navarch_api::names::ResourceName;
@@ -152,7 +152,7 @@ fn candidates(view: &View<'_>, service: &Service, port: u16) -> Vec<Arc<Endpoint
             .cloned()
             .collect();
     }
-    let of_port = service_port::of_port_name(endpoints, service, port);
+    let of_port = of_port_name(endpoints, service, port);
     of_port
         .filter(|endpoint| build::is_resolved(endpoint))
         .cloned()

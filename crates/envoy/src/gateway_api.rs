@@ -21,6 +21,7 @@ mod attached;
 mod backends;
 mod certificates;
 mod classes;
+mod condition;
 mod conflicts;
 mod fault;
 mod filters;

@@ -46,6 +46,7 @@ pub mod routes;
 pub mod sds;
 mod secrets;
 pub mod service_address;
+mod service_port;
 pub mod sidecar_scope;
 mod sidecar_waypoint;
 pub mod stat_prefix;

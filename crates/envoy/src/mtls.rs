@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::endpoints::service_port::of_port;
+use crate::service_port::of_port;
 use navarch_api::istio::{MutualTlsMode, PeerAuthentication};
 use navarch_api::names::Namespace;
 use navarch_api::object::Object;

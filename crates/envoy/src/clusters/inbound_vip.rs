@@ -19,6 +19,7 @@ use crate::hbone;
 use crate::hbone::filters::cluster_baggage;
 use crate::hbone::sockets::{self, PassedMetadata};
 use crate::names::VipCluster;
+use crate::service_port::of_port;
 use crate::{sidecar_scope, waypoint};
 use navarch_api::istio::{ClientTlsMode, ConnectionPoolSettings, TrafficPolicy};
 use navarch_api::names::ResourceName;
@@ -236,11 +237,7 @@ fn inline_endpoints(
     };
 
     let registered = view.endpoints(&service.key)?;
-    let mut groups = endpoints::groups(
-        view,
-        &target,
-        endpoints::service_port::of_port(registered, service, name.port),
-    );
+    let mut groups = endpoints::groups(view, &target, of_port(registered, service, name.port));
 
     if groups.is_empty() {
         view.count("pilot_dns_cluster_without_endpoints", name.to_string());

@@ -17,6 +17,7 @@ use crate::filters::dynamic_forward_proxy::resolves_by_name;
 use crate::filters::ext_proc;
 use crate::hbone;
 use crate::names::OutboundCluster;
+use crate::service_port::of_port;
 use crate::sidecar_scope;
 use crate::sidecar_waypoint;
 use crate::stat_prefix::{self, StatService};
@@ -193,7 +194,7 @@ impl Outbound<'_> {
         };
 
         let registered = view.endpoints(&self.service.key)?;
-        let candidates = endpoints::service_port::of_port(registered, self.service, self.port.port);
+        let candidates = of_port(registered, self.service, self.port.port);
         let mut groups = endpoints::groups(view, &target, candidates);
         if groups.is_empty() {
             view.count("pilot_dns_cluster_without_endpoints", self.name.to_string());

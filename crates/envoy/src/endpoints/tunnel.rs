@@ -9,10 +9,10 @@ use navarch_proto::envoy::config::endpoint::v3::lb_endpoint::HostIdentifier;
 use prost_types::value::Kind;
 use prost_types::{Struct, Value};
 
-use super::service_port::of_port;
 use super::wire;
 use crate::hbone::{self, FORWARD, INNER, ORIGINAL_DST, ORIGINATE};
 use crate::service_address::UNSPECIFIED;
+use crate::service_port::of_port;
 use navarch_ambient::tunnel::takes_hbone;
 use navarch_push::query::Query;
 use navarch_push::view::View;

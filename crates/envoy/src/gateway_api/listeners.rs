@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::classes::Controller;
+use super::condition::Conditions;
 use super::conflicts::Conflict;
 use super::fault::{INVALID_CA_CERTIFICATE_KIND, INVALID_CA_CERTIFICATE_REF, REF_NOT_PERMITTED};
 use super::namespaces::hosts_of;
-use super::status::condition::Conditions;
 use super::tls::{self, Owner};
 use super::{GATEWAY_SEMANTICS, MARK, PARENTS};
 use navarch_api::gateway_api::{self, Listener, RouteGroupKind};

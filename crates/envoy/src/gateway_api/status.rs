@@ -1,7 +1,6 @@
 //! The statuses of Gateway API objects: pure functions next to the translation. The existing
 //! content of a status is merged by its writer (`navarch_status`).
 
-pub(super) mod condition;
 mod gateway;
 mod policy;
 mod pool;
@@ -14,9 +13,9 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::classes::controller_of;
+use super::condition::Conditions;
 use super::route_kinds::{RouteKind, RouteName};
 use super::settings::ApiSettings;
-use condition::Conditions;
 use navarch_api::gateway_api::GatewayClass;
 use navarch_api::names::ResourceName;
 use navarch_api::object::{Kind, NamespacedName, ObjectRef};

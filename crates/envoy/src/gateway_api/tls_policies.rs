@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::ancestors::GatewaysOfBackend;
 use super::certificates::RootsFault;
+use super::condition::Conditions;
 use super::policies::{BackendPolicy, PolicyPort, PolicyTargetObject, PortsOfTarget};
 use super::settings::ApiSettings;
-use super::status::condition::Conditions;
 use crate::sds::{CONFIG_MAP_PREFIX, INVALID_PREFIX};
 use navarch_api::gateway_api::{BackendTlsPolicy, BackendTlsValidation, PolicyTarget};
 use navarch_api::istio::{ClientTlsMode, ClientTlsSettings, ServiceEntry};

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use super::ancestors::GatewaysOfBackend;
+use super::condition::Conditions;
 use super::policies::{BackendPolicy, PolicyPort, PolicyTargetObject, PortsOfTarget};
 use super::settings::ApiSettings;
-use super::status::condition::Conditions;
 use super::tls_policies::{PolicyForms, client_tls, ignored, is_ignored};
 use navarch_api::duration::Duration;
 use navarch_api::gateway_api::{

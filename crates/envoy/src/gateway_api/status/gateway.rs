@@ -6,10 +6,10 @@ use std::net::IpAddr;
 
 use serde_json::{Map, Value, json};
 
-use super::condition::{Condition, ConditionStatus, Conditions};
 use crate::gateway_api::addresses::{Instances, InstancesOf};
 use crate::gateway_api::attached::attached;
 use crate::gateway_api::classes::Controller;
+use crate::gateway_api::condition::{Condition, ConditionStatus, Conditions};
 use crate::gateway_api::fault::{Fault, INVALID_CLIENT_CERTIFICATE_REF, REF_NOT_PERMITTED};
 use crate::gateway_api::gateways::{BuiltGateway, GatewayForms, ParentObject};
 use crate::gateway_api::grants::{Referent, Referrer};

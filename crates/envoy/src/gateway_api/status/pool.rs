@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::condition::{Condition, ConditionStatus, Conditions};
+use crate::gateway_api::condition::{Condition, ConditionStatus, Conditions};
 use crate::gateway_api::inference_pools::routes_to;
 use crate::gateway_api::parents::ParentsOf;
 use crate::gateway_api::settings::ApiSettings;

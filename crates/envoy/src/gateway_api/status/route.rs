@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::condition::Conditions;
+use crate::gateway_api::condition::Conditions;
 use crate::gateway_api::parents::{Attachment, ParentsOf, Target, text_of};
 use crate::gateway_api::route_kinds::RouteName;
 use crate::gateway_api::routes::RulesOf;

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::endpoints::service_port::of_port;
+use crate::service_port::of_port;
 use crate::sidecar_scope::ServiceRef;
 use navarch_push::query::{ProxyQuery, Query};
 use navarch_push::view::View;

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::gateway_api::fault::Fault;
+use super::fault::Fault;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::gateway_api) enum ConditionStatus {
+pub(super) enum ConditionStatus {
     True,
     /// The condition is false.
     False,
@@ -15,7 +15,7 @@ pub(in crate::gateway_api) enum ConditionStatus {
 
 /// A condition without its type.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::gateway_api) struct Condition {
+pub(super) struct Condition {
     status: ConditionStatus,
     reason: &'static str,
     message: String,
@@ -23,7 +23,7 @@ pub(in crate::gateway_api) struct Condition {
 
 /// Conditions by type.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::gateway_api) struct Conditions(BTreeMap<&'static str, Condition>);
+pub(super) struct Conditions(BTreeMap<&'static str, Condition>);
 
 impl ConditionStatus {
     /// The text in a status.
@@ -36,7 +36,7 @@ impl ConditionStatus {
 }
 
 impl Condition {
-    pub(in crate::gateway_api) fn new(
+    pub(super) fn new(
         status: ConditionStatus,
         reason: &'static str,
         message: impl Into<String>,
@@ -50,7 +50,7 @@ impl Condition {
 }
 
 impl Conditions {
-    pub(in crate::gateway_api) fn set_true(
+    pub(super) fn set_true(
         &mut self,
         kind: &'static str,
         reason: &'static str,
@@ -60,7 +60,7 @@ impl Conditions {
             .insert(kind, Condition::new(ConditionStatus::True, reason, message));
     }
 
-    pub(in crate::gateway_api) fn set_false(
+    pub(super) fn set_false(
         &mut self,
         kind: &'static str,
         reason: &'static str,
@@ -73,23 +73,23 @@ impl Conditions {
     }
 
     /// Sets a condition to false because of a fault.
-    pub(in crate::gateway_api) fn fault(&mut self, kind: &'static str, fault: &Fault) {
+    pub(super) fn fault(&mut self, kind: &'static str, fault: &Fault) {
         self.set_false(kind, fault.reason, fault.message.clone());
     }
 
-    pub(in crate::gateway_api) fn set(&mut self, kind: &'static str, condition: Condition) {
+    pub(super) fn set(&mut self, kind: &'static str, condition: Condition) {
         self.0.insert(kind, condition);
     }
 
     /// Appends to the message of a condition.
-    pub(in crate::gateway_api) fn append(&mut self, kind: &'static str, text: &str) {
+    pub(super) fn append(&mut self, kind: &'static str, text: &str) {
         if let Some(condition) = self.0.get_mut(kind) {
             condition.message.push_str(text);
         }
     }
 
     /// The JSON form, for an object of this generation. The writer sets the transition times.
-    pub(in crate::gateway_api) fn to_json(&self, generation: i64) -> Value {
+    pub(super) fn to_json(&self, generation: i64) -> Value {
         let write = |(kind, condition): (&&str, &Condition)| {
             json!({
                 "type": kind,
