@@ -148,7 +148,7 @@ async fn a_shadow_of_a_real_istiod_finds_only_what_differs() {
     let groups = report["groups"].as_array().unwrap();
     let group = groups
         .iter()
-        .find(|group| group["cause"].to_string().contains("acceptHttp10"));
+        .find(|group| group["examples"].to_string().contains("acceptHttp10"));
     let group = group.unwrap_or_else(|| panic!("no acceptHttp10 in {report:#}"));
     assert_eq!(group["proxies"].as_array().unwrap().len(), SIDECARS);
 }
