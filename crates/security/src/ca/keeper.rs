@@ -28,6 +28,7 @@ use begin::InitialState;
 use commands::PendingCommand;
 use navarch_api::error_chain::chain;
 use navarch_api::file_events::FileEvents;
+use navarch_net::backoff::Backoff;
 
 /// Returns the proxies that do not trust all of these roots (PEM) yet.
 pub type FindMissing = Arc<dyn Fn(&str) -> Vec<Missing> + Send + Sync>;
@@ -36,6 +37,10 @@ pub type MakeRoot = Arc<dyn Fn(SystemTime) -> Result<Bundle, BundleError> + Send
 
 /// Interval of reconciliation; the folder of a plugged-in CA is also watched.
 pub const CHECK_INTERVAL: Duration = Duration::from_secs(5);
+/// The first and the longest delay between attempts to start while the API server fails.
+const START_RETRY: Backoff = Backoff::jittered(Duration::from_millis(500), Duration::from_secs(15));
+/// After this time of failures the start is given up, as in istiod.
+const MAX_START_TIME: Duration = Duration::from_mins(20);
 /// Capacity of the command channel.
 const MAX_PENDING_COMMANDS: usize = 8;
 
@@ -88,6 +93,17 @@ pub enum KeeperError {
     PluggedIn(#[from] PluggedInError),
 }
 
+impl KeeperError {
+    /// Whether the same attempt may succeed later: the API server failed, or was not reached.
+    fn is_temporary(&self) -> bool {
+        matches!(
+            self,
+            Self::Store(RootStoreError::Kubernetes(_) | RootStoreError::Conflict)
+                | Self::PluggedIn(PluggedInError::Secret(_))
+        )
+    }
+}
+
 /// The keeper; call its `run`.
 pub struct RootKeeper {
     config: KeeperConfig,
@@ -130,7 +146,7 @@ impl std::fmt::Debug for RootKeeper {
 }
 
 /// Loads or generates the roots. Returns the keeper, the current authority, and the command
-/// channel.
+/// channel. While the API server fails it tries again, for [`MAX_START_TIME`].
 ///
 /// # Errors
 /// If there is no usable authority.
@@ -143,7 +159,7 @@ pub async fn start(
         version,
         found,
         problem,
-    } = begin::begin(&config).await?;
+    } = begin_with_retries(&config).await?;
 
     let now = (config.clock)();
     let (switch, current) = in_force(set.authority(now)?);
@@ -180,6 +196,27 @@ pub async fn start(
         current,
         RotationCommands::new(sender, status_receiver),
     ))
+}
+
+/// Finds the initial roots. A process that exits instead would start again to the same outage, and
+/// read all objects of the mesh each time.
+async fn begin_with_retries(config: &KeeperConfig) -> Result<InitialState, KeeperError> {
+    let begun = Instant::now();
+    let mut backoff = START_RETRY;
+    loop {
+        let error = match begin::begin(config).await {
+            Err(error) if error.is_temporary() && begun.elapsed() < MAX_START_TIME => error,
+            outcome => return outcome,
+        };
+
+        let delay = backoff.next_delay();
+        tracing::warn!(
+            problem = chain(&error),
+            retry_in = ?delay,
+            "failed to read or write the roots of the CA; not ready before that succeeds"
+        );
+        tokio::time::sleep(delay).await;
+    }
 }
 
 impl RootKeeper {
