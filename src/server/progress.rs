@@ -43,14 +43,14 @@ pub(super) fn follow(
             let names: std::collections::BTreeSet<_> =
                 objects.iter().map(|object| object.object_ref()).collect();
             known.retain(|object, _| names.contains(object));
-            let mut place = 0;
+            let mut places = 0..all;
             objects.retain(|object| {
-                place += 1;
+                let place = places.next().unwrap_or_default();
                 let is_done = known.get(&object.object_ref()).is_some_and(|progress| {
                     progress.generation == object.meta().generation
                         && progress.current == progress.reached
                 });
-                !is_done || (place + all - 1 - turn) % all.max(1) < IN_TURN
+                !is_done || is_in_turn(place, turn, all)
             });
 
             turn = (turn + IN_TURN) % all.max(1);
@@ -88,4 +88,37 @@ pub(super) fn follow(
     });
 
     progresses
+}
+
+/// Whether the object at a place, of so many, is one of those from `turn` on whose turn it is. There
+/// may have been more objects when the turn began.
+fn is_in_turn(place: usize, turn: usize, all: usize) -> bool {
+    let first = turn % all.max(1);
+    let distance = if place >= first {
+        place - first
+    } else {
+        place + all - first
+    };
+    distance < IN_TURN
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn places(turn: usize, all: usize) -> Vec<usize> {
+        let in_turn = |place: &usize| is_in_turn(*place, turn, all);
+        (0..all).filter(in_turn).collect()
+    }
+
+    #[test]
+    fn each_object_has_its_turn_also_when_others_have_gone() {
+        assert_eq!(places(100, 250), (100..200).collect::<Vec<_>>());
+        let around: Vec<usize> = (0..50).chain(200..250).collect();
+        assert_eq!(places(200, 250), around);
+        // All of fewer, and those that are left of more.
+        assert_eq!(places(30, 20), (0..20).collect::<Vec<_>>());
+        assert_eq!(places(340, 120).len(), IN_TURN);
+        assert!(places(7, 0).is_empty());
+    }
 }
