@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use navarch_net::backoff::Backoff;
 use navarch_push::mesh_state::Change;
 use navarch_push::quarantine::RestoredQuarantine;
 use navarch_push::worker::{Ended, PushHandle};
@@ -20,6 +21,8 @@ use super::{QuarantineRelease, QuarantineWork, Replicas};
 
 /// Timeout of listing the stored quarantines.
 const LIST_TIMEOUT: Duration = Duration::from_secs(10);
+/// Delays between attempts to list them.
+const LIST_RETRY: Backoff = Backoff::jittered(Duration::from_millis(200), Duration::from_secs(2));
 
 /// What the quarantine works with.
 #[derive(Debug)]
@@ -88,7 +91,21 @@ pub async fn start(
 
 /// Restores stored quarantines once their objects are read.
 async fn restore(store: &QuarantineStore, push: &PushHandle) -> Result<(), Ended> {
-    let kept = match tokio::time::timeout(LIST_TIMEOUT, store.list()).await {
+    // An API server that fails one request is no reason to serve what others hold back.
+    let mut backoff = LIST_RETRY;
+    let listed = async {
+        loop {
+            match store.list().await {
+                Err(error) if !error.is_forbidden() => {
+                    tracing::warn!(%error, "failed to read the stored quarantines; trying again");
+                }
+                outcome => break outcome,
+            }
+            tokio::time::sleep(backoff.next_delay()).await;
+        }
+    };
+
+    let kept = match tokio::time::timeout(LIST_TIMEOUT, listed).await {
         // The first poll logs those that are unreadable.
         Ok(Ok(stored)) => stored.readable,
         Ok(Err(error)) => {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use navarch_net::backoff::Backoff;
 use navarch_push::mesh_state::Change;
 use navarch_push::rollout::{RolloutCommand, RolloutProgress};
 use navarch_push::worker::{Ended, PushHandle};
@@ -19,6 +20,8 @@ use super::{QueryNamespaces, RolloutControl, RolloutController};
 
 /// Timeout of listing the stored rollouts.
 const LIST_TIMEOUT: Duration = Duration::from_secs(10);
+/// Delays between attempts to list them.
+const LIST_RETRY: Backoff = Backoff::jittered(Duration::from_millis(200), Duration::from_secs(2));
 /// Capacity of the channel of operators' commands.
 const MAX_PENDING_COMMANDS: usize = 16;
 
@@ -85,7 +88,21 @@ pub async fn start(
 
 /// Restores stored rollouts once their objects are read.
 async fn restore(store: &RolloutStore, push: &PushHandle) -> Result<(), Ended> {
-    let kept = match tokio::time::timeout(LIST_TIMEOUT, store.list()).await {
+    // An API server that fails one request is no reason to serve what others hold back.
+    let mut backoff = LIST_RETRY;
+    let listed = async {
+        loop {
+            match store.list().await {
+                Err(error) if !error.is_forbidden() => {
+                    tracing::warn!(%error, "failed to read the rollout state; trying again");
+                }
+                outcome => break outcome,
+            }
+            tokio::time::sleep(backoff.next_delay()).await;
+        }
+    };
+
+    let kept = match tokio::time::timeout(LIST_TIMEOUT, listed).await {
         // The first poll logs those that are unreadable.
         Ok(Ok(stored)) => stored.readable,
         Ok(Err(error)) => {
