@@ -264,7 +264,11 @@ impl Watch {
         }
 
         self.history.rejected = Some(rejection);
-        self.barred = true;
+        // What has changed since the rejected response was sent is sent at once.
+        self.barred = match (&sent.base, &self.latest) {
+            (Base::Sent(rejected), Some(latest)) => Arc::ptr_eq(rejected, latest),
+            (_, _) => true,
+        };
         true
     }
 

@@ -228,6 +228,20 @@ fn a_rejection_is_kept_bars_the_type_and_is_lifted_by_an_answer() {
 }
 
 #[test]
+fn what_changed_before_a_rejection_arrived_is_sent() {
+    let mut rig = Rig::new(Protocol::Delta);
+    rig.request(delta(RDS, &["r"], "", None));
+    rig.answer(RDS, &[("r", "bad")]);
+    let nonce = rig.sends(RDS, &["r=bad"], &[]);
+
+    // The client is slow, and a user mends the resource meanwhile.
+    rig.change(RDS, &[("r", "good")]);
+    rig.is_silent();
+    rig.request(delta(RDS, &[], &nonce, Some("no")));
+    rig.sends(RDS, &["r=good"], &[]);
+}
+
+#[test]
 fn the_rejection_of_an_earlier_response_counts_after_a_later_one_was_sent() {
     let mut rig = Rig::new(Protocol::Delta);
     rig.request(delta(RDS, &["r", "s"], "", None));
