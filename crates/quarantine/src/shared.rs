@@ -24,8 +24,8 @@ use super::stored::{
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 const IDLE_POLL_INTERVAL: Duration = Duration::from_secs(3);
 /// How long the ConfigMap of another version than the current one is kept: a replica may be slow to
-/// read the object.
-const LEFT_OVER_TTL: Duration = Duration::from_secs(60);
+/// read the object, whose watch may be half-open for longer than a minute and a half.
+const LEFT_OVER_TTL: Duration = Duration::from_mins(3);
 /// Minimum interval of reports about who has come and gone: clients that do so all the time cost
 /// few writes.
 const TURNOUT_INTERVAL: SignedDuration = SignedDuration::from_secs(15);

@@ -27,8 +27,9 @@ const REPORT_TTL: Duration = Duration::from_secs(15);
 pub(super) const MIN_STAGE: Duration = Duration::from_secs(5);
 /// Maximum attempts to store an operator's command, as other replicas write concurrently.
 const MAX_ATTEMPTS: usize = 4;
-/// How long the state of a finished rollout is kept: a replica may be slow to read it.
-const FINISHED_TTL: Duration = Duration::from_secs(60);
+/// How long the state of a finished rollout is kept: a replica may be slow to read it, or the object,
+/// whose watch may be half-open for longer than a minute and a half before it is opened again.
+const FINISHED_TTL: Duration = Duration::from_mins(3);
 
 /// The ConfigMaps, as last read.
 #[derive(Debug)]
