@@ -31,13 +31,13 @@ use crate::random::Random;
 use crate::story::Story;
 use crate::tell;
 use faults::Faults;
-pub use faults::{Fault, Plant};
+pub use faults::{FailedWrite, Fault, Plant};
 use objects::{Objects, Part, metadata};
 use requests::{Failure, Request, merge};
 use resources::{Resource, Resources};
 use server::Server;
 pub use service::ApiClient;
-use watches::WatchBody;
+use watches::{Arrival, WatchBody};
 
 /// The client of writes by the simulated users of the cluster.
 const USER: &str = "user";
@@ -181,6 +181,21 @@ impl ApiServer {
             .collect()
     }
 
+    /// The objects of a kind whose names begin so.
+    #[must_use]
+    pub fn named(&self, group: &str, kind: &str, prefix: &str) -> Vec<Value> {
+        let server = self.0.lock();
+        let Some(resource) = server.resources.of_kind(group, kind) else {
+            return Vec::new();
+        };
+        server
+            .objects
+            .of(resource)
+            .filter(|(name, _)| name.1.starts_with(prefix))
+            .map(|(_, object)| object.clone())
+            .collect()
+    }
+
     /// All objects, by kind, namespace and name.
     #[must_use]
     pub fn all(&self) -> BTreeMap<String, Value> {
@@ -201,14 +216,24 @@ impl ApiServer {
         tell!(server.story, server.name, "fault: {fault}");
         match fault {
             Fault::DropWatches { resource } => server.drop_watches(resource.as_ref()),
+            Fault::Silence { resource } => server.silence_watch(resource.as_ref()),
             Fault::Compact => server.objects.compact(),
             Fault::Fail { .. }
+            | Fault::FailWrites { .. }
+            | Fault::BreakLists { .. }
             | Fault::Lag { .. }
             | Fault::Delay { .. }
             | Fault::Repeat { .. }
             | Fault::Conflict { .. }
             | Fault::LoseAnswers { .. } => server.faults.begin(fault),
         }
+    }
+
+    /// Frees the history of objects, which only ever grows, and that of writes.
+    pub(crate) fn free_history(&self) {
+        let server = &mut *self.0.lock();
+        server.objects.free_history();
+        server.writes = Vec::new();
     }
 
     /// Ends all faults.
@@ -269,7 +294,7 @@ impl ApiServer {
         let delay = server.event_delay();
         if let Some(watch) = server.watches.iter_mut().find(|watch| watch.id == id) {
             let bookmark = watches::bookmark(&watch.request, version, false);
-            watch.send(delay, Some(watches::line(&bookmark)));
+            watch.send(delay, Arrival::Text(watches::line(&bookmark)));
         }
     }
 }

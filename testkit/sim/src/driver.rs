@@ -76,6 +76,10 @@ pub fn run(program: &Path, options: &Options) -> anyhow::Result<Report> {
         command.arg(format!("--plant={plant}"));
     }
 
+    if options.checks_memory {
+        command.arg("--memory");
+    }
+
     let output = command.output()?;
     let text = String::from_utf8_lossy(&output.stdout);
     let report = text

@@ -11,12 +11,16 @@ use anyhow::{Context as _, bail};
 use clap::{Args, Parser, Subcommand};
 use navarch_sim::api_server::Plant;
 use navarch_sim::driver::{self, Report, report_line};
+use navarch_sim::live_bytes::CountingAllocator;
 use navarch_sim::proxy::Spec;
 use navarch_sim::schedule::Schedule;
 use navarch_sim::shrink::shrink;
 use navarch_sim::simulation::{self, Options, Outcome};
 use navarch_sim::world;
 use nix::sys::resource::{UsageWho, getrusage};
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// A simulation takes some ten seconds.
 const MAX_CPU_SECONDS: i64 = 150;
@@ -75,6 +79,9 @@ struct One {
     /// A fault of the simulated API server itself, which must be found
     #[arg(long)]
     plant: Option<Plant>,
+    /// At rest, let the same objects come and go, and compare the memory
+    #[arg(long)]
+    memory: bool,
 }
 
 impl One {
@@ -85,6 +92,7 @@ impl One {
             keep: self.keep.clone(),
             is_printed: self.story,
             plant: self.plant,
+            checks_memory: self.memory,
         }
     }
 }

@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use prost_types::value::Kind;
 use prost_types::{Struct, Value};
 use tokio::sync::mpsc;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 pub use held::{Held, Type};
 use state::{Request, Response, State};
@@ -95,8 +95,8 @@ pub struct Proxy {
 #[derive(Debug, Default)]
 struct Shown {
     held: Held,
-    /// Whether it has a stream.
-    is_connected: bool,
+    /// Since when it has a stream.
+    connected_since: Option<Instant>,
     /// The number of responses.
     responses: u64,
     /// The types of which the last response was rejected.
@@ -163,7 +163,22 @@ impl Proxy {
     /// Whether it has a stream.
     #[must_use]
     pub fn is_connected(&self) -> bool {
-        self.shown.lock().is_connected
+        self.shown.lock().connected_since.is_some()
+    }
+
+    /// How long it has had its stream; `None` without one.
+    #[must_use]
+    pub fn connected_for(&self) -> Option<Duration> {
+        self.shown
+            .lock()
+            .connected_since
+            .map(|since| since.elapsed())
+    }
+
+    /// Whether it holds this root (PEM).
+    #[must_use]
+    pub fn trusts(&self, root: &str) -> bool {
+        self.shown.lock().held.trusts(root)
     }
 
     /// The number of responses so far.
@@ -189,9 +204,9 @@ impl Runner {
                 };
                 if let Ok(call) = Call::open(stream, method).await {
                     tell!(self.story, self.spec.name, "connects to {replica}");
-                    self.shown.lock().is_connected = true;
+                    self.shown.lock().connected_since = Some(Instant::now());
                     let ended = self.converse(call, &link).await;
-                    self.shown.lock().is_connected = false;
+                    self.shown.lock().connected_since = None;
                     let reason = ended.map_or_else(|error| error.to_string(), |()| "closed".into());
                     tell!(self.story, self.spec.name, "lost its stream: {reason}");
                     link.set(Condition::Cut);

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use navarch_api::identity::{Caller, Identity};
 use navarch_xds::{Ads, ConnectionInfo};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::server::TcpConnectInfo;
 
@@ -38,6 +37,7 @@ const FLAGS: [&str; 1] = ["--keepaliveMaxServerConnectionAge=24h"];
 /// A running replica.
 #[derive(Debug)]
 pub struct Replica {
+    started: Instant,
     process: Arc<Process>,
     incoming: mpsc::UnboundedSender<(SimStream, Peer)>,
     random: Arc<Mutex<Random>>,
@@ -55,13 +55,11 @@ struct Process {
     stop: CancellationToken,
     /// The links of its connections.
     connections: Mutex<Vec<Link>>,
-    /// Whether it has ended before it was ready.
-    has_exited: AtomicBool,
 }
 
 impl Process {
-    /// The control plane has ended; `was_ready` tells whether its CA had started.
-    fn ended(&self, outcome: anyhow::Result<()>, was_ready: bool) {
+    /// The control plane has ended.
+    fn ended(&self, outcome: anyhow::Result<()>) {
         if self.link.condition() == Condition::Dead {
             return;
         }
@@ -72,22 +70,10 @@ impl Process {
             Err(error) if self.stop.is_cancelled() => {
                 tell!(self.story, self.name, "has stopped: {error:#}");
             }
-            Err(error) if was_ready => {
+            Err(error) => {
                 let text = format!("{}: {error:#}", self.name);
                 self.story.violated("no replica ends by itself", &text);
             }
-            Err(error) => {
-                tell!(self.story, self.name, "exits before it is ready: {error:#}");
-                self.exit();
-            }
-        }
-    }
-
-    /// Exits, as the process of a pod that its node starts again.
-    fn exit(&self) {
-        self.has_exited.store(true, Ordering::Relaxed);
-        for link in self.kill() {
-            link.set(Condition::Cut);
         }
     }
 
@@ -147,13 +133,13 @@ impl Replica {
         let (incoming, connections) = mpsc::unbounded_channel();
         let purpose = format!("{name} connections");
         let replica = Self {
+            started: Instant::now(),
             process: Arc::new(Process {
                 name: name.to_owned(),
                 story: story.clone(),
                 link,
                 stop,
                 connections: Mutex::default(),
-                has_exited: AtomicBool::default(),
             }),
             incoming,
             random: Arc::new(Mutex::new(Random::new(seed, &purpose))),
@@ -172,11 +158,9 @@ impl Replica {
     #[expect(clippy::disallowed_methods, reason = "a task of the simulation")]
     fn run(&self, embedded: Embedded, client: kube::Client) {
         let process = self.process.clone();
-        let signing = self.signing.clone();
-
         drop(tokio::spawn(async move {
             let ended = embedded.run(client).await;
-            process.ended(ended, signing.get().is_some());
+            process.ended(ended);
         }));
     }
 
@@ -247,6 +231,12 @@ impl Replica {
         &self.process.name
     }
 
+    /// When it was started.
+    #[must_use]
+    pub fn started(&self) -> Instant {
+        self.started
+    }
+
     /// Its parts, once it can serve.
     #[must_use]
     pub fn parts(&self) -> Option<&EmbeddedParts> {
@@ -263,12 +253,6 @@ impl Replica {
     #[must_use]
     pub fn is_synced(&self) -> bool {
         self.parts().is_some_and(|parts| parts.push.is_synced())
-    }
-
-    /// Whether its process has ended before it was ready: it must be started again.
-    #[must_use]
-    pub fn has_exited(&self) -> bool {
-        self.process.has_exited.load(Ordering::Relaxed)
     }
 
     /// Whether it neither was stopped nor has crashed.

@@ -2,6 +2,7 @@
 //! comes from the seed, and any part of it can be left out.
 
 mod cases;
+mod episodes;
 mod generator;
 
 use std::fmt;

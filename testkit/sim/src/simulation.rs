@@ -14,11 +14,14 @@ use crate::api_server::{ApiServer, Fault, Plant};
 use crate::checks::{self, Rest};
 use crate::leaders;
 use crate::link::Condition;
-use crate::proxy::{Command, Held, Proxy, Replicas, Spec};
+use crate::memory::Cycles;
+use crate::proxy::{Check, Command, Held, Proxy, Replicas, Spec};
 use crate::random::Random;
 use crate::remote::{self, Remote};
 use crate::replica::{Replica, SYSTEM_NAMESPACE};
 use crate::schedule::{Action, Event, RemoteEvent, Schedule};
+use crate::shares::Shares;
+use crate::signers;
 use crate::story::Story;
 use crate::tell;
 use crate::world;
@@ -29,7 +32,7 @@ const SETTLE_TIME: Duration = Duration::from_secs(420);
 /// Within this time after that all rollouts must have ended.
 const ROLLOUT_TIME: Duration = Duration::from_mins(40);
 /// Within this time after that what is left of them must be gone.
-const CLEANUP_TIME: Duration = Duration::from_secs(150);
+const CLEANUP_TIME: Duration = Duration::from_secs(240);
 const POLL_INTERVAL: Duration = Duration::from_secs(10);
 /// How long it is observed at rest.
 const REST_TIME: Duration = Duration::from_secs(300);
@@ -51,6 +54,8 @@ pub struct Options {
     pub is_printed: bool,
     /// A fault of the simulator, which must be found.
     pub plant: Option<Plant>,
+    /// Whether objects come and go at rest, and the memory is compared.
+    pub checks_memory: bool,
 }
 
 /// How it ended.
@@ -181,6 +186,9 @@ async fn simulate(options: &Options) -> anyhow::Result<Outcome> {
 
     simulation.run_events(&schedule).await?;
     simulation.recover().await?;
+    if options.checks_memory {
+        simulation.check_memory().await;
+    }
     simulation.check_rest().await?;
 
     Ok(Outcome {
@@ -218,12 +226,31 @@ impl Simulation {
         Ok(())
     }
 
+    #[expect(clippy::disallowed_methods, reason = "a task of the simulation")]
     fn start_proxies(&mut self, specs: Vec<Spec>) {
-        let check = checks::of_proxies(&self.story);
+        let shares = Shares::new(&self.story, &self.server, &self.replicas);
+        let names = specs
+            .iter()
+            .map(|spec| format!("{}.{}", spec.name, spec.namespace));
+        drop(tokio::spawn(shares.clone().run(names.collect())));
+
+        let of_state = checks::of_proxies(&self.story);
+        let check: Check = Arc::new(move |spec: &Spec, held: &Held| {
+            of_state(spec, held);
+            shares.check(spec, held);
+        });
         self.proxies = specs
             .into_iter()
             .map(|spec| Proxy::start(spec, &self.replicas, self.seed, &self.story, check.clone()))
             .collect();
+
+        let story = self.story.clone();
+        let proxies = self.proxies.clone();
+        drop(tokio::spawn(signers::follow(
+            story,
+            self.server.clone(),
+            proxies,
+        )));
     }
 
     /// Lets the events happen at their times, and what follows from them.
@@ -234,20 +261,9 @@ impl Simulation {
             let at = begin + event.at;
             self.follow_up(Some(at)).await?;
             sleep_until(at).await;
-            self.restart_exited()?;
             self.happen(event)?;
         }
         self.follow_up(None).await
-    }
-
-    /// Starts the replicas again that have exited by themselves, as their node does after a while.
-    fn restart_exited(&mut self) -> anyhow::Result<()> {
-        for index in 0..self.incarnations.len() {
-            if self.replica(index)?.has_exited() {
-                self.start_replica(index)?;
-            }
-        }
-        Ok(())
     }
 
     /// Lets happen what follows until a time, or at any time.
@@ -402,6 +418,16 @@ impl Simulation {
         }
         sleep(CLEANUP_TIME).await;
         Ok(())
+    }
+
+    /// Checks that objects which come and go leave nothing behind.
+    async fn check_memory(&self) {
+        let cycles = Cycles {
+            story: &self.story,
+            server: &self.server,
+            proxies: &self.proxies,
+        };
+        cycles.check(self.seed).await;
     }
 
     /// Whether a rollout is under way.

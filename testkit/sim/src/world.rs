@@ -18,6 +18,8 @@ pub const NAMESPACES: [&str; 3] = ["shop", "bank", "edge"];
 pub const ANCHOR: &str = "anchor.shop.svc.cluster.local";
 /// The number of endpoints of that service.
 pub const ANCHOR_ENDPOINTS: usize = 2;
+/// A header in the routes of each version of a VirtualService, with another value for each.
+pub const VERSION_HEADER: &str = "sim-version";
 /// The certificate and key of the gateway's secret.
 const CERTIFICATE: &str = include_str!("world/tls.crt");
 /// The private key, which only the gateway may get.
@@ -143,6 +145,20 @@ impl ObjectKey {
             | Slot::Ingress => {
                 let (_, kind) = self.slot.api();
                 (namespace, format!("{}-{number}", kind.to_lowercase()))
+            }
+        }
+    }
+
+    /// The seed of a content that is as wanted, which must be that of some contents.
+    pub(crate) fn content_with(
+        self,
+        random: &mut Random,
+        is_wanted: impl Fn(&Value) -> bool,
+    ) -> u64 {
+        loop {
+            let content = random.below(1 << 32);
+            if is_wanted(&self.object(content)) {
+                return content;
             }
         }
     }

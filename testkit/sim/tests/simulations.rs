@@ -16,7 +16,12 @@ use navarch_sim::simulation::Options;
 /// The seeds that are run. `make simulate` runs others.
 const SEEDS: RangeInclusive<u64> = 1..=6;
 /// The cases of faults that were found, and mended since.
-const CASES: [&str; 2] = ["ingress-while-writes-fail", "report-deleted-in-silence"];
+const CASES: [&str; 4] = [
+    "ca-while-writes-fail",
+    "ingress-while-writes-fail",
+    "report-deleted-in-silence",
+    "rollout-restored-late",
+];
 
 fn program() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_simulate"))

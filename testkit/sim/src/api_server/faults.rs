@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use http::Method;
 use tokio::time::Instant;
 
 use super::requests::Failure;
@@ -17,6 +18,11 @@ pub enum Fault {
         /// The plural of the resource; `None` for all.
         resource: Option<String>,
     },
+    /// Makes one open watch half-open: nothing arrives on it any more, and it does not break.
+    Silence {
+        /// The plural of the resource; `None` for any.
+        resource: Option<String>,
+    },
     /// Forgets the history: watches of older versions get 410.
     Compact,
     /// Requests fail with a status.
@@ -25,6 +31,20 @@ pub enum Fault {
         resource: Option<String>,
         /// Such as 500.
         code: u16,
+        /// How long.
+        lasts: Duration,
+    },
+    /// Writes fail, while reads and watches go on.
+    FailWrites {
+        /// The plural of the resource; `None` for all.
+        resource: Option<String>,
+        /// How they fail.
+        how: FailedWrite,
+        /// How long.
+        lasts: Duration,
+    },
+    /// Streamed lists break in the middle.
+    BreakLists {
         /// How long.
         lasts: Duration,
     },
@@ -59,11 +79,32 @@ pub enum Fault {
     },
 }
 
+/// How a write fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailedWrite {
+    /// It is rejected with a status, such as 503.
+    Rejected(u16),
+    /// It is applied, and the response is lost.
+    Lost,
+}
+
+impl fmt::Display for FailedWrite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rejected(code) => write!(f, "fail with {code}"),
+            Self::Lost => f.write_str("have their responses lost"),
+        }
+    }
+}
+
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all = |name: &Option<String>| name.clone().unwrap_or_else(|| "all".to_owned());
         match self {
             Self::DropWatches { resource } => write!(f, "watches of {} break", all(resource)),
+            Self::Silence { resource } => {
+                write!(f, "a watch of {} becomes half-open", all(resource))
+            }
             Self::Compact => f.write_str("the history is compacted"),
             Self::Fail {
                 resource,
@@ -74,6 +115,12 @@ impl fmt::Display for Fault {
                 "requests for {} fail with {code} for {lasts:?}",
                 all(resource)
             ),
+            Self::FailWrites {
+                resource,
+                how,
+                lasts,
+            } => write!(f, "writes of {} {how} for {lasts:?}", all(resource)),
+            Self::BreakLists { lasts } => write!(f, "lists break off for {lasts:?}"),
             Self::Lag { versions, lasts } => {
                 write!(f, "lists are up to {versions} versions old for {lasts:?}")
             }
@@ -141,10 +188,20 @@ struct Failing {
     code: u16,
 }
 
+/// Writes that fail.
+#[derive(Debug)]
+struct FailingWrites {
+    /// The plural of the resource; `None` for all.
+    resource: Option<String>,
+    how: FailedWrite,
+}
+
 /// The faults in force.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
     failing: Vec<Timed<Failing>>,
+    failing_writes: Vec<Timed<FailingWrites>>,
+    breaking_lists: Option<Timed<()>>,
     /// How many versions old lists may be.
     lag: Option<Timed<u64>>,
     /// The longest delay of an event.
@@ -157,7 +214,7 @@ pub(crate) struct Faults {
 impl Faults {
     pub(crate) fn begin(&mut self, fault: &Fault) {
         match fault {
-            Fault::DropWatches { .. } | Fault::Compact => {}
+            Fault::DropWatches { .. } | Fault::Silence { .. } | Fault::Compact => {}
 
             Fault::Fail {
                 resource,
@@ -170,6 +227,20 @@ impl Faults {
                 };
                 self.failing.push(Timed::begin(failing, *lasts));
             }
+            Fault::FailWrites {
+                resource,
+                how,
+                lasts,
+            } => {
+                let failing = FailingWrites {
+                    resource: resource.clone(),
+                    how: *how,
+                };
+                self.failing_writes.push(Timed::begin(failing, *lasts));
+            }
+            Fault::BreakLists { lasts } => {
+                self.breaking_lists = Some(Timed::begin((), *lasts));
+            }
             Fault::Lag { versions, lasts } => self.lag = Some(Timed::begin(*versions, *lasts)),
             Fault::Delay { max, lasts } => self.delay = Some(Timed::begin(*max, *lasts)),
             Fault::Repeat { lasts } => self.repeats = Some(Timed::begin((), *lasts)),
@@ -180,21 +251,41 @@ impl Faults {
     }
 
     /// The failure of a request.
-    pub(crate) fn failure(&mut self, resource: &str) -> Option<Failure> {
+    pub(crate) fn failure(&mut self, method: &Method, resource: &str) -> Option<Failure> {
         self.failing.retain(Timed::is_in_force);
         let concerns = |failing: &&Timed<Failing>| {
             let only = failing.fault.resource.as_ref();
             only.is_none_or(|only| only == resource)
         };
-        let failing = self.failing.iter().find(concerns)?;
-
-        let code = failing.fault.code;
-        let mut failure = Failure::new(code, "ServiceUnavailable", "the server is unavailable");
-        if code == 429 {
-            failure.reason = "TooManyRequests";
-            failure.retry_after = Some(1);
+        if let Some(failing) = self.failing.iter().find(concerns) {
+            return Some(failure(failing.fault.code));
         }
-        Some(failure)
+
+        match self.failed_write(resource) {
+            Some(FailedWrite::Rejected(code)) if *method != Method::GET => Some(failure(code)),
+            Some(FailedWrite::Rejected(_) | FailedWrite::Lost) | None => None,
+        }
+    }
+
+    /// How writes of a resource fail.
+    fn failed_write(&mut self, resource: &str) -> Option<FailedWrite> {
+        self.failing_writes.retain(Timed::is_in_force);
+        let concerns = |failing: &&Timed<FailingWrites>| {
+            let only = failing.fault.resource.as_ref();
+            only.is_none_or(|only| only == resource)
+        };
+        let failing = self.failing_writes.iter().find(concerns)?;
+        Some(failing.fault.how)
+    }
+
+    /// The number of objects after which a list of so many breaks off; `None` if it does not.
+    pub(crate) fn list_breaks_after(
+        &mut self,
+        objects: usize,
+        random: &mut Random,
+    ) -> Option<usize> {
+        let breaks = self.breaking_lists.as_ref().is_some_and(Timed::is_in_force);
+        (breaks && random.happens(700)).then(|| random.index(objects + 1))
     }
 
     /// Whether another writer changes the object just before a write.
@@ -228,15 +319,27 @@ impl Faults {
     }
 
     /// The failure of a write that was applied.
-    pub(crate) fn lost_answer(&mut self, client: &str) -> Option<Failure> {
-        if self.lost_answers == 0 {
-            return None;
+    pub(crate) fn lost_answer(&mut self, client: &str, resource: &str) -> Option<Failure> {
+        if self.failed_write(resource) != Some(FailedWrite::Lost) {
+            if self.lost_answers == 0 {
+                return None;
+            }
+            self.lost_answers -= 1;
         }
-        self.lost_answers -= 1;
         Some(Failure::new(
             504,
             "Timeout",
             format!("the response to {client} was lost"),
         ))
     }
+}
+
+/// The failure with a status.
+fn failure(code: u16) -> Failure {
+    let mut failure = Failure::new(code, "ServiceUnavailable", "the server is unavailable");
+    if code == 429 {
+        failure.reason = "TooManyRequests";
+        failure.retry_after = Some(1);
+    }
+    failure
 }

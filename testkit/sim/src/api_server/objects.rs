@@ -66,9 +66,22 @@ impl Objects {
         self.oldest = self.version;
     }
 
+    /// Frees the history, and the Events, which a real server deletes after an hour.
+    pub(crate) fn free_history(&mut self) {
+        self.compact();
+        self.history = Vec::new();
+        self.current
+            .retain(|resource, _| resource.plural != "events");
+    }
+
     /// The object with this name.
     pub(crate) fn get(&self, resource: &Resource, name: &Name) -> Option<&Value> {
         self.current.get(resource)?.get(name)
+    }
+
+    /// The objects of a resource.
+    pub(crate) fn of(&self, resource: &Resource) -> impl Iterator<Item = (&Name, &Value)> {
+        self.current.get(resource).into_iter().flatten()
     }
 
     /// All resources with objects.

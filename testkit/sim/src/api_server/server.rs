@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::Method;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -12,7 +11,7 @@ use super::faults::Faults;
 use super::objects::{self, Change, Objects, Part, WriteError, metadata, set};
 use super::requests::{Failure, PatchKind, Request, merge};
 use super::resources::{Resource, Resources};
-use super::watches::{self, Line, Watch, WatchBody};
+use super::watches::{self, Arrival, Line, Watch, WatchBody};
 use super::{ApiServer, ClientId, Plant, Write, answers};
 use crate::random::Random;
 use crate::story::Story;
@@ -37,12 +36,12 @@ pub(super) struct Server {
 }
 
 impl Watch {
-    /// Sends a line after those before.
-    pub(super) fn send(&mut self, delay: Duration, text: Option<Bytes>) {
+    /// Sends something after what was sent before.
+    pub(super) fn send(&mut self, delay: Duration, arrival: Arrival) {
         self.last_arrival = self.last_arrival.max(Instant::now() + delay);
         let line = Line {
             arrives: self.last_arrival,
-            text,
+            arrival,
         };
         // The client may have closed the watch.
         _ = self.lines.send(line);
@@ -64,7 +63,9 @@ impl Server {
 
     /// The failure that a fault causes.
     pub(super) fn faulty(&mut self, client: &ClientId, request: &Request) -> Option<Failure> {
-        let failure = self.faults.failure(&request.resource.plural)?;
+        let failure = self
+            .faults
+            .failure(&request.method, &request.resource.plural)?;
         self.story.detail(&format!(
             "{}: {} {} {} of {} failed: {}",
             self.name,
@@ -84,8 +85,30 @@ impl Server {
         };
         let dropped: Vec<Watch> = self.watches.extract_if(.., is_meant).collect();
         for mut watch in dropped {
-            watch.send(Duration::ZERO, None);
+            watch.send(Duration::ZERO, Arrival::Break);
         }
+    }
+
+    /// Makes one watch of a resource half-open; of any if it is `None`.
+    pub(super) fn silence_watch(&mut self, resource: Option<&String>) {
+        self.watches.retain(|watch| !watch.lines.is_closed());
+        let is_meant = |watch: &Watch| {
+            resource.is_none_or(|resource| *resource == watch.request.resource.plural)
+        };
+        let meant: Vec<usize> = (0..self.watches.len())
+            .filter(|index| self.watches.get(*index).is_some_and(is_meant))
+            .collect();
+        let Some(index) = meant.get(self.random.index(meant.len())) else {
+            return;
+        };
+
+        let mut watch = self.watches.remove(*index);
+        let text = format!(
+            "the watch of {} by {} is half-open",
+            watch.request.resource.plural, watch.client
+        );
+        self.story.add(&self.name, &text);
+        watch.send(Duration::ZERO, Arrival::Silence);
     }
 
     /// Sends a change to the watches, and tells it.
@@ -106,9 +129,9 @@ impl Server {
             if let Some(event) = watches::event(&watch.request, change) {
                 let line = watches::line(&event);
                 if is_repeated {
-                    watch.send(delay, Some(line.clone()));
+                    watch.send(delay, Arrival::Text(line.clone()));
                 }
-                watch.send(delay, Some(line));
+                watch.send(delay, Arrival::Text(line));
             }
         }
     }
@@ -195,10 +218,11 @@ impl Server {
             self.name, client.name, watch.request.resource.plural
         ));
 
+        let mut is_open = true;
         let begins_with_all = watch.request.query.sends_initial_events || from.is_none();
         let version = if begins_with_all {
             let version = self.list_version(&watch.request, newest);
-            self.send_all(&mut watch, version);
+            is_open = self.send_all(&mut watch, version);
             version
         } else {
             from.unwrap_or_default()
@@ -212,12 +236,13 @@ impl Server {
         if is_expired {
             let expired = answers::expired("too old resource version").status();
             let event = json!({ "type": "ERROR", "object": expired });
-            watch.send(Duration::ZERO, Some(watches::line(&event)));
+            watch.send(Duration::ZERO, Arrival::Text(watches::line(&event)));
+            is_open = false;
         } else {
             for change in self.objects.since(&watch.request.resource, version) {
                 if let Some(event) = watches::event(&watch.request, &change) {
                     let delay = self.event_delay();
-                    watch.send(delay, Some(watches::line(&event)));
+                    watch.send(delay, Arrival::Text(watches::line(&event)));
                 }
             }
         }
@@ -230,6 +255,7 @@ impl Server {
             epoch: client.epoch,
             lines: receiver,
             travelling: None,
+            is_silent: false,
             ends: Box::pin(tokio::time::sleep(Duration::from_secs(seconds))),
             bookmark: watch
                 .request
@@ -237,27 +263,42 @@ impl Server {
                 .bookmarks
                 .then(WatchBody::first_bookmark),
         };
-        if !is_expired {
+        if is_open {
             self.watches.push(watch);
         }
         Ok(body)
     }
 
-    /// Sends all objects of a version to a new watch.
-    fn send_all(&mut self, watch: &mut Watch, version: u64) {
-        for (name, object) in self.objects.at(&watch.request.resource, version) {
-            if watch.request.query.selector.selects(&name.0, &object) {
-                let object = watches::shown(&watch.request, &object);
-                let event = json!({ "type": "ADDED", "object": object });
-                let delay = self.event_delay();
-                watch.send(delay, Some(watches::line(&event)));
+    /// Sends all objects of a version to a new watch. Returns false if a fault breaks it off.
+    fn send_all(&mut self, watch: &mut Watch, version: u64) -> bool {
+        let query = watch.request.query.clone();
+        let mut objects = self.objects.at(&watch.request.resource, version);
+        objects.retain(|name, object| query.selector.selects(&name.0, object));
+        let breaks_after = self
+            .faults
+            .list_breaks_after(objects.len(), &mut self.random)
+            .filter(|_| query.sends_initial_events);
+
+        for (sent, object) in objects.into_values().enumerate() {
+            if breaks_after == Some(sent) {
+                break;
             }
+            let object = watches::shown(&watch.request, &object);
+            let event = json!({ "type": "ADDED", "object": object });
+            let delay = self.event_delay();
+            watch.send(delay, Arrival::Text(watches::line(&event)));
         }
-        if watch.request.query.sends_initial_events {
+
+        if breaks_after.is_some() {
+            watch.send(Duration::ZERO, Arrival::Break);
+            return false;
+        }
+        if query.sends_initial_events {
             let bookmark = watches::bookmark(&watch.request, version, true);
             let delay = self.event_delay();
-            watch.send(delay, Some(watches::line(&bookmark)));
+            watch.send(delay, Arrival::Text(watches::line(&bookmark)));
         }
+        true
     }
 
     /// Applies a write.
@@ -295,7 +336,10 @@ impl Server {
             });
         }
 
-        if let Some(failure) = self.faults.lost_answer(&client.name) {
+        if let Some(failure) = self
+            .faults
+            .lost_answer(&client.name, &request.resource.plural)
+        {
             return Err(failure);
         }
         let object = self.objects.get(&request.resource, &name);

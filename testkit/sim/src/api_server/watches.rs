@@ -19,12 +19,21 @@ use crate::link::{Link, Passage};
 /// The interval of bookmarks, as of a real server about a minute.
 const BOOKMARK_INTERVAL: std::time::Duration = std::time::Duration::from_mins(1);
 
-/// A line of a watch, and when it arrives.
+/// What arrives of a watch, and when.
 #[derive(Debug)]
 pub(crate) struct Line {
     pub(crate) arrives: Instant,
-    /// `None` breaks the connection.
-    pub(crate) text: Option<Bytes>,
+    pub(crate) arrival: Arrival,
+}
+
+/// What arrives.
+#[derive(Debug)]
+pub(crate) enum Arrival {
+    Text(Bytes),
+    /// The connection breaks.
+    Break,
+    /// Nothing arrives from now on: the connection is half-open.
+    Silence,
 }
 
 /// An open watch, as the server sees it.
@@ -45,7 +54,9 @@ pub(crate) struct WatchBody {
     pub(crate) link: Link,
     pub(crate) epoch: u64,
     pub(crate) lines: mpsc::UnboundedReceiver<Line>,
-    pub(crate) travelling: Option<(Pin<Box<Sleep>>, Option<Bytes>)>,
+    pub(crate) travelling: Option<(Pin<Box<Sleep>>, Arrival)>,
+    /// Whether the connection is half-open.
+    pub(crate) is_silent: bool,
     /// When the server ends the watch.
     pub(crate) ends: Pin<Box<Sleep>>,
     /// When it sends the next bookmark.
@@ -75,6 +86,9 @@ impl http_body::Body for WatchBody {
             }
             Passage::Stuck => return Poll::Pending,
         }
+        if self.is_silent {
+            return Poll::Pending;
+        }
 
         if let Some(bookmark) = &mut self.bookmark
             && bookmark.as_mut().poll(context).is_ready()
@@ -86,19 +100,24 @@ impl http_body::Body for WatchBody {
         }
 
         loop {
-            if let Some((arrival, text)) = &mut self.travelling {
-                ready!(arrival.as_mut().poll(context));
-                let text = text.take();
-                self.travelling = None;
-                return Poll::Ready(Some(match text {
-                    Some(text) => Ok(Frame::data(text)),
-                    None => Err(io::ErrorKind::ConnectionReset.into()),
-                }));
+            if let Some((arrives, _)) = &mut self.travelling {
+                ready!(arrives.as_mut().poll(context));
+            }
+            match self.travelling.take() {
+                Some((_, Arrival::Text(text))) => return Poll::Ready(Some(Ok(Frame::data(text)))),
+                Some((_, Arrival::Break)) => {
+                    return Poll::Ready(Some(Err(io::ErrorKind::ConnectionReset.into())));
+                }
+                Some((_, Arrival::Silence)) => {
+                    self.is_silent = true;
+                    return Poll::Pending;
+                }
+                None => {}
             }
 
             match self.lines.poll_recv(context) {
-                Poll::Ready(Some(Line { arrives, text })) => {
-                    self.travelling = Some((Box::pin(sleep_until(arrives)), text));
+                Poll::Ready(Some(Line { arrives, arrival })) => {
+                    self.travelling = Some((Box::pin(sleep_until(arrives)), arrival));
                 }
                 Poll::Ready(None) => return Poll::Ready(None),
                 Poll::Pending => {

@@ -9,6 +9,7 @@ use navarch_proto::envoy::config::listener::v3::filter::ConfigType;
 use navarch_proto::envoy::config::listener::v3::{FilterChain, Listener};
 use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::HttpConnectionManager;
 use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::RouteSpecifier;
+use navarch_proto::istio::mesh::v1alpha1::ProxyConfig;
 use prost::Message as _;
 
 /// A type of resources that the simulated proxies subscribe to.
@@ -24,16 +25,19 @@ pub enum Type {
     Route,
     /// SDS.
     Secret,
+    /// PCDS, which an agent subscribes to: the roots.
+    ProxyConfig,
 }
 
 impl Type {
     /// All, in the order in which Envoy subscribes.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Cluster,
         Self::Endpoint,
         Self::Listener,
         Self::Route,
         Self::Secret,
+        Self::ProxyConfig,
     ];
 
     /// Its URL.
@@ -45,6 +49,7 @@ impl Type {
             Self::Listener => "type.googleapis.com/envoy.config.listener.v3.Listener",
             Self::Route => "type.googleapis.com/envoy.config.route.v3.RouteConfiguration",
             Self::Secret => "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret",
+            Self::ProxyConfig => "type.googleapis.com/istio.mesh.v1alpha1.ProxyConfig",
         }
     }
 
@@ -57,7 +62,7 @@ impl Type {
     /// Whether all resources of the type are subscribed to.
     #[must_use]
     pub fn is_wildcard(self) -> bool {
-        matches!(self, Self::Cluster | Self::Listener)
+        matches!(self, Self::Cluster | Self::Listener | Self::ProxyConfig)
     }
 }
 
@@ -131,6 +136,15 @@ impl Held {
                 .map(|locality| locality.lb_endpoints.len())
                 .sum(),
         )
+    }
+
+    /// Whether the roots contain this one (PEM).
+    #[must_use]
+    pub fn trusts(&self, root: &str) -> bool {
+        self.of(Type::ProxyConfig)
+            .filter_map(|(_, resource)| ProxyConfig::decode(resource.bytes.clone()).ok())
+            .flat_map(|config| config.ca_certificates_pem)
+            .any(|held| held.trim() == root.trim())
     }
 
     /// Takes the resources of a type from another proxy.

@@ -128,7 +128,7 @@ impl State {
                 let names = self.held.route_names();
                 requests.extend(self.subscribe(Type::Route, &names));
             }
-            Type::Endpoint | Type::Route | Type::Secret => {}
+            Type::Endpoint | Type::Route | Type::Secret | Type::ProxyConfig => {}
         }
         requests
     }

@@ -3,9 +3,13 @@
 
 use std::time::Duration;
 
+use navarch_api::rollout::ROLLOUT;
+
 use super::{Action, Event, Schedule};
-use crate::api_server::Fault;
+use crate::api_server::{FailedWrite, Fault};
 use crate::link::Condition;
+use crate::proxy::POISON;
+use crate::random::Random;
 use crate::world::{Edit, ObjectKey, Slot};
 
 impl Schedule {
@@ -14,6 +18,8 @@ impl Schedule {
     pub fn of_case(name: &str) -> Option<Self> {
         match name {
             "ingress-while-writes-fail" => Some(ingress_while_writes_fail()),
+            "ca-while-writes-fail" => Some(ca_while_writes_fail()),
+            "rollout-restored-late" => Some(rollout_restored_late()),
             "report-deleted-in-silence" => Some(report_deleted_in_silence()),
             _ => None,
         }
@@ -50,6 +56,61 @@ fn ingress_while_writes_fail() -> Schedule {
             at(65, create(Slot::Ingress, 3)),
             // Faults end with the last event.
             at(90, create(Slot::Namespace, 0)),
+        ],
+    }
+}
+
+/// The root cannot be stored when the first replica starts.
+fn ca_while_writes_fail() -> Schedule {
+    let failing = Fault::FailWrites {
+        resource: Some("secrets".to_owned()),
+        how: FailedWrite::Rejected(503),
+        lasts: Duration::from_secs(20),
+    };
+
+    Schedule {
+        replicas: 1,
+        events: vec![
+            at(0, Action::Api(failing)),
+            at(60, create(Slot::Namespace, 0)),
+        ],
+    }
+}
+
+/// A replica starts during a rollout, and cannot read its stage at once.
+fn rollout_restored_late() -> Schedule {
+    let object = ObjectKey {
+        slot: Slot::VirtualService,
+        number: 0,
+    };
+    let mut random = Random::new(1, "rollout restored late");
+    let mut version = |is_rolled_out: bool| {
+        let content = object.content_with(&mut random, |object| {
+            let text = object.to_string();
+            let is_for_all = text.contains(r#""exportTo":["*"]"#);
+            is_for_all && !text.contains(POISON) && text.contains(ROLLOUT) == is_rolled_out
+        });
+        Action::Edit(Edit::Put { object, content })
+    };
+
+    let stop = Action::Stop {
+        replica: 0,
+        lasts: Duration::from_secs(1),
+    };
+    let failing = Fault::Fail {
+        resource: Some("configmaps".to_owned()),
+        code: 503,
+        lasts: Duration::from_secs(4),
+    };
+    Schedule {
+        replicas: 1,
+        events: vec![
+            at(20, version(false)),
+            at(30, version(true)),
+            // The second stage, which half of the proxies are in.
+            at(64, stop),
+            at(64, Action::Api(failing)),
+            at(100, create(Slot::Namespace, 0)),
         ],
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::{Action, Event, RemoteEvent, Schedule};
-use crate::api_server::Fault;
+use super::{Action, Event, RemoteEvent, Schedule, episodes};
+use crate::api_server::{FailedWrite, Fault};
 use crate::link::Condition;
 use crate::proxy::Command;
 use crate::random::Random;
@@ -16,8 +16,11 @@ const REPLICAS: [usize; 5] = [1, 2, 2, 3, 3];
 /// The number of names of each kind: few, so that objects refer to others that are there.
 const NUMBERS: u64 = 6;
 
+/// How many of a thousand steps are several events that belong together.
+const EPISODES: u64 = 80;
+
 /// The resources that faults of the API server may be limited to.
-const RESOURCES: [&str; 11] = [
+const RESOURCES: [&str; 13] = [
     "services",
     "endpointslices",
     "pods",
@@ -26,6 +29,8 @@ const RESOURCES: [&str; 11] = [
     "serviceentries",
     "gateways",
     "httproutes",
+    "ingresses",
+    "namespaces",
     "secrets",
     "configmaps",
     "leases",
@@ -54,8 +59,12 @@ impl Schedule {
         }
 
         let mut at = Duration::from_secs(5);
-        for _ in 0..30 + random.below(70) {
+        for _ in 0..30 + random.below(50) {
             at += random.millis(0, pause);
+            if random.happens(EPISODES) {
+                at = episodes::add(&mut events, at, &mut users, &mut random, replicas);
+                continue;
+            }
             let action = if has_remote && random.happens(250) {
                 Action::Remote(of_remote.remote_event(&mut random, faults))
             } else if random.happens(faults) {
@@ -64,6 +73,12 @@ impl Schedule {
                 users.change(&mut random)
             };
             events.push(Event { at, action });
+        }
+
+        // What follows would mend what some episodes break.
+        if random.happens(600) {
+            at += random.millis(0, pause);
+            episodes::add(&mut events, at, &mut users, &mut random, replicas);
         }
 
         Self { replicas, events }
@@ -79,7 +94,7 @@ fn at_start(action: Action) -> Event {
 
 /// The users of a cluster, who know which objects are there.
 #[derive(Debug, Default)]
-struct Users {
+pub(super) struct Users {
     objects: BTreeSet<ObjectKey>,
 }
 
@@ -109,13 +124,21 @@ impl Users {
         self.put_one(object, random)
     }
 
+    /// Creates or changes an object of a kind.
+    pub(super) fn put_of(&mut self, slot: Slot, random: &mut Random) -> Edit {
+        let number = random.below(NUMBERS);
+        self.put_one(ObjectKey { slot, number }, random)
+    }
+
     /// Creates or changes an object.
     fn put_one(&mut self, object: ObjectKey, random: &mut Random) -> Edit {
+        self.put_content(object, random.below(1 << 32))
+    }
+
+    /// Creates or changes an object with this content.
+    pub(super) fn put_content(&mut self, object: ObjectKey, content: u64) -> Edit {
         self.objects.insert(object);
-        Edit::Put {
-            object,
-            content: random.below(1 << 32),
-        }
+        Edit::Put { object, content }
     }
 
     fn delete(&mut self, object: ObjectKey) -> Edit {
@@ -241,7 +264,7 @@ fn proxy_command(random: &mut Random) -> Command {
 }
 
 fn api_fault(random: &mut Random, lasts: Duration) -> Fault {
-    match random.below(9) {
+    match random.below(12) {
         0 | 1 => Fault::DropWatches {
             resource: some_resource(random),
         },
@@ -265,10 +288,30 @@ fn api_fault(random: &mut Random, lasts: Duration) -> Fault {
         7 => Fault::Conflict {
             count: 1 + random.below(5),
         },
+        8 => Fault::Silence {
+            resource: some_resource(random),
+        },
+        9 => Fault::FailWrites {
+            resource: some_resource(random),
+            how: failed_write(random),
+            lasts,
+        },
+        10 => Fault::BreakLists { lasts },
         _ => Fault::LoseAnswers {
             count: 1 + random.below(3),
         },
     }
+}
+
+/// A way in which writes fail.
+pub(super) fn failed_write(random: &mut Random) -> FailedWrite {
+    random.of(&[
+        FailedWrite::Rejected(500),
+        FailedWrite::Rejected(503),
+        FailedWrite::Rejected(429),
+        FailedWrite::Rejected(403),
+        FailedWrite::Lost,
+    ])
 }
 
 /// The resource that a fault is limited to; `None` for all.

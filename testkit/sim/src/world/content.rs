@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{ANCHOR, NAMESPACES, Slot, private_header, running};
+use super::{ANCHOR, NAMESPACES, Slot, VERSION_HEADER, private_header, running};
 use crate::proxy::POISON;
 use crate::random::Random;
 
@@ -129,8 +129,17 @@ impl Draft<'_> {
         if self.random.happens(500) {
             http["timeout"] = json!(format!("{}s", self.random.below(9) + 1));
         }
-        if self.random.happens(250) {
-            http["headers"] = json!({ "request": { "set": { POISON: "1" } } });
+        // Which version it is, wherever a proxy holds it.
+        let version = format!(
+            "{}/{}@{:x}",
+            self.namespace,
+            self.name,
+            self.random.number()
+        );
+        http["headers"] = json!({ "request": { "set": { VERSION_HEADER: version } } });
+        // A proxy that rejects its first routes never counts: most are accepted.
+        if self.random.happens(60) {
+            http["headers"]["request"]["set"][POISON] = json!("1");
         }
 
         let visibility = self.random.of(&["*", "*", "*", "*", ".", "bank"]);

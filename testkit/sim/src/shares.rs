@@ -1,0 +1,226 @@
+//! The shares of rollouts: no proxy has a new version before its stage, and stages last.
+//!
+//! What is stored for all replicas decides: a ConfigMap for each rollout, with the new version and
+//! the stage. Each version of a VirtualService has a header of its own, which routes that are built
+//! from it contain.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use navarch_api::encode::encode_value;
+use navarch_api::rollout::{Share, Stages};
+use navarch_push::rollout::{Rollout, RolloutProgress};
+use parking_lot::Mutex;
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use crate::api_server::ApiServer;
+use crate::proxy::{Held, Replicas, Spec, Type};
+use crate::story::Story;
+use crate::world::VERSION_HEADER;
+
+/// The prefix of the ConfigMaps of rollouts.
+const PREFIX: &str = "navarch-rollout-";
+/// How often the stages are looked at.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+/// The pause of all rollouts of the simulated users.
+const PAUSE: Duration = Duration::from_secs(20);
+/// A replica that starts while a rollout begins takes its new version for one that is in force: it
+/// learns of the rollout when it reads the stored ones the next time.
+const START: Duration = Duration::from_secs(30);
+
+/// Follows the rollouts of a simulation.
+#[derive(Clone, Debug)]
+pub(crate) struct Shares {
+    story: Story,
+    server: ApiServer,
+    replicas: Replicas,
+    seen: Arc<Mutex<Seen>>,
+}
+
+/// What was seen so far.
+#[derive(Debug, Default)]
+struct Seen {
+    /// The stages of each new version that is rolled out, by the value of its header.
+    stages: BTreeMap<String, SeenStage>,
+    /// The proxies that were at some time to have a new version.
+    entitled: BTreeSet<(String, String)>,
+}
+
+/// A stage of a rollout.
+#[derive(Clone, Copy, Debug)]
+struct SeenStage {
+    at: usize,
+    since: Instant,
+    /// When the rollout was first seen.
+    begun: Instant,
+}
+
+/// A rollout at a stage that does not reach all proxies, as it is stored.
+struct StoredRollout {
+    /// The value of the header of its new version.
+    version: String,
+    at: usize,
+}
+
+impl Shares {
+    pub(crate) fn new(story: &Story, server: &ApiServer, replicas: &Replicas) -> Self {
+        Self {
+            story: story.clone(),
+            server: server.clone(),
+            replicas: replicas.clone(),
+            seen: Arc::default(),
+        }
+    }
+
+    /// Looks at the stages again and again.
+    pub(crate) async fn run(self, proxies: Vec<String>) {
+        loop {
+            self.look(&proxies);
+            sleep(LOOK_INTERVAL).await;
+        }
+    }
+
+    /// Checks the order and the time of stages, and remembers who is to have new versions.
+    fn look(&self, proxies: &[String]) {
+        let stored = self.stored();
+        let mut seen = self.seen.lock();
+        let now = Instant::now();
+
+        for StoredRollout { version, at } in &stored {
+            let stage = seen.stages.entry(version.clone()).or_insert(SeenStage {
+                at: *at,
+                since: now,
+                begun: now,
+            });
+            if stage.at == *at {
+                continue;
+            }
+            let lasted = now - stage.since;
+            if *at != stage.at + 1 || lasted + LOOK_INTERVAL * 2 < PAUSE {
+                let text = format!(
+                    "{version} goes from stage {} to {at} after {lasted:?}",
+                    stage.at
+                );
+                self.story.violated("stages follow each other", &text);
+            }
+            (stage.at, stage.since) = (*at, now);
+        }
+
+        for (version, rollout) in self.in_force() {
+            for proxy in proxies.iter().filter(|proxy| rollout.is_seen_by(proxy)) {
+                seen.entitled.insert((version.clone(), proxy.clone()));
+            }
+        }
+    }
+
+    /// Checks what a proxy holds.
+    pub(crate) fn check(&self, spec: &Spec, held: &Held) {
+        let stored = self.stored();
+        if stored.is_empty() {
+            return;
+        }
+        let name = format!("{}.{}", spec.name, spec.namespace);
+        self.look(std::slice::from_ref(&name));
+
+        for StoredRollout { version, at } in stored {
+            let mut routes = held.of(Type::Route);
+            let has_new = routes.any(|(_, route)| contains(&route.bytes, version.as_bytes()));
+            let seen = self.seen.lock();
+            let is_entitled = seen.entitled.contains(&(version.clone(), name.clone()));
+            if has_new && !is_entitled && !self.starts_at(seen.stages.get(&version)) {
+                self.story.violated(
+                    "a stage reaches no more than its share",
+                    &format!("{} has {version}, which is at stage {at}", spec.name),
+                );
+            }
+        }
+    }
+
+    /// Whether a replica started when a rollout began.
+    fn starts_at(&self, stage: Option<&SeenStage>) -> bool {
+        let Some(stage) = stage else { return true };
+        self.replicas.lock().iter().any(|replica| {
+            let started = replica.started();
+            started < stage.begun + START && stage.begun < started + START
+        })
+    }
+
+    /// The stored rollouts at a stage that does not reach all.
+    fn stored(&self) -> Vec<StoredRollout> {
+        let maps = self.server.named("", "ConfigMap", PREFIX);
+        maps.iter().filter_map(StoredRollout::read).collect()
+    }
+
+    /// The rollouts that are in force at replicas, with the headers of their new versions.
+    fn in_force(&self) -> Vec<(String, Arc<Rollout>)> {
+        let mut all = Vec::new();
+        for replica in self.replicas.lock().iter() {
+            let Some(parts) = replica.parts() else {
+                continue;
+            };
+            let context = parts.push.context();
+            for (name, rollout) in &context.rollouts {
+                if matches!(rollout.progress, RolloutProgress::Stage { .. })
+                    && let Some(new) = context.new_versions.any(name)
+                    && let Ok(new) = encode_value(&new)
+                    && let Some(version) = version_in(&new.to_string())
+                {
+                    all.push((version, rollout.clone()));
+                }
+            }
+        }
+        all
+    }
+}
+
+impl StoredRollout {
+    /// Reads a ConfigMap.
+    fn read(map: &Value) -> Option<Self> {
+        let text = |name: &str| map.get("data")?.get(name)?.as_str();
+        let state: Value = serde_json::from_str(text("state.json")?).ok()?;
+        let at = usize::try_from(state.get("at")?.as_u64()?).ok()?;
+        let new: Value = serde_json::from_str(text("new.json")?).ok()?;
+        let stages = new
+            .pointer("/metadata/annotations/navarch.io~1rollout")?
+            .as_str()?;
+        let share = *Stages::parse(stages).ok()?.shares().get(at)?;
+        let version = version_in(text("new.json")?)?;
+        (share != Share::ALL).then_some(Self { version, at })
+    }
+}
+
+/// The value of the version's header in a text that has it as a pair of quoted texts.
+fn version_in(text: &str) -> Option<String> {
+    let (_, rest) = text.split_once(&format!("\"{VERSION_HEADER}\""))?;
+    let value = rest.split('"').nth(1)?;
+    Some(value.to_owned())
+}
+
+fn contains(bytes: &[u8], part: &[u8]) -> bool {
+    bytes.windows(part.len()).any(|window| window == part)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn map(stage: usize) -> Value {
+        let new = json!({
+            "metadata": { "annotations": { "navarch.io/rollout": "25%,100%" } },
+            "spec": { "http": [{ "headers": { "request": { "set": { "sim-version": "shop/a@1" } } } }] },
+        });
+        let state = json!({ "state": "stage", "at": stage, "paused": false });
+        json!({ "data": { "new.json": new.to_string(), "state.json": state.to_string() } })
+    }
+
+    #[test]
+    fn a_stored_rollout_that_does_not_reach_all_has_a_version_and_a_stage() {
+        let rollout = StoredRollout::read(&map(0)).unwrap();
+        assert_eq!((rollout.version.as_str(), rollout.at), ("shop/a@1", 0));
+        assert!(StoredRollout::read(&map(1)).is_none());
+    }
+}

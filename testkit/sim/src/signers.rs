@@ -1,0 +1,65 @@
+//! The root that signs: all live proxies must trust it before.
+//!
+//! The root that is stored as the one that signs is that of all replicas: each reads it before it
+//! signs with it. Proxies acknowledge roots over xDS, as their agents do.
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use tokio::time::sleep;
+
+use crate::api_server::ApiServer;
+use crate::proxy::Proxy;
+use crate::story::Story;
+use crate::tell;
+
+/// The Secret with the root.
+const SECRET: &str = "istio-ca-secret";
+/// How often it is looked at.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// A proxy that has just connected to another replica may not be in the report of that one yet.
+const CONNECTED: Duration = Duration::from_secs(30);
+
+/// Follows the root of a simulation, and checks each change.
+pub(crate) async fn follow(story: Story, server: ApiServer, proxies: Vec<Proxy>) {
+    let mut before = None;
+    loop {
+        sleep(LOOK_INTERVAL).await;
+        let Some(signer) = signer(&server) else {
+            continue;
+        };
+        if before.as_ref() == Some(&signer) {
+            continue;
+        }
+
+        if before.is_some() {
+            tell!(story, "simulation", "the next root signs");
+            check(&story, &signer, &proxies);
+        }
+        before = Some(signer);
+    }
+}
+
+/// The root that signs (PEM).
+fn signer(server: &ApiServer) -> Option<String> {
+    let secret = server.named("", "Secret", SECRET).into_iter().next()?;
+    let encoded = secret.pointer("/data/ca-cert.pem")?.as_str()?;
+    String::from_utf8(BASE64_STANDARD.decode(encoded).ok()?).ok()
+}
+
+/// All proxies that count trust the root.
+fn check(story: &Story, signer: &str, proxies: &[Proxy]) {
+    let counts = |proxy: &&Proxy| {
+        let is_known = proxy.connected_for().is_some_and(|time| time >= CONNECTED);
+        proxy.spec.account.is_some() && is_known
+    };
+    for proxy in proxies.iter().filter(counts) {
+        if !proxy.trusts(signer) {
+            story.violated(
+                "a root signs once live proxies trust it",
+                &format!("{} does not", proxy.spec.name),
+            );
+        }
+    }
+}
