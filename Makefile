@@ -94,6 +94,7 @@ mass-comparison:
 # Not of generated code: rustdoc reads and writes the index of all crates for each crate, and four fifths of it were proto's.
 doc:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(LOCKED) --workspace --no-deps --exclude navarch-proto
+	$(CARGO) test $(LOCKED) --doc -p navarch-engine
 
 # Programs that the tests need besides cargo's; see scripts/tools.
 tools:
