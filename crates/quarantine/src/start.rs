@@ -2,13 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
-use navarch_net::backoff::Backoff;
 use navarch_push::mesh_state::Change;
 use navarch_push::quarantine::RestoredQuarantine;
 use navarch_push::worker::{Ended, PushHandle};
-use navarch_status::{KeptQuarantine, QuarantineOutcome, QuarantineStore};
+use navarch_status::{KeptQuarantine, QuarantineOutcome, QuarantineStore, list_at_start};
 use navarch_xds::Nack;
 use navarch_xds::connections::Connections;
 use tokio::sync::mpsc;
@@ -18,11 +16,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::shared::Shared;
 use super::{QuarantineRelease, QuarantineWork, Replicas};
-
-/// Timeout of listing the stored quarantines.
-const LIST_TIMEOUT: Duration = Duration::from_secs(10);
-/// Delays between attempts to list them.
-const LIST_RETRY: Backoff = Backoff::jittered(Duration::from_millis(200), Duration::from_secs(2));
 
 /// What the quarantine works with.
 #[derive(Debug)]
@@ -91,29 +84,11 @@ pub async fn start(
 
 /// Restores stored quarantines once their objects are read.
 async fn restore(store: &QuarantineStore, push: &PushHandle) -> Result<(), Ended> {
-    // An API server that fails one request is no reason to serve what others hold back.
-    let mut backoff = LIST_RETRY;
-    let listed = async {
-        loop {
-            match store.list().await {
-                Err(error) if !error.is_forbidden() => {
-                    tracing::warn!(%error, "failed to read the stored quarantines; trying again");
-                }
-                outcome => break outcome,
-            }
-            tokio::time::sleep(backoff.next_delay()).await;
-        }
-    };
-
-    let kept = match tokio::time::timeout(LIST_TIMEOUT, listed).await {
+    let kept = match list_at_start(|| store.list()).await {
         // The first poll logs those that are unreadable.
-        Ok(Ok(stored)) => stored.readable,
-        Ok(Err(error)) => {
+        Ok(stored) => stored.readable,
+        Err(error) => {
             tracing::warn!(%error, "failed to read the stored quarantines; rejected versions are served until they are read");
-            return Ok(());
-        }
-        Err(_) => {
-            tracing::warn!(after = ?LIST_TIMEOUT, "timed out reading the stored quarantines; rejected versions are served until they are read");
             return Ok(());
         }
     };

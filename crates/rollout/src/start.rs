@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use navarch_net::backoff::Backoff;
 use navarch_push::mesh_state::Change;
 use navarch_push::rollout::{RolloutCommand, RolloutProgress};
 use navarch_push::worker::{Ended, PushHandle};
-use navarch_status::{KeptRollout, RolloutStore, SharedState};
+use navarch_status::{KeptRollout, RolloutStore, SharedState, list_at_start};
 use navarch_xds::connections::Connections;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -18,10 +17,6 @@ use super::prometheus::Prometheus;
 use super::shared::Shared;
 use super::{QueryNamespaces, RolloutControl, RolloutController};
 
-/// Timeout of listing the stored rollouts.
-const LIST_TIMEOUT: Duration = Duration::from_secs(10);
-/// Delays between attempts to list them.
-const LIST_RETRY: Backoff = Backoff::jittered(Duration::from_millis(200), Duration::from_secs(2));
 /// Capacity of the channel of operators' commands.
 const MAX_PENDING_COMMANDS: usize = 16;
 
@@ -88,32 +83,15 @@ pub async fn start(
 
 /// Restores stored rollouts once their objects are read.
 async fn restore(store: &RolloutStore, push: &PushHandle) -> Result<(), Ended> {
-    // An API server that fails one request is no reason to serve what others hold back.
-    let mut backoff = LIST_RETRY;
-    let listed = async {
-        loop {
-            match store.list().await {
-                Err(error) if !error.is_forbidden() => {
-                    tracing::warn!(%error, "failed to read the rollout state; trying again");
-                }
-                outcome => break outcome,
-            }
-            tokio::time::sleep(backoff.next_delay()).await;
-        }
-    };
-
-    let kept = match tokio::time::timeout(LIST_TIMEOUT, listed).await {
+    let kept = match list_at_start(|| store.list()).await {
         // The first poll logs those that are unreadable.
-        Ok(Ok(stored)) => stored.readable,
-        Ok(Err(error)) => {
+        Ok(stored) => stored.readable,
+        Err(error) => {
             tracing::warn!(%error, "failed to read the rollout state; new versions go to all proxies");
             return Ok(());
         }
-        Err(_) => {
-            tracing::warn!(after = ?LIST_TIMEOUT, "timed out reading the rollout state; new versions go to all proxies");
-            return Ok(());
-        }
     };
+
     push.change(kept.into_values().filter_map(restored).collect())
         .await
 }

@@ -95,6 +95,6 @@ pub use revisions::{OwnObjects, Responsibility, RevisionObjects};
 pub use rollout_store::{KeptRollout, RolloutStore, SharedState, StoreError};
 pub use root_certificates::{REVOCATIONS, REVOCATIONS_KEY, ROOTS_KEY, RootCertificates};
 pub use service_exports::{ServiceExports, StaysLocal};
-pub use stored_map::{Stored, UnreadableMap, UnreadableMaps};
+pub use stored_map::{NotListed, Stored, UnreadableMap, UnreadableMaps, list_at_start};
 pub use unready::{Missing, UnreadyEvents};
 pub use untaint::NodeUntaint;

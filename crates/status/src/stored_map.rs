@@ -1,6 +1,7 @@
 //! ConfigMaps in which replicas share the state of an object: their names, labels and formats.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{ListParams, ObjectList, ObjectMeta};
@@ -8,12 +9,19 @@ use kube::api::{ListParams, ObjectList, ObjectMeta};
 use navarch_api::digest::sha256_hex;
 use navarch_api::object::ObjectRef;
 use navarch_api::state_format::{self, FormatError, KEY};
+use navarch_net::backoff::Backoff;
+
+use super::rollout_store::StoreError;
 
 /// Number of ConfigMaps in a page of a list.
 const PAGE: u32 = 1_024;
 /// Maximum number of pages that are read: a limit for the memory that whoever writes ConfigMaps
 /// into the control plane's namespace can occupy.
 const MAX_PAGES: usize = 16;
+/// How long a replica that starts tries to list what is stored.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
+/// Delays between its attempts.
+const START_RETRY: Backoff = Backoff::jittered(Duration::from_millis(200), Duration::from_secs(2));
 
 /// What a store has.
 #[derive(Debug)]
@@ -36,6 +44,43 @@ pub enum UnreadableMap {
     /// An entry is missing or invalid.
     #[error("{0} is missing or invalid")]
     Entry(&'static str),
+}
+
+/// Why a replica starts without what is stored.
+#[derive(Debug, thiserror::Error)]
+pub enum NotListed {
+    /// The rights do not allow it.
+    #[error(transparent)]
+    Forbidden(StoreError),
+    /// All attempts failed.
+    #[error("not within {START_TIMEOUT:?}; the last attempt: {}", .0.as_deref().unwrap_or("no response"))]
+    TimedOut(Option<String>),
+}
+
+/// What a store has when a replica starts. One request that fails is no reason to serve what others
+/// hold back, so it is repeated for ten seconds.
+///
+/// # Errors
+/// If the rights do not allow the list, or no attempt succeeds.
+pub async fn list_at_start<T, F>(list: impl Fn() -> F) -> Result<Stored<T>, NotListed>
+where
+    F: Future<Output = Result<Stored<T>, StoreError>>,
+{
+    let mut last = None;
+    let mut backoff = START_RETRY;
+    let attempts = async {
+        loop {
+            match list().await {
+                Ok(stored) => return Ok(stored),
+                Err(error) if error.is_forbidden() => return Err(NotListed::Forbidden(error)),
+                Err(error) => last = Some(error.to_string()),
+            }
+            tokio::time::sleep(backoff.next_delay()).await;
+        }
+    };
+
+    let listed = tokio::time::timeout(START_TIMEOUT, attempts).await;
+    listed.unwrap_or_else(|_| Err(NotListed::TimedOut(last)))
 }
 
 impl<T> Stored<T> {
@@ -155,6 +200,8 @@ pub(super) fn check_format(
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use navarch_api::object::{Kind, NamespacedName};
 
     use super::super::{KeptQuarantine, KeptRollout};
@@ -181,6 +228,33 @@ mod tests {
             "items": [map(format)],
         });
         serde_json::from_value(list).unwrap()
+    }
+
+    /// The outcome of a start whose first attempts fail with this code.
+    async fn started(code: u16, failures: usize) -> Result<Stored<ConfigMap>, NotListed> {
+        let attempts = Cell::new(0);
+        list_at_start(|| async {
+            attempts.set(attempts.get() + 1);
+            if attempts.get() > failures {
+                return Ok(Stored {
+                    readable: BTreeMap::new(),
+                    unreadable: BTreeMap::new(),
+                });
+            }
+            let status = kube::core::Status::failure("no", "Test").with_code(code);
+            Err(StoreError::Api(kube::Error::Api(Box::new(status))))
+        })
+        .await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_replica_that_starts_repeats_a_failed_list_but_not_a_forbidden_one() {
+        assert!(started(503, 2).await.is_ok());
+        let forbidden = started(403, 1).await.unwrap_err();
+        assert!(matches!(forbidden, NotListed::Forbidden(_)), "{forbidden}");
+
+        let error = started(503, usize::MAX).await.unwrap_err();
+        assert!(matches!(error, NotListed::TimedOut(Some(_))), "{error}");
     }
 
     #[tokio::test]
