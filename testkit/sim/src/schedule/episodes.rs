@@ -7,7 +7,7 @@ use navarch_api::rollout::ROLLOUT;
 
 use super::generator::{Users, failed_write};
 use super::{Action, Event};
-use crate::api_server::Fault;
+use crate::api_server::{FailedWrite, Fault};
 use crate::proxy::{Command, POISON};
 use crate::random::Random;
 use crate::world::{ObjectKey, Slot};
@@ -68,6 +68,55 @@ pub(super) fn add(
         _ => restart_all(&mut episode, users, random, replicas),
     }
     episode.at
+}
+
+/// Adds an episode after which nothing happens that would mend what it breaks; returns the time of
+/// its last event.
+pub(super) fn add_last(
+    events: &mut Vec<Event>,
+    at: Duration,
+    users: &mut Users,
+    random: &mut Random,
+) -> Duration {
+    let mut episode = Episode { events, at };
+    if random.happens(500) {
+        edit_all_while_writes_fail(&mut episode, users, random);
+    } else {
+        edit_all_in_silence(&mut episode, users, random);
+    }
+    episode.at
+}
+
+/// Users edit one object of each kind that the control plane writes something for, which fails.
+fn edit_all_while_writes_fail(episode: &mut Episode<'_>, users: &mut Users, random: &mut Random) {
+    let lasts = Duration::from_secs(8);
+    let failing = Fault::FailWrites {
+        resource: None,
+        how: FailedWrite::Rejected(random.of(&[500, 503, 429])),
+        lasts,
+    };
+    episode.then(Duration::ZERO, Action::Api(failing));
+    for (slot, _) in WRITTEN {
+        let edit = users.put_of(slot, random);
+        episode.then(random.millis(0, 500), Action::Edit(edit));
+    }
+    // Faults end with the last event.
+    let other = users.put_of(Slot::Endpoints, random);
+    episode.then(lasts, Action::Edit(other));
+}
+
+/// Some watches of each kind become half-open, and users edit what they would report.
+fn edit_all_in_silence(episode: &mut Episode<'_>, users: &mut Users, random: &mut Random) {
+    for (slot, resource) in WATCHED {
+        for _ in 0..3 {
+            let silence = Fault::Silence {
+                resource: Some(resource.to_owned()),
+            };
+            episode.then(Duration::ZERO, Action::Api(silence));
+        }
+        let edit = users.put_of(slot, random);
+        episode.then(random.millis(0, 2_000), Action::Edit(edit));
+    }
 }
 
 /// A user edits what the control plane writes something for, which fails: for a shorter time than
