@@ -23,6 +23,7 @@
 mod attributes;
 mod counterpart;
 mod edit;
+mod edited;
 pub mod installation;
 mod judge;
 mod objects;
@@ -42,6 +43,7 @@ mod tests;
 
 pub use counterpart::{Counterpart, Loss, NotJudged};
 pub use edit::{Change, Edit, FieldChange};
+pub use edited::EditedKind;
 pub use judge::MeshSettings;
 pub use objects::{ObjectName, Objects};
 pub use plan::{Plan, PlanError, PlannedStep, plan};

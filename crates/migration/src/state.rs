@@ -1,11 +1,13 @@
 //! How far a migration has come, as it is recorded in the namespace that moves.
 
+use navarch_api::printable::escape;
 use navarch_api::state_format::{self, FormatError};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
 
 use super::edit::{Change, Edit};
+use super::edited::is_of_record;
 use super::plan::{Plan, PlannedStep};
 use super::steps::{
     DATAPLANE_MODE, INGRESS_USE_WAYPOINT, INJECT, INJECTION, RESTARTED, SIDECAR_USE_WAYPOINT,
@@ -27,20 +29,27 @@ const NAMESPACE_LABELS: [&str; 5] = [
 #[derive(Debug, Error)]
 pub enum StateError {
     /// It is not JSON of a record.
-    #[error("the record of the migration is malformed")]
-    Malformed(#[from] serde_json::Error),
+    #[error("the record of the migration is malformed: {0}")]
+    Malformed(String),
     /// Its format is not one that this release reads.
     #[error("the record of the migration cannot be read: {0}")]
     Format(#[from] FormatError),
     /// It names an edit that no step makes.
     #[error(
         "the record of the migration names an edit of {0} that no step makes: somebody else has \
-         written it"
+         written it. Delete its ConfigMap, and plan again"
     )]
     Foreign(String),
     /// The plan is another one than that which was recorded.
     #[error("the plan has changed since the first step: {0}")]
     Changed(String),
+}
+
+impl From<serde_json::Error> for StateError {
+    fn from(error: serde_json::Error) -> Self {
+        // It may have text of the record.
+        Self::Malformed(escape(&error.to_string()).into_owned())
+    }
 }
 
 /// A recorded migration.
@@ -117,14 +126,22 @@ impl State {
         let Header { format } = serde_json::from_str(text)?;
         state_format::check(format, FORMAT)?;
         let state: Self = serde_json::from_str(text)?;
-        let steps = state.done.iter().chain(&state.begun);
-        let foreign = steps
-            .flat_map(|step| step.edits.iter().chain(&step.undo))
-            .find(|edit| !is_permitted(edit, namespace));
-        match foreign {
-            Some(edit) => Err(StateError::Foreign(edit.object.to_string())),
+        match state.foreign(namespace) {
+            Some(edit) => Err(StateError::Foreign(
+                escape(&edit.object.to_string()).into_owned(),
+            )),
             None => Ok(state),
         }
+    }
+
+    /// The first edit of the record that is none of the migration of a namespace.
+    fn foreign(&self, namespace: &str) -> Option<&Edit> {
+        let planned = self.steps.iter().flat_map(|step| &step.edits);
+        let steps = self.done.iter().chain(&self.begun);
+        let done = steps.flat_map(|step| step.edits.iter().chain(&step.undo));
+        planned
+            .chain(done)
+            .find(|edit| !is_permitted(edit, namespace))
     }
 
     /// Fails unless a plan, computed now, has exactly the steps that the record has left.
@@ -176,37 +193,23 @@ impl State {
 #[must_use]
 pub fn is_permitted(edit: &Edit, namespace: &str) -> bool {
     let object = &edit.object;
-    let is_within = object.namespace == namespace;
-    let policy = matches!(
-        (object.group(), object.kind.as_str()),
-        (
-            "security.istio.io",
-            "AuthorizationPolicy" | "RequestAuthentication"
-        )
-    );
-    let waypoint = object.group() == "gateway.networking.k8s.io" && object.kind == "Gateway";
-    let workload = object.group() == "apps"
-        && matches!(
-            object.kind.as_str(),
-            "Deployment" | "StatefulSet" | "DaemonSet"
-        );
-    let own_namespace = object.group().is_empty()
-        && object.kind == "Namespace"
-        && object.namespace.is_empty()
-        && object.name == namespace;
+    if !is_of_record(object, namespace) {
+        return false;
+    }
 
+    let kind = object.kind.as_str();
+    let policy = matches!(kind, "AuthorizationPolicy" | "RequestAuthentication");
+    let waypoint = kind == "Gateway";
     match &edit.change {
         Change::Create { content } => {
-            is_within
-                && (policy || waypoint)
-                && super::objects::ObjectName::of(content) == edit.object
+            (policy || waypoint) && super::objects::ObjectName::of(content) == edit.object
         }
-        Change::Delete => is_within && (policy || waypoint),
-        Change::Patch { patch } if own_namespace => {
+        Change::Delete => policy || waypoint,
+        Change::Patch { patch } if kind == "Namespace" => {
             has_only(patch, &["metadata", "labels"], &NAMESPACE_LABELS)
         }
-        Change::Patch { patch } if is_within && policy => has_only(patch, &["spec"], &["rules"]),
-        Change::Patch { patch } if is_within && workload => {
+        Change::Patch { patch } if policy => has_only(patch, &["spec"], &["rules"]),
+        Change::Patch { patch } if !waypoint => {
             let path = ["spec", "template", "metadata"];
             has_only(patch, &path, &["labels", "annotations"])
                 && ["labels", "annotations"].iter().all(|field| {
@@ -307,6 +310,13 @@ mod tests {
             ),
             workload(image),
             edit("v1", "Secret", "shop", "s", Change::Delete),
+            edit(
+                "security.istio.io/v1/namespaces/bank/authorizationpolicies/deny?x=",
+                "AuthorizationPolicy",
+                "shop",
+                "p",
+                patch(json!({ "spec": { "rules": [] } })),
+            ),
             edit(
                 "rbac.authorization.k8s.io/v1",
                 "ClusterRole",

@@ -9,7 +9,8 @@ use kube::api::{
 use kube::core::GroupVersionKind;
 use navarch_kubernetes::InWords;
 use navarch_migration::{
-    Change, DoneStep, Edit, ObjectName, Plan, PlannedStep, RESTARTED_AT, State, returning,
+    Change, DoneStep, Edit, EditedKind, ObjectName, Plan, PlannedStep, RESTARTED_AT, State,
+    returning,
 };
 use serde_json::{Value, json};
 
@@ -23,16 +24,6 @@ const KEY: &str = "state.json";
 const MAX_RECORD_BYTES: usize = 1_000_000;
 /// The name under which the API server notes who has set a field.
 const FIELD_MANAGER: &str = "navarch-migrate";
-/// The plurals of the kinds that steps edit.
-const PLURALS: [(&str, &str); 7] = [
-    ("Namespace", "namespaces"),
-    ("Gateway", "gateways"),
-    ("AuthorizationPolicy", "authorizationpolicies"),
-    ("RequestAuthentication", "requestauthentications"),
-    ("Deployment", "deployments"),
-    ("StatefulSet", "statefulsets"),
-    ("DaemonSet", "daemonsets"),
-];
 
 impl Mesh {
     /// Reads the record of a namespace.
@@ -201,10 +192,13 @@ impl Mesh {
     async fn perform(&self, edit: &Edit) -> anyhow::Result<()> {
         let name = edit.object.name.as_str();
         let objects = self.objects_of(&edit.object)?;
-        let current = self.objects.get(&edit.object);
-        let version = current
-            .and_then(|object| object.pointer("/metadata/resourceVersion")?.as_str())
-            .map(str::to_owned);
+        // Without one, a patch or deletion would apply to whatever has the name.
+        let version = || {
+            let object = self.objects.get(&edit.object);
+            object
+                .and_then(|object| object.pointer("/metadata/resourceVersion")?.as_str())
+                .with_context(|| format!("{} does not exist", edit.object))
+        };
 
         let done = match &edit.change {
             Change::Create { content } => {
@@ -216,7 +210,7 @@ impl Mesh {
                 objects.create(&parameters, &object).await.map(|_| ())
             }
             Change::Patch { patch } => {
-                let patch = with_version(patch, version.as_deref());
+                let patch = with_version(patch, version()?);
                 let parameters = PatchParams {
                     field_manager: Some(FIELD_MANAGER.to_owned()),
                     ..PatchParams::default()
@@ -228,7 +222,7 @@ impl Mesh {
             }
             Change::Delete => {
                 let parameters = DeleteParams::default().preconditions(Preconditions {
-                    resource_version: version,
+                    resource_version: Some(version()?.to_owned()),
                     uid: None,
                 });
                 objects.delete(name, &parameters).await.map(|_| ())
@@ -243,16 +237,11 @@ impl Mesh {
 
     /// The API of the kind of an object.
     fn objects_of(&self, name: &ObjectName) -> anyhow::Result<Api<DynamicObject>> {
-        let plural = PLURALS.iter().find(|(kind, _)| *kind == name.kind);
-        let Some((kind, plural)) = plural else {
-            bail!("no step edits objects of the kind {}", name.kind);
+        let Some(edited) = EditedKind::of(name) else {
+            bail!("no step edits {name}");
         };
-        let version = match name.api_version.split_once('/') {
-            Some((_, version)) => version,
-            None => &name.api_version,
-        };
-        let kind = GroupVersionKind::gvk(name.group(), version, kind);
-        let resource = ApiResource::from_gvk_with_plural(&kind, plural);
+        let kind = GroupVersionKind::gvk(edited.group, edited.version, edited.kind);
+        let resource = ApiResource::from_gvk_with_plural(&kind, edited.plural);
 
         let client = self.client()?.clone();
         Ok(if name.namespace.is_empty() {
@@ -278,11 +267,8 @@ pub(super) fn drift(mesh: &Mesh, step: &DoneStep) -> Vec<String> {
 }
 
 /// A merge patch that applies only to this version of the object.
-fn with_version(patch: &Value, version: Option<&str>) -> Value {
+fn with_version(patch: &Value, version: &str) -> Value {
     let mut patch = patch.clone();
-    let Some(version) = version else {
-        return patch;
-    };
     if let Some(fields) = patch.as_object_mut() {
         let metadata = fields.entry("metadata").or_insert_with(|| json!({}));
         if let Some(metadata) = metadata.as_object_mut() {
@@ -311,14 +297,13 @@ mod tests {
     fn patches_apply_only_to_the_version_that_was_read() {
         let labels = json!({ "metadata": { "labels": { "a": "b" } } });
         assert_eq!(
-            with_version(&labels, Some("7")),
+            with_version(&labels, "7"),
             json!({ "metadata": { "labels": { "a": "b" }, "resourceVersion": "7" } })
         );
         let rules = json!({ "spec": { "rules": [] } });
         assert_eq!(
-            with_version(&rules, Some("7")),
+            with_version(&rules, "7"),
             json!({ "spec": { "rules": [] }, "metadata": { "resourceVersion": "7" } })
         );
-        assert_eq!(with_version(&rules, None), rules);
     }
 }
