@@ -11,13 +11,15 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
-use navarch_migration::Plan;
+use navarch_api::printable::escape;
+use navarch_migration::{Plan, edit_lines};
 use tokio::runtime::Runtime;
 
 use super::discovery::duration;
 use super::output::{Output, print, report};
 use super::shadow::variable;
 use mesh::Mesh;
+use record::{RECORD, Record};
 use status::Status;
 
 /// The exit code if something is refused.
@@ -35,19 +37,21 @@ const FAILED_EXIT_CODE: u8 = 2;
 /// named, and what sidecars do without a counterpart in ambient mode is named per workload.
 ///
 /// apply does the next step, by the rights of the kubeconfig's user, and records it with the
-/// previous values in the ConfigMap navarch-migration of the namespace; undo restores them. Nothing
-/// else is written, and the control plane is not involved.
+/// previous values in the ConfigMap navarch-migration of the namespace; undo shows the edits that
+/// restore them, and does them with --yes. Nothing else is written, and the control plane is not
+/// involved.
 ///
-/// Exit codes: 0 done, or nothing is refused; 1 something is refused, or status found edits of
-/// others or a step that was begun; 2 the command line is wrong, the mesh could not be read, or an
-/// edit failed.
+/// Exit codes: 0 done, or nothing is refused; 1 something is refused, undo has only shown its edits,
+/// or status found edits of others or a step that was begun; 2 the command line is wrong, the mesh
+/// could not be read, or an edit failed.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   navarch migrate plan shop bank                   the steps, and what each changes
   navarch migrate plan shop --from dump/ -o json   files that `kubectl get -o yaml` has written
   navarch migrate apply shop --next
   navarch migrate status shop
-  navarch migrate undo shop")]
+  navarch migrate undo shop                        the edits that undo the last step
+  navarch migrate undo shop --yes")]
 pub(super) struct Migrate {
     /// What to do
     #[command(subcommand)]
@@ -158,7 +162,11 @@ enum Command {
     Undo {
         /// Namespace that moves
         namespace: String,
-        /// Undo it although its objects were edited since
+        /// Do the edits that undo it; without this flag they are only shown
+        #[arg(long)]
+        yes: bool,
+        /// Undo it although its objects were edited since; not objects to delete, nor rules of
+        /// policies
         #[arg(long)]
         force: bool,
     },
@@ -171,6 +179,15 @@ struct ApplyOptions {
     step: Option<usize>,
     accepts_unjudged: bool,
     replans: bool,
+}
+
+/// How a step is undone.
+#[derive(Clone, Copy, Debug)]
+struct UndoOptions {
+    /// Whether the edits are not only shown.
+    does_it: bool,
+    /// Whether edits of others do not matter.
+    forces: bool,
 }
 
 impl Migrate {
@@ -226,7 +243,17 @@ impl Migrate {
                 print(self.output, &status, &status)?;
                 Ok(refused(status.needs_attention()))
             }
-            Command::Undo { namespace, force } => self.undo(&runtime, namespace, *force),
+            Command::Undo {
+                namespace,
+                yes,
+                force,
+            } => {
+                let options = UndoOptions {
+                    does_it: *yes,
+                    forces: *force,
+                };
+                self.undo(&runtime, namespace, options)
+            }
         }
     }
 
@@ -239,10 +266,8 @@ impl Migrate {
     ) -> anyhow::Result<u8> {
         let mesh = runtime.block_on(Mesh::of_cluster(&self.flags))?;
         let mut record = runtime.block_on(mesh.record(namespace))?;
-        if let Some(step) = record.begun() {
-            let title = step.title.clone();
-            runtime.block_on(mesh.finish(&mut record))?;
-            return self.done(&format!("Finished: {title}"));
+        if record.begun().is_some() {
+            return self.finish(runtime, &mesh, record, options);
         }
 
         let plan = mesh.plan(&[namespace.to_owned()])?;
@@ -258,28 +283,65 @@ impl Migrate {
         runtime.block_on(mesh.finish(&mut record))?;
         self.done(&format!(
             "Step {number} is done: {}\nSee navarch migrate status {namespace}; undo it with \
-             navarch migrate undo {namespace}.",
-            planned.step.title
+             navarch migrate undo {namespace} --yes.",
+            escape(&planned.step.title)
         ))
     }
 
-    /// Undoes the last step.
-    fn undo(&self, runtime: &Runtime, namespace: &str, force: bool) -> anyhow::Result<u8> {
+    /// Finishes the step that was begun.
+    fn finish(
+        &self,
+        runtime: &Runtime,
+        mesh: &Mesh,
+        mut record: Record,
+        options: ApplyOptions,
+    ) -> anyhow::Result<u8> {
+        let begun = record.begun().context("no step was begun")?;
+        let title = escape(&begun.title).into_owned();
+        if begun.unfinished(&mesh.objects).next().is_some() {
+            let plan = mesh.plan(std::slice::from_ref(&record.namespace))?;
+            if let Some(reason) = record.refusal_to_finish(&plan, &mesh.objects, options) {
+                return self.refuse(&plan, &reason);
+            }
+        }
+        runtime.block_on(mesh.finish(&mut record))?;
+        self.done(&format!("Finished: {title}"))
+    }
+
+    /// Undoes the last step, or shows what that would do.
+    fn undo(&self, runtime: &Runtime, namespace: &str, options: UndoOptions) -> anyhow::Result<u8> {
         let mesh = runtime.block_on(Mesh::of_cluster(&self.flags))?;
         let mut record = runtime.block_on(mesh.record(namespace))?;
         let Some(step) = record.last() else {
             bail!("no step of namespace {namespace} is recorded: there is nothing to undo");
         };
 
-        let title = step.title.clone();
-        let reasons = mesh.against_undoing(namespace, step);
-        if !reasons.is_empty() && !force {
-            report(&format!(
-                "Refused to undo: {title}\n  {}\n--force undoes it all the same.",
-                reasons.join("\n  ")
-            ));
+        let title = escape(&step.title).into_owned();
+        let foreign = step.against_reverting(&mesh.objects, namespace);
+        if !foreign.is_empty() {
+            let advice = format!(
+                "If somebody else has written the record, delete ConfigMap {namespace}/{RECORD}, \
+                 and plan again."
+            );
+            report(&refusal_to_undo(&title, &foreign, &advice));
             return Ok(REFUSED_EXIT_CODE);
         }
+        let reasons = mesh.against_undoing(namespace, step);
+        if !reasons.is_empty() && !options.forces {
+            let advice = "--force undoes it all the same.";
+            report(&refusal_to_undo(&title, &reasons, advice));
+            return Ok(REFUSED_EXIT_CODE);
+        }
+
+        let edits = edit_lines(&step.undo, &step.edits);
+        if !options.does_it {
+            let text = format!("To undo: {title}\n  {}\n", edits.join("\n  "));
+            let json = serde_json::json!({ "title": title, "edits": step.undo });
+            print(self.output, &text, &json)?;
+            report(&"Nothing is done without --yes.");
+            return Ok(REFUSED_EXIT_CODE);
+        }
+        report(&edits.join("\n"));
         runtime.block_on(mesh.undo(&mut record))?;
         self.done(&format!("Undone: {title}"))
     }
@@ -287,7 +349,8 @@ impl Migrate {
     /// Prints why a step is not done.
     fn refuse(&self, plan: &Plan, reason: &str) -> anyhow::Result<u8> {
         print(self.output, plan, plan)?;
-        report(&format!("Refused: {reason}"));
+        // It may name what the record says.
+        report(&format!("Refused: {}", escape(reason)));
         Ok(REFUSED_EXIT_CODE)
     }
 
@@ -299,7 +362,30 @@ impl Migrate {
     }
 }
 
+/// Why a step is not undone, and what to do. The title is escaped.
+fn refusal_to_undo(title: &str, reasons: &[String], advice: &str) -> String {
+    let reasons: Vec<_> = reasons.iter().map(|reason| escape(reason)).collect();
+    format!(
+        "Refused to undo: {title}\n  {}\n{advice}",
+        reasons.join("\n  ")
+    )
+}
+
 /// The exit code.
 fn refused(is_refused: bool) -> u8 {
     if is_refused { REFUSED_EXIT_CODE } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_of_a_record_add_no_lines_to_a_refusal() {
+        let reasons = ["a\nUndone: forged".to_owned(), "b".to_owned()];
+        assert_eq!(
+            refusal_to_undo("a step", &reasons, "Plan again."),
+            "Refused to undo: a step\n  a\\nUndone: forged\n  b\nPlan again."
+        );
+    }
 }

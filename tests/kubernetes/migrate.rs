@@ -111,6 +111,59 @@ async fn labels(writer: &Writer) -> Result<Value> {
     Ok(namespace["metadata"]["labels"].clone())
 }
 
+/// A record in the namespace with this step, begun or done.
+fn record(progress: &str, edit: &Value, undo: &Value) -> Value {
+    let step = json!({ "title": "a step", "time": "now", "edits": [edit], "undo": [undo] });
+    let mut state = json!({ "format": 1, "steps": [], "done": [] });
+    state[progress] = if progress == "done" {
+        json!([step])
+    } else {
+        step
+    };
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": { "name": "navarch-migration", "namespace": NAMESPACE },
+        "data": { "state.json": state.to_string() },
+    })
+}
+
+/// Nothing is edited for records that no step has written.
+async fn refuses_planted_records(writer: &Writer, operator: &Operator) -> Result<()> {
+    let label = |waypoint: Value| {
+        json!({
+            "object": { "apiVersion": "v1", "kind": "Namespace", "name": NAMESPACE },
+            "action": "patch",
+            "patch": { "metadata": { "labels": { "istio.io/use-waypoint": waypoint } } },
+        })
+    };
+    let path = "security.istio.io/v1/namespaces/bank/authorizationpolicies/deny?x=";
+    let elsewhere = json!({
+        "object": {
+            "apiVersion": path, "kind": "AuthorizationPolicy",
+            "namespace": NAMESPACE, "name": "deny",
+        },
+        "action": "patch", "patch": { "spec": { "rules": [] } },
+    });
+    let before = labels(writer).await?;
+    let apply: &[&str] = &["apply", NAMESPACE, "--next"];
+    let undo: &[&str] = &["undo", NAMESPACE, "--yes", "--force"];
+
+    let begun = record("begun", &label(json!("evil")), &label(Value::Null));
+    let done = record("done", &label(json!("waypoint")), &label(json!("evil")));
+    let foreign = record("begun", &elsewhere, &elsewhere);
+    for (planted, command, code, part) in [
+        (&begun, apply, 1, "is not the next step of a plan made now"),
+        (&done, undo, 1, "no step makes the recorded edit"),
+        (&foreign, apply, 2, "somebody else has written it"),
+    ] {
+        writer.put(planted).await?;
+        operator.expect(command, code, part)?;
+        ensure!(labels(writer).await? == before, "{part}");
+        writer.delete(planted).await?;
+    }
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_namespace_moves_step_by_step_and_back() -> Result<()> {
     let guard = cluster().await?;
@@ -135,7 +188,7 @@ async fn a_namespace_moves_step_by_step_and_back() -> Result<()> {
     operator.expect(&["status", NAMESPACE], 1, "was edited since")?;
     operator.expect(&apply, 1, "the plan has changed")?;
     operator.expect(&["undo", NAMESPACE], 1, "was edited since")?;
-    operator.expect(&["undo", NAMESPACE, "--force"], 0, "Undone: label")?;
+    operator.expect(&["undo", NAMESPACE, "--force", "--yes"], 0, "Undone: label")?;
     ensure!(labels(&writer).await?["istio.io/dataplane-mode"].is_null());
     ensure!(labels(&writer).await?["istio-injection"] == "enabled");
     operator.expect(&["undo", NAMESPACE], 2, "nothing to undo")?;
@@ -150,10 +203,17 @@ async fn a_namespace_moves_step_by_step_and_back() -> Result<()> {
     ensure!(restarted["annotations"]["kubectl.kubernetes.io/restartedAt"].is_string());
     operator.expect(&apply, 1, "has 1 pods with sidecars")?;
 
-    operator.expect(&["undo", NAMESPACE], 0, "Undone: restart")?;
+    operator.expect(&["undo", NAMESPACE], 1, "To undo: restart")?;
+    ensure!(
+        template(&writer.get(&path).await?) == restarted,
+        "only shown"
+    );
+    operator.expect(&["undo", NAMESPACE, "--yes"], 0, "Undone: restart")?;
     let restored = template(&writer.get(&path).await?);
     ensure!(restored["labels"] == json!({ "app": "web" }), "{restored}");
-    operator.expect(&["undo", NAMESPACE], 0, "Undone: label")?;
+    operator.expect(&["undo", NAMESPACE, "--yes"], 0, "Undone: label")?;
+
+    refuses_planted_records(&writer, &operator).await?;
 
     for kind in ["Deployment", "Namespace"] {
         let object = match kind {

@@ -87,6 +87,9 @@ pub(crate) const GATEWAY: ObjectKind = kind(GATEWAY_API, "Gateway");
 pub(crate) const HTTP_ROUTE: ObjectKind = kind(GATEWAY_API, "HTTPRoute");
 pub(crate) const GRPC_ROUTE: ObjectKind = kind(GATEWAY_API, "GRPCRoute");
 
+/// The label of objects that steps create.
+pub(crate) const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "navarch-migrate");
+
 /// The objects of a mesh.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Objects {

@@ -12,8 +12,8 @@ use serde_json::{Map, Value, json};
 
 use super::edit::Edit;
 use super::objects::{
-    AUTHENTICATION, AUTHORIZATION, ObjectKind, ObjectName, Objects, POD, SERVICE, items, members,
-    selects, text, texts,
+    AUTHENTICATION, AUTHORIZATION, MANAGED_BY, ObjectKind, ObjectName, Objects, POD, SERVICE,
+    items, members, selects, text, texts,
 };
 use super::pods::DataPlane;
 use ports::ServicePorts;
@@ -22,8 +22,6 @@ use ports::ServicePorts;
 const SELECTOR: &str = "/spec/selector/matchLabels";
 /// How the names of copies end.
 const SUFFIX: &str = "-waypoint";
-/// The label of copies.
-const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "navarch-migrate");
 /// The annotation of policies that are only tried.
 const DRY_RUN: &str = "istio.io/dry-run";
 /// The maximum number of `targetRefs` of a policy.
@@ -291,15 +289,54 @@ pub(crate) fn trusting(objects: &Objects, namespace: &str, principal: &str) -> V
     policies
         .filter_map(|(name, policy)| {
             let rules: Vec<Value> = items(policy, "/spec/rules").cloned().collect();
-            let changed = match action(policy) {
-                "ALLOW" => with_rule_for(rules.clone(), principal),
-                "DENY" | "CUSTOM" => rules.iter().map(|rule| except(rule, principal)).collect(),
-                _ => rules.clone(),
-            };
+            let changed = trusted(&rules, action(policy), principal);
             let patch = json!({ "spec": { "rules": changed } });
             (changed != rules).then(|| Edit::patch(name, patch))
         })
         .collect()
+}
+
+/// The rules of a policy with this action that accept what has passed a waypoint of this identity.
+fn trusted(rules: &[Value], action: &str, principal: &str) -> Vec<Value> {
+    match action {
+        "ALLOW" => with_rule_for(rules.to_vec(), principal),
+        "DENY" | "CUSTOM" => rules.iter().map(|rule| except(rule, principal)).collect(),
+        _ => rules.to_vec(),
+    }
+}
+
+/// Whether rules of a policy with this action differ from others only by accepting what has passed
+/// a waypoint of the namespace.
+pub(crate) fn is_trusting(
+    before: &[Value],
+    after: &[Value],
+    action: &str,
+    namespace: &str,
+) -> bool {
+    let of_namespace = format!("/ns/{namespace}/sa/");
+    let sources = after.iter().flat_map(|rule| items(rule, "/from"));
+    let mut principals = sources.flat_map(|from| {
+        texts(from, "/source/principals").chain(texts(from, "/source/notPrincipals"))
+    });
+    principals.any(|principal| {
+        let is_identity = principal.contains(&of_namespace) && !principal.contains('*');
+        is_identity && trusted(before, action, principal) == after
+    })
+}
+
+/// Whether an object is a copy of a policy, as steps create it.
+pub(crate) fn is_copy(object: &Value) -> bool {
+    let has_only = |pointer: &str, keys: &[&str]| {
+        members(object, pointer).all(|(key, _)| keys.contains(&key.as_str()))
+    };
+    super::objects::label(object, MANAGED_BY.0) == MANAGED_BY.1
+        && super::objects::name(object).contains(SUFFIX)
+        && has_only("", &["apiVersion", "kind", "metadata", "spec"])
+        && has_only("/metadata", &["name", "namespace", "labels", "annotations"])
+        && has_only("/metadata/labels", &[MANAGED_BY.0])
+        && has_only("/metadata/annotations", &[DRY_RUN])
+        && items(object, "/spec/targetRefs").next().is_some()
+        && object.pointer("/spec/selector").is_none()
 }
 
 /// The rule that fits a principal.

@@ -8,8 +8,8 @@ use serde_json::{Map, Value, json};
 use super::edit::Edit;
 use super::judge::MeshSettings;
 use super::objects::{
-    AUTHENTICATION, AUTHORIZATION, GATEWAY, ObjectName, Objects, POD, SERVICE, TRAFFIC_EXTENSION,
-    WASM_PLUGIN, annotation, label, text,
+    AUTHENTICATION, AUTHORIZATION, GATEWAY, MANAGED_BY, ObjectName, Objects, POD, SERVICE,
+    TRAFFIC_EXTENSION, WASM_PLUGIN, annotation, label, text,
 };
 use super::pods::{DataPlane, Owner, SIDECAR_STATUS, by_owner, is_alive};
 use super::policies::{self, for_waypoint, is_about_requests, of_workloads, trusting};
@@ -261,21 +261,35 @@ impl Waypoint {
         if objects.find(GATEWAY, namespace, &self.name).is_some() {
             return Vec::new();
         }
-        let mut labels = Map::new();
-        labels.insert("istio.io/waypoint-for".to_owned(), Value::from("service"));
-        if !revision.is_empty() {
-            labels.insert(REVISION.to_owned(), Value::from(revision));
-        }
-        vec![Edit::create(json!({
-            "apiVersion": "gateway.networking.k8s.io/v1",
-            "kind": "Gateway",
-            "metadata": { "name": self.name, "namespace": namespace, "labels": labels },
-            "spec": {
-                "gatewayClassName": WAYPOINT_CLASS,
-                "listeners": [{ "name": "mesh", "port": 15008, "protocol": "HBONE" }],
-            },
-        }))]
+        vec![Edit::create(new_waypoint(namespace, &self.name, revision))]
     }
+}
+
+/// The Gateway of a new waypoint.
+fn new_waypoint(namespace: &str, name: &str, revision: &str) -> Value {
+    let mut labels = Map::new();
+    labels.insert("istio.io/waypoint-for".to_owned(), Value::from("service"));
+    labels.insert(MANAGED_BY.0.to_owned(), Value::from(MANAGED_BY.1));
+    if !revision.is_empty() {
+        labels.insert(REVISION.to_owned(), Value::from(revision));
+    }
+    json!({
+        "apiVersion": "gateway.networking.k8s.io/v1",
+        "kind": "Gateway",
+        "metadata": { "name": name, "namespace": namespace, "labels": labels },
+        "spec": {
+            "gatewayClassName": WAYPOINT_CLASS,
+            "listeners": [{ "name": "mesh", "port": 15008, "protocol": "HBONE" }],
+        },
+    })
+}
+
+/// Whether an object is the Gateway of a new waypoint.
+pub(crate) fn is_new_waypoint(object: &Value) -> bool {
+    let ObjectName {
+        namespace, name, ..
+    } = ObjectName::of(object);
+    *object == new_waypoint(&namespace, &name, label(object, REVISION))
 }
 
 /// Whether a namespace has something that only a waypoint does for workloads in ambient mode.

@@ -1,5 +1,6 @@
 //! Plans of small meshes, and of random ones.
 
+mod planted_records;
 mod random_meshes;
 mod world;
 

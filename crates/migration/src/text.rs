@@ -70,8 +70,8 @@ impl fmt::Display for PlannedStep {
             escape(&self.step.title)
         )?;
         writeln!(f, "  {}", escape(&self.step.effect))?;
-        for edit in &self.step.edits {
-            write_edit(f, edit, self)?;
+        for line in edit_lines(&self.step.edits, &self.undo) {
+            writeln!(f, "  {line}")?;
         }
 
         for change in self.changes.iter().take(MAX_SHOWN) {
@@ -109,30 +109,35 @@ fn list(f: &mut fmt::Formatter<'_>, title: &str, lines: &[String]) -> fmt::Resul
         .try_for_each(|line| writeln!(f, "  {}", escape(line)))
 }
 
-/// Writes an edit; the values before it are those that undo it.
-fn write_edit(f: &mut fmt::Formatter<'_>, edit: &Edit, planned: &PlannedStep) -> fmt::Result {
-    let object = edit.object.to_string();
-    match &edit.change {
-        Change::Create { .. } => writeln!(f, "  create {}", escape(&object)),
-        Change::Delete => writeln!(f, "  delete {}", escape(&object)),
-        Change::Patch { .. } => {
-            writeln!(f, "  edit {}", escape(&object))?;
-            let before = planned.undo.iter().find_map(|undo| match &undo.change {
-                Change::Patch { patch } if undo.object == edit.object => Some(patch),
-                Change::Patch { .. } | Change::Create { .. } | Change::Delete => None,
-            });
-            for field in edit.fields(before) {
-                writeln!(
-                    f,
-                    "    {}: {} -> {}",
-                    escape(&field.field),
-                    escape(&shown(field.before.as_ref())),
-                    escape(&shown(field.after.as_ref()))
-                )?;
-            }
-            Ok(())
-        }
+/// Edits as lines of text, in which texts of objects are escaped. The values before them are those
+/// that the edits of `undo` restore.
+#[must_use]
+pub fn edit_lines(edits: &[Edit], undo: &[Edit]) -> Vec<String> {
+    let mut lines = Vec::new();
+    for edit in edits {
+        let object = edit.object.to_string();
+        let object = escape(&object);
+        let action = match &edit.change {
+            Change::Create { .. } => "create",
+            Change::Delete => "delete",
+            Change::Patch { .. } => "edit",
+        };
+        lines.push(format!("{action} {object}"));
+
+        let before = undo.iter().find_map(|undo| match &undo.change {
+            Change::Patch { patch } if undo.object == edit.object => Some(patch),
+            Change::Patch { .. } | Change::Create { .. } | Change::Delete => None,
+        });
+        lines.extend(edit.fields(before).iter().map(|field| {
+            format!(
+                "  {}: {} -> {}",
+                escape(&field.field),
+                escape(&shown(field.before.as_ref())),
+                escape(&shown(field.after.as_ref()))
+            )
+        }));
     }
+    lines
 }
 
 /// A value in one line.

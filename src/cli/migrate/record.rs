@@ -1,8 +1,11 @@
 //! The record of a migration, and why a step is not done.
 
-use navarch_migration::{DoneStep, Plan, State};
+use navarch_migration::{DoneStep, Objects, Plan, PlannedStep, State};
 
 use super::ApplyOptions;
+
+/// The ConfigMap with the record.
+pub(super) const RECORD: &str = "navarch-migration";
 
 /// The record in a namespace.
 #[derive(Debug)]
@@ -34,14 +37,8 @@ impl Record {
 
     /// Why the first step of a plan must not be done.
     pub(super) fn refusal(&self, plan: &Plan, options: ApplyOptions) -> Option<String> {
-        if plan.is_refused() {
-            return Some("a verdict would change, or something must be done first".to_owned());
-        }
-        if !plan.waiting.is_empty() {
-            return Some(format!(
-                "an earlier step is not finished: {}",
-                plan.waiting.join("; ")
-            ));
+        if let Some(reason) = refusal_of_plan(plan) {
+            return Some(reason);
         }
         if let Some(state) = self.state.as_ref().filter(|_| !options.replans)
             && let Err(error) = state.check(plan)
@@ -50,16 +47,55 @@ impl Record {
                 "{error}. --replan records the plan as it is now, and goes on with it"
             ));
         }
+        self.refusal_of_step(plan.steps.first()?, options)
+    }
 
+    /// Why the step that was begun must not be finished, by a plan made now. Whoever writes the
+    /// record must not decide what is done: it is judged as if it were not begun.
+    pub(super) fn refusal_to_finish(
+        &self,
+        plan: &Plan,
+        objects: &Objects,
+        options: ApplyOptions,
+    ) -> Option<String> {
+        if let Some(reason) = refusal_of_plan(plan) {
+            return Some(reason);
+        }
+        let Some(planned) = self.begun()?.planned(objects, plan) else {
+            let namespace = &self.namespace;
+            return Some(format!(
+                "the recorded step that was begun is not the next step of a plan made now: the \
+                 objects have changed, or somebody else has written the record. navarch migrate \
+                 undo {namespace} undoes it; or delete ConfigMap {namespace}/{RECORD}, and plan \
+                 again"
+            ));
+        };
+        self.refusal_of_step(planned, options)
+    }
+
+    /// Why a step must not be done although it is the next one of its plan.
+    fn refusal_of_step(&self, planned: &PlannedStep, options: ApplyOptions) -> Option<String> {
         let number = self.next_number();
         if options.step.is_some_and(|step| step != number) {
             return Some(format!("the next step has the number {number}"));
         }
-        let planned = plan.steps.first()?;
         (planned.has_unjudged() && !options.accepts_unjudged).then(|| {
             "not everything that requests depend on is judged, see above: --accept-unjudged does \
              the step all the same"
                 .to_owned()
         })
     }
+}
+
+/// Why no step of a plan must be done.
+fn refusal_of_plan(plan: &Plan) -> Option<String> {
+    if plan.is_refused() {
+        return Some("a verdict would change, or something must be done first".to_owned());
+    }
+    (!plan.waiting.is_empty()).then(|| {
+        format!(
+            "an earlier step is not finished: {}",
+            plan.waiting.join("; ")
+        )
+    })
 }

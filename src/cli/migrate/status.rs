@@ -3,7 +3,7 @@
 use std::fmt;
 
 use navarch_api::printable::escape;
-use navarch_migration::{State, sidecars_of, waiting};
+use navarch_migration::{DoneStep, State, edit_lines, sidecars_of, waiting};
 use serde::Serialize;
 
 use super::mesh::Mesh;
@@ -35,6 +35,9 @@ struct StepStatus {
     /// When it was done, or begun.
     #[serde(skip_serializing_if = "Option::is_none")]
     time: Option<String>,
+    /// The edits that were done, or begun.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    edits: Vec<String>,
 }
 
 /// How far a step has come.
@@ -50,28 +53,6 @@ enum StepProgress {
 impl Status {
     /// The state of a namespace with this record.
     pub(super) fn of(mesh: &Mesh, namespace: &str, state: Option<&State>) -> Self {
-        let done = state.map_or(0, |state| state.done.len());
-        let steps = state.into_iter().flat_map(|state| {
-            state.steps.iter().enumerate().map(move |(index, step)| {
-                let begun = state.begun.as_ref().filter(|_| index == done);
-                let progress = match state.done.get(index) {
-                    Some(_) => StepProgress::Done,
-                    None if begun.is_some() => StepProgress::Begun,
-                    None if index == done => StepProgress::Next,
-                    None => StepProgress::Left,
-                };
-                StepStatus {
-                    number: index + 1,
-                    title: step.title.clone(),
-                    progress,
-                    time: state
-                        .done
-                        .get(index)
-                        .or(begun)
-                        .map(|step| step.time.clone()),
-                }
-            })
-        });
         let drift = state
             .into_iter()
             .flat_map(|state| &state.done)
@@ -79,7 +60,7 @@ impl Status {
 
         Self {
             namespace: namespace.to_owned(),
-            steps: steps.collect(),
+            steps: state.map(steps).unwrap_or_default(),
             drift: drift.collect(),
             waiting: waiting(&mesh.objects, namespace),
             with_sidecars: sidecars_of(&mesh.objects, namespace)
@@ -96,6 +77,48 @@ impl Status {
             .any(|step| step.progress == StepProgress::Begun);
         has_begun || !self.drift.is_empty()
     }
+}
+
+impl StepStatus {
+    /// That of a step which was done or begun.
+    fn of(number: usize, step: &DoneStep, progress: StepProgress) -> Self {
+        Self {
+            number,
+            title: step.title.clone(),
+            progress,
+            time: Some(step.time.clone()),
+            edits: edit_lines(&step.edits, &step.undo),
+        }
+    }
+}
+
+/// The steps of a record: those that were done or begun, as they were, and the planned ones behind
+/// them.
+fn steps(state: &State) -> Vec<StepStatus> {
+    let done = state.done.iter().map(|step| (step, StepProgress::Done));
+    let begun = state.begun.iter().map(|step| (step, StepProgress::Begun));
+    let mut all: Vec<StepStatus> = done
+        .chain(begun)
+        .zip(1..)
+        .map(|((step, progress), number)| StepStatus::of(number, step, progress))
+        .collect();
+
+    let passed = all.len();
+    for (index, step) in state.steps.iter().enumerate().skip(passed) {
+        let is_next = index == passed && state.begun.is_none();
+        all.push(StepStatus {
+            number: index + 1,
+            title: step.title.clone(),
+            progress: if is_next {
+                StepProgress::Next
+            } else {
+                StepProgress::Left
+            },
+            time: None,
+            edits: Vec::new(),
+        });
+    }
+    all
 }
 
 impl fmt::Display for Status {
@@ -116,6 +139,9 @@ impl fmt::Display for Status {
                 escape(&step.title),
                 escape(time)
             )?;
+            for edit in &step.edits {
+                writeln!(f, "          {edit}")?;
+            }
         }
 
         for (title, lines) in [
@@ -149,5 +175,51 @@ impl fmt::Display for StepProgress {
             Self::Next => "next",
             Self::Left => "left",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn steps_that_were_done_or_begun_are_listed_with_their_edits_without_a_plan() {
+        let edit = |value: Value| {
+            json!({
+                "object": { "apiVersion": "v1", "kind": "Namespace", "name": "shop" },
+                "action": "patch",
+                "patch": { "metadata": { "labels": { "istio.io/use-waypoint": value } } },
+            })
+        };
+        let step = |title: &str| {
+            json!({
+                "title": title, "time": "now",
+                "edits": [edit(json!("evil"))], "undo": [edit(json!(null))],
+            })
+        };
+        let record = json!({
+            "format": 1, "steps": [], "done": [step("one\nforged")], "begun": step("two"),
+        });
+        let state = State::parse(&record.to_string(), "shop").unwrap();
+        let status = Status {
+            namespace: "shop".to_owned(),
+            steps: steps(&state),
+            drift: Vec::new(),
+            waiting: Vec::new(),
+            with_sidecars: Vec::new(),
+        };
+
+        assert!(status.needs_attention());
+        let edits = "          edit Namespace shop\n            \
+                     metadata.labels.[istio.io/use-waypoint]: none -> evil\n";
+        assert_eq!(
+            status.to_string(),
+            format!(
+                "Namespace shop\n  done  step 1: one\\nforged now\n{edits}  begun step 2: two \
+                 now\n{edits}0 pods have sidecars: \n"
+            )
+        );
     }
 }

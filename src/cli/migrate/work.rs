@@ -15,10 +15,9 @@ use navarch_migration::{
 use serde_json::{Value, json};
 
 use super::mesh::Mesh;
-use super::record::Record;
+use super::record::{RECORD, Record};
 
-/// The ConfigMap with the record, and its key.
-const RECORD: &str = "navarch-migration";
+/// The key of the record in its ConfigMap.
 const KEY: &str = "state.json";
 /// The size of a ConfigMap that an API server accepts, with room for its metadata.
 const MAX_RECORD_BYTES: usize = 1_000_000;
@@ -98,7 +97,7 @@ impl Mesh {
         let advice = || {
             format!(
                 "the step is not finished: navarch migrate apply {namespace} --next goes on with \
-                 it, navarch migrate undo {namespace} undoes it"
+                 it, navarch migrate undo {namespace} --yes undoes it"
             )
         };
         let begun = record.begun().context("no step was begun")?;
