@@ -111,7 +111,7 @@ pub(super) struct Shadow {
     /// End of --watch; if unset, it ends by Ctrl-C
     #[arg(long = "for", value_name = "DURATION", value_parser = duration, requires = "watch")]
     limit: Option<Duration>,
-    /// Timeout of a response of istiod, and of reading the cluster
+    /// Timeout of all responses of istiod for a proxy, and of reading the cluster
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     timeout: Duration,
     /// Output format

@@ -11,6 +11,7 @@ use navarch_proto::json::{Codec, JsonError};
 use navarch_push::resource::ResourceType;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::metadata::AsciiMetadataValue;
 use tonic::transport::Channel;
@@ -32,12 +33,12 @@ pub enum StreamError {
     /// istiod has ended the stream without an error.
     #[error("istiod ended the stream")]
     Ended,
-    /// istiod does not answer.
-    #[error("istiod did not answer for {types} within {timeout:?}")]
+    /// istiod has not answered all subscriptions in time.
+    #[error("istiod did not answer for all types up to {types} within {timeout:?}")]
     Slow {
-        /// The type, such as `clusters`.
+        /// The type that it has not answered, such as `clusters`.
         types: &'static str,
-        /// The time that was waited.
+        /// The time for all of them.
         timeout: Duration,
     },
     /// A resource is empty.
@@ -59,7 +60,7 @@ impl From<Status> for StreamError {
 pub struct StreamConfig {
     /// The header `authorization`, if the caller has a token.
     pub authorization: Option<AsciiMetadataValue>,
-    /// The maximum time until a type is answered.
+    /// The maximum time until all types are answered.
     pub timeout: Duration,
 }
 
@@ -77,6 +78,8 @@ pub async fn ask(
     let mut answers = Answers::new();
     let mut stream: Option<Stream> = None;
     let mut node = Some(node);
+    // For all types: answers of others, and acknowledgements that are not read, do not extend it.
+    let start = Instant::now();
 
     for kind in types {
         let Some(names) = names(*kind, &answers) else {
@@ -90,15 +93,22 @@ pub async fn ask(
             ..DeltaDiscoveryRequest::default()
         };
 
-        let open = match stream.take() {
-            Some(open) => {
-                open.send(request).await?;
-                open
-            }
-            None => Stream::open(channel.clone(), config, request).await?,
+        let exchange = async {
+            let open = match stream.take() {
+                Some(open) => {
+                    open.send(request).await?;
+                    open
+                }
+                None => Stream::open(channel.clone(), config, request).await?,
+            };
+            stream.insert(open).answer(*kind, codec).await
         };
-        let open = stream.insert(open);
-        let resources = open.answer(*kind, config.timeout, codec).await?;
+        let left = config.timeout.saturating_sub(start.elapsed());
+        let answered = timeout(left, exchange).await;
+        let resources = answered.map_err(|_| StreamError::Slow {
+            types: plural(*kind),
+            timeout: config.timeout,
+        })??;
         answers.insert(*kind, resources);
     }
 
@@ -132,7 +142,6 @@ impl Stream {
         first: DeltaDiscoveryRequest,
     ) -> Result<Self, StreamError> {
         let (requests, outgoing) = mpsc::channel(REQUESTS);
-        let types = ResourceType::from_type_url(&first.type_url).map_or("the stream", plural);
         requests.send(first).await.map_err(|_| StreamError::Ended)?;
 
         let mut request = Request::new(ReceiverStream::new(outgoing));
@@ -144,13 +153,10 @@ impl Stream {
 
         let mut service =
             AggregatedDiscoveryServiceClient::new(channel).max_decoding_message_size(MAX_RESPONSE);
-        let opening = service.delta_aggregated_resources(request);
-        let opened = tokio::time::timeout(config.timeout, opening).await;
-        let timeout = config.timeout;
-        let opened = opened.map_err(|_| StreamError::Slow { types, timeout })?;
+        let opened = service.delta_aggregated_resources(request).await?;
         Ok(Self {
             requests,
-            responses: opened?.into_inner(),
+            responses: opened.into_inner(),
         })
     }
 
@@ -158,14 +164,11 @@ impl Stream {
     async fn answer(
         &mut self,
         kind: ResourceType,
-        timeout: Duration,
         codec: &Codec,
     ) -> Result<Vec<Value>, StreamError> {
         loop {
-            let message = tokio::time::timeout(timeout, self.responses.message()).await;
-            let types = plural(kind);
-            let message = message.map_err(|_| StreamError::Slow { types, timeout })?;
-            let response = message?.ok_or(StreamError::Ended)?;
+            let message = self.responses.message().await?;
+            let response = message.ok_or(StreamError::Ended)?;
 
             self.send(DeltaDiscoveryRequest {
                 type_url: response.type_url.clone(),
@@ -204,14 +207,4 @@ fn resources(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_resource_without_a_name_in_its_message_is_wrapped() {
-        let table = to_json(ResourceType::NameTable, "", json!({ "table": {} }));
-        let cluster = to_json(ResourceType::Cluster, "c", json!({ "name": "c" }));
-        assert_eq!(table["name"], "nametable");
-        assert_eq!(cluster, json!({ "name": "c" }));
-    }
-}
+mod tests;
