@@ -69,8 +69,8 @@ fn compare_type(kind: ResourceType, istiod: Vec<Value>, navarch: Vec<Value>) -> 
 
 /// Resources in the form in which they are compared.
 fn prepare(kind: ResourceType, mut resources: Vec<Value>) -> BTreeMap<String, Value> {
-    if kind == ResourceType::Secret {
-        resources.iter_mut().for_each(replace_by_digest);
+    for resource in &mut resources {
+        replace_by_digest(kind, resource);
     }
     canonical::resources(&resources)
 }

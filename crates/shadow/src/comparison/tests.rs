@@ -138,3 +138,21 @@ fn keys_of_secrets_are_in_no_difference() {
             .all(|text| text.contains("sha256:") && !text.contains("KEY-"))
     );
 }
+
+#[test]
+fn a_credential_of_an_image_differs_by_its_digest() {
+    let plugin = |credential: &str| {
+        let variables = json!({ "ISTIO_META_WASM_IMAGE_PULL_SECRET": credential });
+        json!({
+            "name": "wasm",
+            "config": { "vmConfig": { "environmentVariables": { "keyValues": variables } } },
+        })
+    };
+    let (_, others) = compared(
+        ResourceType::ExtensionConfig,
+        &plugin("TOP-SECRET"),
+        &plugin("OTHER-SECRET"),
+    );
+    assert_eq!(others.len(), 1, "{others:?}");
+    assert!(!others.concat().contains("-SECRET"), "{others:?}");
+}
