@@ -117,3 +117,32 @@ fn a_report_has_who_could_not_be_compared_and_why() {
     );
     assert!(text.contains("grpc.shop: is an application"), "{text}");
 }
+
+#[test]
+fn texts_of_a_control_plane_add_no_lines() {
+    let forged = "a\nforged";
+    let mut builder = ReportBuilder::default();
+    let found = compare(
+        &clusters(vec![cluster(forged, Some(forged), 1)]),
+        &clusters(vec![cluster(forged, None, 2)]),
+    );
+    builder.add(forged, found);
+    builder.add_failure(forged, forged.to_owned());
+    let report = builder.finish(vec![NotCompared {
+        proxy: forged.to_owned(),
+        reason: forged.to_owned(),
+    }]);
+
+    let text = report.to_string();
+    assert!(
+        !text.lines().any(|line| line.starts_with("forged")),
+        "{text}"
+    );
+    for line in [
+        "    proxies: a\\nforged",
+        "    resources: clusters outbound|80||a\\nforged",
+        "  a\\nforged: a\\nforged",
+    ] {
+        assert!(text.lines().any(|shown| shown == line), "{text}");
+    }
+}

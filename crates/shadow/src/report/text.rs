@@ -1,6 +1,9 @@
-//! The report as text.
+//! The report as text. Texts of control planes add no lines to it.
 
+use std::borrow::Cow;
 use std::fmt;
+
+use navarch_api::printable::escape;
 
 use super::{Group, Report};
 use crate::twin::NotCompared;
@@ -51,14 +54,14 @@ fn section(f: &mut fmt::Formatter<'_>, title: &str, groups: &[&Group]) -> fmt::R
 
 impl fmt::Display for Group {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "  {}", self.cause)?;
+        writeln!(f, "  {}", escape(&self.cause))?;
         writeln!(f, "    proxies: {}", names(&self.proxies))?;
         writeln!(f, "    resources: {}", names(&self.resources))?;
         if !self.objects.is_empty() {
             writeln!(f, "    objects: {}", names(&self.objects))?;
         }
         for example in &self.examples {
-            writeln!(f, "    {example}")?;
+            writeln!(f, "    {}", escape(example))?;
         }
         let others = self.differences.saturating_sub(self.examples.len());
         if others > 0 {
@@ -72,9 +75,9 @@ impl fmt::Display for Group {
 fn names<'a>(all: impl IntoIterator<Item = &'a String, IntoIter: ExactSizeIterator>) -> String {
     let all = all.into_iter();
     let others = all.len().saturating_sub(MAX_NAMES);
-    let mut names: Vec<String> = all.take(MAX_NAMES).cloned().collect();
+    let mut names: Vec<Cow<'_, str>> = all.take(MAX_NAMES).map(|name| escape(name)).collect();
     if others > 0 {
-        names.push(format!("{others} more"));
+        names.push(format!("{others} more").into());
     }
     names.join(", ")
 }
@@ -86,7 +89,7 @@ fn reasons(f: &mut fmt::Formatter<'_>, title: &str, proxies: &[NotCompared]) -> 
     }
     writeln!(f, "\n{title}:")?;
     for one in proxies.iter().take(MAX_NAMES) {
-        writeln!(f, "  {}: {}", one.proxy, one.reason)?;
+        writeln!(f, "  {}: {}", escape(&one.proxy), escape(&one.reason))?;
     }
     let others = proxies.len().saturating_sub(MAX_NAMES);
     if others > 0 {
