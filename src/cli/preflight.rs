@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use navarch_analysis::preflight::{HelmValues, Installation, Objects};
+use navarch_api::atomic_file;
 use navarch_api::printable::escape;
 
 use super::cluster::{KubeconfigChoice, open};
@@ -26,6 +27,8 @@ const BLOCKED_EXIT_CODE: u8 = 1;
 const UNSEEN_EXIT_CODE: u8 = 2;
 /// The standard output as the file of the values.
 const STDOUT: &str = "-";
+/// The mode of the file of the values.
+const PRIVATE_MODE: u32 = 0o600;
 /// The advice if there is no kubeconfig.
 const ADVICE: &str = "name a kubeconfig by --kubeconfig, or a dump of the objects by --from";
 
@@ -52,8 +55,8 @@ pub(super) struct Preflight {
     /// a cluster
     #[arg(long, value_name = "PATH", conflicts_with_all = ["kubeconfig", "context"])]
     from: Option<PathBuf>,
-    /// File to write the Helm values to, or - to print them instead of the report, which is then
-    /// on the standard error
+    /// File to write the Helm values to, which its owner alone can read, or - to print them instead
+    /// of the report, which is then on the standard error
     #[arg(long, value_name = "FILE")]
     values: Option<PathBuf>,
     /// Kubeconfig of the cluster; by default $KUBECONFIG, or ~/.kube/config
@@ -125,8 +128,7 @@ impl Preflight {
                 print_yaml(&values.yaml())?;
             }
             Some(file) => {
-                std::fs::write(file, values.yaml())
-                    .with_context(|| format!("failed to write {}", file.display()))?;
+                write_private(file, &values.yaml())?;
                 print(self.output, &preflight, &preflight)?;
             }
             None => print(self.output, &preflight, &preflight)?,
@@ -168,6 +170,18 @@ impl Preflight {
     }
 }
 
+/// Writes a file for its owner alone: values of variables may be tokens. What is no regular file,
+/// such as a pipe, is written to as it is.
+fn write_private(file: &Path, text: &str) -> anyhow::Result<()> {
+    let is_special = std::fs::metadata(file).is_ok_and(|found| !found.is_file());
+    let written = if is_special {
+        std::fs::write(file, text)
+    } else {
+        atomic_file::replace(file, text.as_bytes(), Some(PRIVATE_MODE))
+    };
+    written.with_context(|| format!("failed to write {}", file.display()))
+}
+
 /// Reads the objects of files.
 fn read_dump(path: &Path) -> anyhow::Result<Objects> {
     let mut objects = Objects::default();
@@ -179,4 +193,24 @@ fn read_dump(path: &Path) -> anyhow::Result<Objects> {
         );
     }
     Ok(objects)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn the_file_of_the_values_is_readable_by_its_owner_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("values.yaml");
+        std::fs::write(&file, "old").unwrap();
+
+        write_private(&file, "env: {}\n").unwrap();
+
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "env: {}\n");
+        let mode = std::fs::metadata(&file).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, PRIVATE_MODE);
+    }
 }
