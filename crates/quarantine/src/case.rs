@@ -146,7 +146,7 @@ impl Clients {
             match voter {
                 Some(voter) => _ = connected.workloads.insert(Instance::of(voter)),
                 None => {
-                    connected.strangers += 1;
+                    connected.strangers.insert(info.proxy_id);
                     all.none.voiceless += 1;
                 }
             }

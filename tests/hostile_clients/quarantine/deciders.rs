@@ -53,10 +53,15 @@ async fn is_quarantined(plane: &Plane, what: &str) {
 /// Disconnects proxies, and waits until the control plane lists none.
 async fn leave(plane: &Plane, proxies: Vec<Connected>) {
     drop(proxies);
-    until_some("all have left", async || {
+    is_unlisted(plane, "\"proxy\"").await;
+}
+
+/// Waits until the list of the control plane's proxies does not contain a text.
+async fn is_unlisted(plane: &Plane, text: &str) {
+    until_some("they have left", async || {
         let local = SocketAddr::from((Ipv4Addr::LOCALHOST, plane::MONITORING.port()));
         match others::page(Ipv4Addr::LOCALHOST, local, "/debug/syncz", &[]).await {
-            Ok((_, page)) if !page.contains("\"proxy\"") => Ok(()),
+            Ok((_, page)) if !page.contains(text) => Ok(()),
             listed => Err((listed.ok(), Verbatim(plane.navarch.output()))),
         }
     })
@@ -125,6 +130,51 @@ async fn own_namespace() -> Result<()> {
     all_get(&plane, &voiceless, "|v5|").await;
 
     until("it was asked again", async || alone[0].rejected() > 1).await;
+    ensure!(plane.navarch.stop().await?, "navarch exits on SIGTERM");
+    Ok(())
+}
+
+#[test]
+fn streams_without_identity_that_leave_do_not_hide_those_that_come() -> Result<()> {
+    network::run(
+        "quarantine::deciders::streams_without_identity_that_leave_do_not_hide_those_that_come",
+        decoys,
+    )
+}
+
+async fn decoys() -> Result<()> {
+    let plane = Plane::start().await?;
+    let plain = |pod, number, is_decoy| Client {
+        pod,
+        at: network::client(7, number),
+        is_proved: false,
+        is_decoy,
+        ..Client::default()
+    };
+    let reviews = subsets("v2");
+    let (service, rule) = reviews.split_once("---\n").context("two objects")?;
+    write(&plane, "pods.yaml", &good("web-1", 1).pod())?;
+    write(&plane, "service.yaml", service)?;
+
+    // The only workload rejects a new rule, beside streams that no object reaches.
+    let alone = bad("web-1", 1, "|v2|");
+    let _alone = connect(&plane, &[alone], "reviews.example").await?;
+    let mut decoys = Vec::new();
+    for number in 0..10 {
+        decoys.push(plain("decoy", number, true).connect(&plane).await?);
+    }
+    until("all decoys have answered", async || {
+        decoys.iter().all(|decoy| decoy.answered() > 0)
+    })
+    .await;
+    write(&plane, "rule.yaml", rule)?;
+    is_quarantined(&plane, "the only workload decides").await;
+    drop(decoys);
+    is_unlisted(&plane, "decoy").await;
+
+    let honest = [plain("web-8", 8, false), plain("web-9", 9, false)];
+    let honest = connect(&plane, &honest, "reviews.example").await?;
+    all_get(&plane, &honest, "|v2|").await;
     ensure!(plane.navarch.stop().await?, "navarch exits on SIGTERM");
     Ok(())
 }

@@ -25,6 +25,7 @@ use crate::issuer::Issuer;
 use crate::network::{self, channel};
 use crate::plane::{self, Plane};
 
+const SECRETS: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
 const LISTENERS: &str = "type.googleapis.com/envoy.config.listener.v3.Listener";
 /// The message of an attacker's NACK.
 const NOISE: &str = "no\n2026-01-01T00:00:00Z ERROR forged\u{1b}[2J";
@@ -47,6 +48,8 @@ pub(super) struct Client<'a> {
     pub(super) is_patient: bool,
     /// The delay before it responds.
     pub(super) delay: Duration,
+    /// Whether it subscribes to a Secret alone, so that no object reaches it.
+    pub(super) is_decoy: bool,
 }
 
 impl Default for Client<'_> {
@@ -62,6 +65,7 @@ impl Default for Client<'_> {
             rejects: None,
             is_patient: false,
             delay: Duration::ZERO,
+            is_decoy: false,
         }
     }
 }
@@ -71,8 +75,9 @@ pub(super) struct Connected {
     task: JoinHandle<()>,
     /// The names of its resources. Listeners with a Lua filter are added a second time.
     pub(super) has: Arc<Mutex<BTreeSet<String>>>,
-    /// The number of responses that it has rejected.
+    /// The number of responses that it has rejected, and of all that it has answered.
     rejections: Arc<Mutex<usize>>,
+    answers: Arc<Mutex<usize>>,
 }
 
 impl Drop for Connected {
@@ -89,6 +94,11 @@ impl Connected {
     /// How many responses it has rejected.
     pub(super) fn rejected(&self) -> usize {
         *self.rejections.lock()
+    }
+
+    /// How many responses it has answered.
+    pub(super) fn answered(&self) -> usize {
+        *self.answers.lock()
     }
 }
 
@@ -170,12 +180,22 @@ impl Client<'_> {
             type_url: url.to_owned(),
             ..DeltaDiscoveryRequest::default()
         };
-        let first = DeltaDiscoveryRequest {
-            node: Some(self.node()),
-            ..ask(CLUSTERS)
+        let first = if self.is_decoy {
+            DeltaDiscoveryRequest {
+                node: Some(self.node()),
+                resource_names_subscribe: vec!["default".to_owned()],
+                ..ask(SECRETS)
+            }
+        } else {
+            DeltaDiscoveryRequest {
+                node: Some(self.node()),
+                ..ask(CLUSTERS)
+            }
         };
         requests.send(first).await?;
-        requests.send(ask(LISTENERS)).await?;
+        if !self.is_decoy {
+            requests.send(ask(LISTENERS)).await?;
+        }
 
         let mut request = tonic::Request::new(ReceiverStream::new(outgoing));
         if self.is_proved {
@@ -192,8 +212,10 @@ impl Client<'_> {
 
         let has = Arc::<Mutex<BTreeSet<String>>>::default();
         let rejections = Arc::<Mutex<usize>>::default();
+        let answers = Arc::<Mutex<usize>>::default();
         let names = has.clone();
         let rejected = rejections.clone();
+        let answered = answers.clone();
         let rejects = self.rejects.map(ToOwned::to_owned);
         let delay = self.delay;
         let is_patient = self.is_patient;
@@ -236,6 +258,7 @@ impl Client<'_> {
                 if requests.send(answer).await.is_err() {
                     return;
                 }
+                *answered.lock() += 1;
             }
         });
 
@@ -243,6 +266,7 @@ impl Client<'_> {
             task,
             has,
             rejections,
+            answers,
         })
     }
 }

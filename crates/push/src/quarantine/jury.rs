@@ -26,6 +26,7 @@ use serde_json::{Value, json};
 use super::instance::{Instance, find, instances_from_json, instances_to_json, recognize};
 use super::turnout::Turnout;
 use super::votes::Votes;
+use crate::engine::ProxyId;
 
 /// Number of rejecting workloads that are needed in a namespace with at least as many.
 pub(super) const MIN_REJECTING: usize = 2;
@@ -57,8 +58,9 @@ pub struct Jury {
     /// Workloads that are no opponents: if the reach of the quarantined object is unknown, those
     /// that were connected and not reached; and those that came while [`learns`](Self::learns).
     pub apart: BTreeSet<Instance>,
-    /// The same of clients without a voice, by number, in this process.
-    pub strangers: usize,
+    /// The same of streams without a voice, as long as they are open: one that comes later is
+    /// another client, whoever has left. Other replicas have other streams, so none is stored.
+    pub strangers: BTreeSet<ProxyId>,
     /// When the quarantine began, as time since the same moment as that of the steps.
     pub since: Duration,
     /// It does not end before: after a start of the control plane all clients connect again.
@@ -77,8 +79,8 @@ pub struct Jury {
 pub struct Connected {
     /// Those with a voice.
     pub workloads: BTreeSet<Instance>,
-    /// Number of streams without a voice that claim the namespace.
-    pub strangers: usize,
+    /// Streams without a voice that claim the namespace.
+    pub strangers: BTreeSet<ProxyId>,
     /// Number of all streams without a voice, whatever they claim.
     pub voiceless: usize,
 }
@@ -138,7 +140,7 @@ impl Jury {
             rejected,
             deciders,
             apart: BTreeSet::new(),
-            strangers: 0,
+            strangers: BTreeSet::new(),
             since: now,
             known_until: now,
             learns: !ballot.votes.is_listed(),
@@ -149,7 +151,7 @@ impl Jury {
             let connected = ballot.connected.workloads.iter();
             let unreached = connected.filter(|one| !ballot.votes.workloads().contains_key(*one));
             jury.apart = unreached.cloned().collect();
-            jury.strangers = ballot.connected.strangers;
+            jury.strangers.clone_from(&ballot.connected.strangers);
         }
         jury
     }
@@ -176,7 +178,7 @@ impl Jury {
             rejected,
             deciders: listed(true),
             apart: listed(false),
-            strangers: 0,
+            strangers: BTreeSet::new(),
             since: now,
             known_until,
             learns: !shows_reach || stored.is_none_or(|stored| stored.is_partial),
@@ -185,8 +187,8 @@ impl Jury {
         }
     }
 
-    /// The workloads that the object reaches, and the number of clients without a voice.
-    fn reach(&self, ballot: &Ballot<'_>, namespace: &Namespace) -> (BTreeSet<Instance>, usize) {
+    /// The workloads that the object reaches, or might reach.
+    fn reach(&self, ballot: &Ballot<'_>, namespace: &Namespace) -> BTreeSet<Instance> {
         let is_own = self.others.is_none();
         let mut reached: BTreeSet<Instance> = ballot
             .votes
@@ -195,14 +197,32 @@ impl Jury {
             .filter(|one| !is_own || one.workload.namespace == *namespace)
             .cloned()
             .collect();
-        let mut strangers = ballot.votes.strangers();
 
-        // The version that is served does not show whom the rejected one would reach.
-        if is_own && !ballot.keeps_reach {
+        if self.is_reach_unknown(ballot) {
             reached.extend(ballot.connected.workloads.iter().cloned());
-            strangers = strangers.max(ballot.connected.strangers);
         }
-        (reached, strangers)
+        reached
+    }
+
+    /// Whether the version that is served does not show whom the rejected one would reach.
+    fn is_reach_unknown(&self, ballot: &Ballot<'_>) -> bool {
+        self.others.is_none() && !ballot.keeps_reach
+    }
+
+    /// The number of streams without a voice that the object reaches, or might reach, and that are
+    /// not apart.
+    fn further_strangers(&self, ballot: &Ballot<'_>) -> usize {
+        // Those that the served version reaches may claim any namespace: only their number is
+        // known.
+        let reached = ballot.votes.strangers();
+        let reached = reached.saturating_sub(self.strangers.len());
+
+        if self.is_reach_unknown(ballot) {
+            let connected = &ballot.connected.strangers;
+            reached.max(connected.difference(&self.strangers).count())
+        } else {
+            reached
+        }
     }
 
     /// Whether those that come now are no opponents.
@@ -221,7 +241,14 @@ impl Jury {
     /// Notes which deciders are among clients that are connected, when nothing else is looked at.
     pub(super) fn see(&mut self, connected: &Connected, now: Duration) {
         recognize(&mut self.deciders, &connected.workloads);
+        self.forget_closed(connected);
         self.note_absence([&connected.workloads], now);
+    }
+
+    /// Forgets streams without a voice that are closed: their ids do not come again.
+    fn forget_closed(&mut self, connected: &Connected) {
+        self.strangers
+            .retain(|one| connected.strangers.contains(one));
     }
 
     /// Notes which deciders are in none of these sets.
@@ -246,7 +273,7 @@ impl Jury {
         namespace: &Namespace,
         now: Duration,
     ) -> Turnout {
-        let (reached, strangers) = self.reach(ballot, namespace);
+        let reached = self.reach(ballot, namespace);
         let connected = &ballot.connected.workloads;
         recognize(&mut self.deciders, connected);
         recognize(&mut self.deciders, &reached);
@@ -254,8 +281,12 @@ impl Jury {
         if self.is_learning(now) {
             let others = reached.difference(&self.deciders);
             self.apart.extend(others.cloned());
-            self.strangers = self.strangers.max(strangers);
+            if self.is_reach_unknown(ballot) {
+                let strangers = ballot.connected.strangers.iter();
+                self.strangers.extend(strangers.copied());
+            }
         }
+        self.forget_closed(ballot.connected);
 
         self.note_absence([&reached, connected, &ballot.elsewhere.deciders], now);
         let is_here = |one: &&Instance| reached.contains(*one) || connected.contains(*one);
@@ -269,7 +300,7 @@ impl Jury {
             unlisted_deciders: 0,
             min_opponents: 0,
             // One is enough, and others store this again whenever it changes.
-            strangers: strangers.saturating_sub(self.strangers).min(1),
+            strangers: self.further_strangers(ballot).min(1),
             reaches_outside: ballot.votes.strangers() > 0 || all.any(is_outside),
         }
     }

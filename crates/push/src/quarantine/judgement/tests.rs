@@ -10,11 +10,12 @@ use super::*;
 
 mod properties;
 mod replicas;
+mod strangers;
 
 /// Nobody of the object's namespace is connected.
 static NOBODY: Connected = Connected {
     workloads: BTreeSet::new(),
-    strangers: 0,
+    strangers: BTreeSet::new(),
     voiceless: 0,
 };
 /// There are no other replicas.
@@ -420,25 +421,12 @@ fn a_verdict_of_the_own_namespace_without_deciders_keeps_the_object_from_nobody(
 }
 
 #[test]
-fn streams_without_identity_count_against_one_workload_and_not_against_two() {
-    let one = [("shop/web/a", Rejected)];
-    let verdict = later(&mut quarantined(&one), &["shop/web/a"], 1, 10);
-    assert_eq!(verdict, Verdict::JudgeAgain);
-
-    let two = [("shop/web/a", Rejected), ("shop/web/b", Rejected)];
-    let reached = ["shop/web/a", "shop/web/b"];
-    let verdict = later(&mut quarantined(&two), &reached, 99, 10);
-    assert_eq!(verdict, Verdict::Nothing, "anybody can open such streams");
-}
-
-#[test]
 fn a_workload_that_the_object_did_not_reach_is_asked_once_it_does() {
     // It was connected, and a Sidecar hid the object from it.
     let subject = subject(Kind::VirtualService, "shop");
     let connected = Connected {
         workloads: [Instance::of(&voter("shop/web/hidden"))].into(),
-        strangers: 0,
-        voiceless: 0,
+        ..Connected::default()
     };
     let step = |judgement: &mut Judgement, keeps_reach, names: &[&str], seconds| {
         let answers: Vec<_> = names.iter().map(|name| (*name, Rejected)).collect();

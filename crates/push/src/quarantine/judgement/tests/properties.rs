@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::super::super::jury::MAX_ABSENCE;
 use super::*;
+use crate::engine::ProxyId;
 
 /// A compromised workload: the numbers of its namespace, account and pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -167,7 +168,7 @@ proptest! {
             let connected = connected.filter(|voter| voter.workload.namespace == *"shop");
             let connected = Connected {
                 workloads: connected.map(|voter| Instance::of(&voter)).collect(),
-                strangers: usize::from(strangers),
+                strangers: (0..u64::from(strangers)).map(ProxyId::of).collect(),
                 voiceless: usize::from(strangers),
             };
             let ballot = Ballot {
