@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use navarch_answers::difference::CollectionDiff;
-use navarch_api::object::{Kind, ObjectRef};
+use navarch_api::istio::DestinationRule;
+use navarch_api::names::Namespace;
+use navarch_api::object::{Kind, Object, ObjectRef};
 use navarch_push::fact::FactKey;
 use navarch_push::quarantine::is_chargeable;
 use navarch_push::worker::{Inspect, PushHandle};
@@ -15,9 +17,13 @@ const MAX_RESOURCES: usize = 32;
 const MAX_CANDIDATES: usize = 64;
 
 /// The objects that may be the cause: those behind the resources that the proxy has not accepted,
-/// and only those named in the error if it names some; of these the ones that changed since
-/// `accepted`, the snapshot that it has last accepted, or else the ones that write Envoy's
-/// configuration themselves. The most suspect is first.
+/// and only those named in the error if it names some; of these the ones whose change since
+/// `accepted`, the snapshot that it has last accepted, may be why the resources are others, or else
+/// the ones that write Envoy's configuration themselves. The most suspect is first.
+///
+/// Most resources depend on tables of all objects of a kind. A change in a table that leaves what
+/// was looked up there as it was makes no candidate: otherwise, changes in any namespace would make
+/// the rejections of all others wait for a trial.
 pub(super) async fn candidates(
     push: &PushHandle,
     info: &ConnectionInfo,
@@ -27,6 +33,7 @@ pub(super) async fn candidates(
     let id = info.proxy_id;
     let kind = watch.kind;
     let taken = watch.taken.clone();
+    let namespace = info.proxy.namespace.clone();
     let message = watch
         .rejected
         .as_ref()
@@ -55,7 +62,12 @@ pub(super) async fn candidates(
             .flat_map(|name| inspect.engine.provenance_in_order(id, kind, name));
         let behind = objects_of(inspect, facts);
 
-        let changed = changed_since(inspect, &behind, accepted);
+        let facts = names
+            .iter()
+            .take(MAX_RESOURCES)
+            .flat_map(|name| inspect.engine.provenance_since(id, kind, name, accepted));
+        let mut changed = changed_since(inspect, &objects_of(inspect, facts), accepted);
+        changed.retain(|name| may_reach(inspect, name, &namespace));
         (changed, behind)
     });
 
@@ -122,6 +134,26 @@ fn objects_of(inspect: &Inspect<'_>, facts: impl Iterator<Item = FactKey>) -> Ve
     all
 }
 
+/// Whether an object may reach proxies of a namespace. The first rule of a host is found by a table
+/// of all DestinationRules, so that changes of others are behind it, too: those that only another
+/// namespace sees are not the cause.
+fn may_reach(inspect: &Inspect<'_>, name: &ObjectRef, namespace: &Namespace) -> bool {
+    if name.kind != Kind::DestinationRule || name.name.namespace == *namespace {
+        return true;
+    }
+    let objects = &inspect.engine.context().objects;
+    let rule = objects.get::<DestinationRule>(&name.name);
+    rule.is_none_or(|rule| !is_private(rule))
+}
+
+/// Whether only proxies of its own namespace see a DestinationRule, whatever the mesh's default.
+fn is_private(rule: &Object<DestinationRule>) -> bool {
+    let own = rule.meta.key.namespace.as_str();
+    let is_own = |name: &str| name == "." || name == own;
+    rule.spec.workload_selector.is_some()
+        || matches!(rule.spec.export_to.as_slice(), [only] if is_own(only))
+}
+
 /// Whether objects of a kind write Envoy's configuration themselves.
 fn writes_for_envoy(kind: Kind) -> bool {
     matches!(
@@ -158,7 +190,7 @@ fn changed_since(inspect: &Inspect<'_>, names: &[ObjectRef], since: u64) -> Vec<
 
 #[cfg(test)]
 mod tests {
-    use navarch_api::object::NamespacedName;
+    use navarch_api::object::{NamespacedName, ObjectMeta};
 
     use super::*;
 
@@ -173,5 +205,31 @@ mod tests {
         let filter = named(Kind::EnvoyFilter, "filter");
         let all = vec![entry.clone(), rule.clone(), filter.clone()];
         assert_eq!(by_suspicion(all), [filter, rule, entry]);
+    }
+
+    #[test]
+    fn a_rule_that_names_only_its_own_namespace_is_private() {
+        for (export_to, has_selector, is_private) in [
+            (&[][..], false, false),
+            (&["."][..], false, true),
+            (&["shop"][..], false, true),
+            (&["bank"][..], false, false),
+            (&["*"][..], false, false),
+            (&[".", "bank"][..], false, false),
+            (&["*"][..], true, true),
+        ] {
+            let rule = Object {
+                meta: ObjectMeta {
+                    key: NamespacedName::new("shop", "rule"),
+                    ..ObjectMeta::default()
+                },
+                spec: DestinationRule {
+                    export_to: export_to.iter().map(|&name| name.to_owned()).collect(),
+                    workload_selector: has_selector.then(Default::default),
+                    ..DestinationRule::default()
+                },
+            };
+            assert_eq!(super::is_private(&rule), is_private, "{export_to:?}");
+        }
     }
 }

@@ -1,6 +1,8 @@
 //! Clients that have an object quarantined and leave, are replaced, or decide for others: the
 //! quarantine must not outlive them.
 
+use std::time::Instant;
+
 use super::*;
 
 /// A proxy of the bookshop, which rejects responses with this text.
@@ -324,6 +326,77 @@ async fn places() -> Result<()> {
         }
     })
     .await;
+    ensure!(plane.navarch.stop().await?, "navarch exits on SIGTERM");
+    Ok(())
+}
+
+#[test]
+fn slow_rejections_of_other_namespaces_do_not_delay_a_quarantine() -> Result<()> {
+    network::run(
+        "quarantine::deciders::slow_rejections_of_other_namespaces_do_not_delay_a_quarantine",
+        slow,
+    )
+}
+
+/// Less than the first trials of the slow namespaces last, one after the other.
+const PROMPT: Duration = Duration::from_secs(12);
+
+/// Waits until a rule of the bookshop is quarantined.
+async fn is_quarantined_promptly(plane: &Plane, object: &str) -> Result<()> {
+    let begun = Instant::now();
+    until_some("the rejection of the bookshop is judged", async || {
+        let all = quarantined().await.unwrap_or_default();
+        if all.iter().any(|one| one["object"] == object) {
+            Ok(())
+        } else {
+            Err((all.len(), Verbatim(plane.navarch.output())))
+        }
+    })
+    .await;
+    let took = begun.elapsed();
+    ensure!(took < PROMPT, "{took:?} {}", plane.navarch.output());
+    Ok(())
+}
+
+async fn slow() -> Result<()> {
+    let plane = Plane::start().await?;
+    let names: Vec<String> = (0..EVIL).map(|number| format!("evil{number}")).collect();
+    let evil: Vec<Client<'_>> = names
+        .iter()
+        .enumerate()
+        .map(|(number, namespace)| Client {
+            namespace,
+            at: network::client(3, number),
+            rejects: Some("|82|bad"),
+            is_patient: true,
+            delay: Duration::from_secs(4),
+            ..Client::default()
+        })
+        .collect();
+    let honest = [bad("web-1", 1, "|80|broken"), bad("web-2", 2, "|80|broken")];
+    let pods: String = evil.iter().chain(&honest).map(Client::pod).collect();
+    let services: String = names.iter().map(|name| service_in(name)).collect();
+    let reviews = |mark: &str| subsets(mark).replace("spec: {host", "spec: {exportTo: ['.'], host");
+    write(&plane, "pods.yaml", &pods)?;
+    write(&plane, "services.yaml", &services)?;
+    write(&plane, "reviews.yaml", &reviews("v2"))?;
+
+    let evil = connect(&plane, &evil, "|82||").await?;
+    let _honest = connect(&plane, &honest, "|v2|").await?;
+
+    // Each namespace rejects two new rules of its own, so that only trials tell which one.
+    let rules = |place| names.iter().map(move |name| rule_in(name, place));
+    let both: String = rules(0).chain(rules(1)).collect();
+    write(&plane, "rules.yaml", &both)?;
+    until("most have rejected them", async || {
+        let rejecting = evil.iter().filter(|proxy| proxy.rejected() > 0);
+        2 * rejecting.count() > EVIL
+    })
+    .await;
+
+    // The only change that the honest proxies see.
+    write(&plane, "reviews.yaml", &reviews("broken1"))?;
+    is_quarantined_promptly(&plane, "DestinationRule bookshop/reviews").await?;
     ensure!(plane.navarch.stop().await?, "navarch exits on SIGTERM");
     Ok(())
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Engine;
+use crate::core::Derived;
 use crate::deps::Dep;
 use crate::ids::{NodeId, QueryId, SubscriberId};
 use crate::inputs::Inputs;
@@ -38,11 +39,76 @@ impl<I: Inputs> Engine<I> {
     where
         I: Computes<Q>,
     {
+        let node = self.node(id, query);
+        node.map_or_else(Vec::new, |node| self.facts_in_order(node, None))
+    }
+
+    /// Those facts of [`Engine::provenance_in_order`] that may be why the result is not the one of
+    /// a revision: they have changed since, and so has every result between them and this one. All
+    /// of them if the subscriber may have had a result for other answers then.
+    pub fn provenance_since<Q: Query>(
+        &self,
+        id: SubscriberId,
+        query: &Q,
+        revision: u64,
+    ) -> Vec<I::Fact>
+    where
+        I: Computes<Q>,
+    {
         let Some(node) = self.node(id, query) else {
             return Vec::new();
         };
+        let has_moved = self.may_have_moved(id, node, revision);
+        self.facts_in_order(node, (!has_moved).then_some(revision))
+    }
 
+    /// Whether a subscriber may have had another node at a revision: a fact has changed since from
+    /// which an answer is derived that the node depends on.
+    fn may_have_moved(&self, id: SubscriberId, node: NodeId, since: u64) -> bool {
         let core = self.core.borrow();
+        let Some(state) = core.subscribers.get(&id) else {
+            return true;
+        };
+        let derived_for = |node: NodeId| {
+            let attrs = core.memo.get(node).map(|node| node.attrs.clone());
+            let attrs = attrs.iter().flat_map(|attrs| attrs.iter());
+            let origins = attrs.filter_map(|(attr, _)| match state.derived.get(attr) {
+                Some(Derived::From(origin)) => Some(*origin),
+                Some(Derived::Failed(_)) | None => None,
+            });
+            origins.collect::<Vec<NodeId>>()
+        };
+
+        let mut seen = KeyedSet::default();
+        let mut todo = derived_for(node);
+        while let Some(node) = todo.pop() {
+            if !seen.insert(node) {
+                continue;
+            }
+            todo.extend(derived_for(node));
+            for dep in core.memo.get(node).iter().flat_map(|node| node.deps.iter()) {
+                match dep {
+                    Dep::Node(child) => todo.push(child),
+                    Dep::Fact(fact) if core.facts.has_changed_since(fact, since) => return true,
+                    Dep::Fact(_) => {}
+                }
+            }
+        }
+
+        false
+    }
+
+    /// The facts under a node, in the order in which they were read; only along what has changed
+    /// since a revision, if one is given.
+    fn facts_in_order(&self, node: NodeId, since: Option<u64>) -> Vec<I::Fact> {
+        let core = self.core.borrow();
+        let has_changed = |dep: Dep, since: u64| match dep {
+            Dep::Fact(fact) => core.facts.has_changed_since(fact, since),
+            Dep::Node(id) => core
+                .memo
+                .get(id)
+                .is_some_and(|node| node.changed_at > since),
+        };
         let mut seen = KeyedSet::default();
         let mut reported = KeyedSet::default();
         let mut facts = Vec::new();
@@ -50,6 +116,9 @@ impl<I: Inputs> Engine<I> {
         // A stack: the first dependency read is on top.
         let mut todo = vec![Dep::Node(node)];
         while let Some(dep) = todo.pop() {
+            if since.is_some_and(|since| !has_changed(dep, since)) {
+                continue;
+            }
             match dep {
                 Dep::Fact(fact) if reported.insert(fact) => {
                     facts.extend(core.facts.key(fact).cloned());

@@ -350,6 +350,47 @@ fn a_panic_keeps_the_last_good_value_names_the_fact_and_heals() {
 }
 
 #[test]
+fn only_a_change_that_passed_to_a_result_is_behind_it() {
+    let mut engine = engine(Cells::new());
+    let id = engine.connect(Arc::new(Reader { group: 0, name: 0 }));
+    let query = Page(vec![1]);
+    engine.subscribe(id, 0, &query, &mut |_, _, _| {});
+    let before = engine.revision();
+    assert!(engine.provenance_since(id, &query, before).is_empty());
+
+    // The lower cell has the same value as before.
+    let (_, published) = set(&mut engine, &[(0, 3), (1, 2)]);
+    assert_eq!(published, [(id, 0)]);
+    assert_eq!(engine.provenance_in_order(id, &query), [1, 0]);
+    assert_eq!(engine.provenance_since(id, &query, before), [1]);
+
+    // It has another value, but the result has not.
+    let between = engine.revision();
+    let (_, published) = set(&mut engine, &[(0, 2), (1, 1)]);
+    assert_eq!(published, []);
+    assert!(engine.provenance_since(id, &query, between).is_empty());
+    assert!(!engine.provenance_since(id, &query, before).is_empty());
+}
+
+#[test]
+fn all_facts_are_behind_a_result_for_another_answer() {
+    // The group does not matter, so that both have the same result.
+    let mut engine = engine(Cells::from([(0, 0), (1, 1)]));
+    let query = Page(vec![1]);
+    let ids = [0, 2].map(|group| {
+        let id = engine.connect(Arc::new(Reader { group, name: 0 }));
+        engine.subscribe(id, 0, &query, &mut |_, _, _| {});
+        id
+    });
+
+    // It matters for a while: one of them comes back to the result that the other one has kept.
+    assert_eq!(set(&mut engine, &[(0, 3)]).1, [(ids[1], 0)]);
+    let before = engine.revision();
+    assert_eq!(set(&mut engine, &[(0, 0)]).1, [(ids[1], 0)]);
+    assert_eq!(engine.provenance_since(ids[1], &query, before), [1, 0]);
+}
+
+#[test]
 fn remarks_and_notices_last_as_long_as_their_results() {
     let mut engine = engine(Cells::from([(0, 2)]));
     let id = engine.connect(Arc::new(Reader { group: 0, name: 0 }));

@@ -29,6 +29,21 @@ impl Engine {
         self.engine.provenance_in_order(id, &query)
     }
 
+    /// Those facts of [`Engine::provenance_in_order`] that may be why a resource is not the one of a
+    /// revision: what changed in the result of a table of all objects, but not in what was looked up
+    /// there, is left out.
+    #[must_use]
+    pub fn provenance_since(
+        &self,
+        id: ProxyId,
+        kind: ResourceType,
+        name: &ResourceName,
+        revision: u64,
+    ) -> Vec<FactKey> {
+        let query = self.resource_query(id, kind, name);
+        self.engine.provenance_since(id, &query, revision)
+    }
+
     /// The query of a resource as the proxy has subscribed to it.
     fn resource_query(&self, id: ProxyId, kind: ResourceType, name: &ResourceName) -> ResourceOf {
         // Resources differ only for this type, and only subscriptions by address have unknown
