@@ -37,7 +37,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -89,6 +89,8 @@ struct QuarantineWork {
     /// Trials in progress, and the streams that they run on, by namespace.
     trials: JoinSet<Finished>,
     tried: BTreeMap<Namespace, Subscription>,
+    /// The places of trials for computing.
+    computing: Arc<Semaphore>,
     /// When the next trial of a namespace may start.
     paused_until: BTreeMap<Namespace, Instant>,
     /// Rejections that wait for that.

@@ -9,12 +9,13 @@ use navarch_push::worker::{Ended, PushHandle};
 use navarch_status::{KeptQuarantine, QuarantineOutcome, QuarantineStore, list_at_start};
 use navarch_xds::Nack;
 use navarch_xds::connections::Connections;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::shared::Shared;
+use super::trials::MAX_COMPUTING;
 use super::{QuarantineRelease, QuarantineWork, Replicas};
 
 /// What the quarantine works with.
@@ -70,6 +71,7 @@ pub async fn start(
         looked_into: BTreeMap::new(),
         trials: JoinSet::new(),
         tried: BTreeMap::new(),
+        computing: Arc::new(Semaphore::new(MAX_COMPUTING)),
         paused_until: BTreeMap::new(),
         deferred: BTreeMap::new(),
         shared,

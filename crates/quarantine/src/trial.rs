@@ -16,15 +16,18 @@ use navarch_push::mesh_state::Change;
 use navarch_push::resource::{Collection, ResourceType};
 use navarch_push::worker::PushHandle;
 use navarch_xds::connections::{ConnectionInfo, Connections};
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::Instant;
 
 /// Timeout of a proxy's answer to one version.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Timeout of all trials for one rejection.
-const TIMEOUT: Duration = Duration::from_secs(15);
-/// Poll interval of the answer.
+/// Timeout of all trials for one rejection, without the time in which they wait for a place to
+/// compute.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(15);
+/// Poll interval of the answer, and the part of the time since the offer that it is at least: many
+/// proxies that do not answer cost little.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
+const POLL_PART: u32 = 16;
 
 /// Trials on one proxy.
 #[derive(Clone, Debug)]
@@ -39,18 +42,36 @@ pub(super) struct Trial {
     pub(super) candidates: Vec<ObjectRef>,
     /// The candidate that other proxies reject, if there is one.
     pub(super) suspect: Option<ObjectRef>,
+    /// The places of all trials for computing a version, which are given in the order in which they
+    /// ask. None is held while a proxy's answer is awaited: so a namespace whose proxies answer
+    /// slowly delays no other.
+    pub(super) computing: Arc<Semaphore>,
+    /// What is left of [`TIMEOUT`].
+    pub(super) time_left: Duration,
+}
+
+/// What a trial has found.
+#[derive(Debug)]
+pub(super) struct Found {
+    /// The object without which the proxy accepts its resources; `None` if there is none, it does
+    /// not answer in time, or the trial panics.
+    pub(super) object: Option<ObjectRef>,
+    /// The time of computing and of the proxy's answers.
+    pub(super) took: Duration,
 }
 
 impl Trial {
-    /// The object without which the proxy accepts its resources; `None` if there is none, it does
-    /// not answer in time, or the trial panics.
-    pub(super) async fn run(self) -> Option<ObjectRef> {
-        let bisected = none_on_panic(self.bisect());
-        tokio::time::timeout(TIMEOUT, bisected).await.ok()?
+    /// Runs to its end.
+    pub(super) async fn run(mut self) -> Found {
+        let object = none_on_panic(self.bisect()).await;
+        Found {
+            object,
+            took: TIMEOUT.saturating_sub(self.time_left),
+        }
     }
 
     /// Leaves out the suspect; then halves of the other candidates in turn.
-    async fn bisect(mut self) -> Option<ObjectRef> {
+    async fn bisect(&mut self) -> Option<ObjectRef> {
         let mut names = std::mem::take(&mut self.candidates);
 
         if let Some(suspect) = self.suspect.take() {
@@ -78,14 +99,34 @@ impl Trial {
         None
     }
 
-    /// Whether the proxy accepts its resources without some objects; `None` if it does not answer.
-    async fn is_accepted_without(&self, left_out: Vec<ObjectRef>) -> Option<bool> {
-        let collection = self.without(left_out).await?;
+    /// Whether the proxy accepts its resources without some objects; `None` if it does not answer
+    /// in time.
+    async fn is_accepted_without(&mut self, left_out: Vec<ObjectRef>) -> Option<bool> {
+        let place = self.computing.clone().acquire_owned().await.ok()?;
+
+        let begun = Instant::now();
+        let answer =
+            tokio::time::timeout(self.time_left, self.tried_without(left_out, place)).await;
+        self.time_left = self.time_left.saturating_sub(begun.elapsed());
+        answer.ok()?
+    }
+
+    /// As [`Self::is_accepted_without`], with a place for computing, without the timeout.
+    async fn tried_without(
+        &self,
+        left_out: Vec<ObjectRef>,
+        place: OwnedSemaphorePermit,
+    ) -> Option<bool> {
+        let collection = self.without(left_out, place).await?;
         self.is_accepted(collection).await
     }
 
     /// The collection for the proxy without some objects.
-    async fn without(&self, left_out: Vec<ObjectRef>) -> Option<Arc<Collection>> {
+    async fn without(
+        &self,
+        left_out: Vec<ObjectRef>,
+        place: OwnedSemaphorePermit,
+    ) -> Option<Arc<Collection>> {
         let kind = self.kind;
         let watch = self.info.types.iter().find(|watch| watch.kind == kind)?;
         let interest = Interest {
@@ -104,6 +145,10 @@ impl Trial {
             mirror.apply(left_out.into_iter().map(Change::Removed).collect());
             // The caller may have disconnected.
             _ = answer.send(mirror.had(0).get(&kind).cloned());
+
+            // Until its end, also if the trial has timed out, the thread may take a core.
+            drop(mirror);
+            drop(place);
         };
 
         background::spawn_normal("bisect", STACK, work).ok()?;
@@ -130,9 +175,10 @@ impl Trial {
         {
             return None;
         }
-        let end = Instant::now() + ANSWER_TIMEOUT;
-        while Instant::now() < end {
-            tokio::time::sleep(POLL_INTERVAL).await;
+        let begun = Instant::now();
+        while begun.elapsed() < ANSWER_TIMEOUT {
+            let interval = POLL_INTERVAL.max(begun.elapsed() / POLL_PART);
+            tokio::time::sleep(interval).await;
             let now = self.connections.of_id(info.proxy_id)?;
             let watch = now.types.iter().find(|watch| watch.kind == kind)?;
             if watch

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use navarch_api::names::Namespace;
 use navarch_api::object::ObjectRef;
@@ -15,12 +14,14 @@ use navarch_xds::Nack;
 use tokio::time::Instant;
 
 use super::case::votes;
-use super::trial::Trial;
+use super::trial::{Found, TIMEOUT, Trial};
 use super::{QuarantineWork, Rejection, not_attributed};
 
-/// Maximum number of trials at once, each for another namespace, and of rejections of a namespace
-/// that wait for one.
-const MAX_TRIALS: usize = 4;
+/// Maximum number of trials at once, each for another namespace: most of them wait for a proxy.
+const MAX_TRIALS: usize = 64;
+/// Maximum number of trials that compute a version for their proxy at the same time.
+pub(super) const MAX_COMPUTING: usize = 4;
+/// Maximum number of rejections of a namespace that wait for a trial.
 const MAX_DEFERRED: usize = 64;
 /// Number of workloads of an account whose trials found the same object, after which that object is
 /// taken for the cause at the account's other workloads.
@@ -41,8 +42,7 @@ pub(super) struct Deferred {
 /// A trial that has ended.
 pub(super) struct Finished {
     rejection: Rejection,
-    found: Option<ObjectRef>,
-    took: Duration,
+    found: Found,
 }
 
 impl QuarantineWork {
@@ -175,39 +175,34 @@ impl QuarantineWork {
             kind: rejection.kind,
             suspect: suspect.map(|(_, name)| name.clone()),
             candidates,
+            computing: self.computing.clone(),
+            time_left: TIMEOUT,
         };
 
         self.tried
             .insert(namespace, (rejection.info.proxy_id, rejection.kind));
         self.trials.spawn(async move {
-            let begun = Instant::now();
-            let found = trial.run().await;
             Finished {
                 rejection,
-                found,
-                took: begun.elapsed(),
+                found: trial.run().await,
             }
         });
     }
 
     /// Handles the end of a trial.
     pub(super) async fn finish(&mut self, finished: Finished) -> Result<(), Ended> {
-        let Finished {
-            rejection,
-            found,
-            took,
-        } = finished;
+        let Finished { rejection, found } = finished;
         let namespace = rejection.voter.account.namespace.clone();
-        let factor = if found.is_some() {
+        let factor = if found.object.is_some() {
             PAUSE_FACTOR
         } else {
             FAILED_PAUSE_FACTOR
         };
         self.paused_until
-            .insert(namespace.clone(), Instant::now() + factor * took);
+            .insert(namespace.clone(), Instant::now() + factor * found.took);
         self.tried.remove(&namespace);
 
-        match found {
+        match found.object {
             Some(name) => self.charge(name, &rejection, true).await,
             None => {
                 self.mark_looked_into(&rejection);

@@ -376,13 +376,19 @@ async fn slow() -> Result<()> {
     let honest = [bad("web-1", 1, "|80|broken"), bad("web-2", 2, "|80|broken")];
     let pods: String = evil.iter().chain(&honest).map(Client::pod).collect();
     let services: String = names.iter().map(|name| service_in(name)).collect();
-    let reviews = |mark: &str| subsets(mark).replace("spec: {host", "spec: {exportTo: ['.'], host");
+    let bookshop = |mark: &str, other: &str| {
+        let reviews = subsets(mark).replace("spec: {host", "spec: {exportTo: ['.'], host");
+        format!(
+            "{reviews}---\n{}",
+            service_with_subset("bookshop", "'.'", other)
+        )
+    };
     write(&plane, "pods.yaml", &pods)?;
     write(&plane, "services.yaml", &services)?;
-    write(&plane, "reviews.yaml", &reviews("v2"))?;
+    write(&plane, "bookshop.yaml", &bookshop("v2", "first"))?;
 
     let evil = connect(&plane, &evil, "|82||").await?;
-    let _honest = connect(&plane, &honest, "|v2|").await?;
+    let honest = connect(&plane, &honest, "|v2|").await?;
 
     // Each namespace rejects two new rules of its own, so that only trials tell which one.
     let rules = |place| names.iter().map(move |name| rule_in(name, place));
@@ -395,7 +401,16 @@ async fn slow() -> Result<()> {
     .await;
 
     // The only change that the honest proxies see.
-    write(&plane, "reviews.yaml", &reviews("broken1"))?;
+    write(&plane, "bookshop.yaml", &bookshop("broken1", "first"))?;
+    is_quarantined_promptly(&plane, "DestinationRule bookshop/reviews").await?;
+
+    // Of two that they see, a trial tells which one, while those of the others still wait.
+    write(&plane, "bookshop.yaml", &bookshop("v3", "first"))?;
+    until("the honest proxies have the mended rule", async || {
+        honest.iter().all(|proxy| proxy.has("|v3|"))
+    })
+    .await;
+    write(&plane, "bookshop.yaml", &bookshop("broken2", "second"))?;
     is_quarantined_promptly(&plane, "DestinationRule bookshop/reviews").await?;
     ensure!(plane.navarch.stop().await?, "navarch exits on SIGTERM");
     Ok(())
