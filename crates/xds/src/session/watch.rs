@@ -99,6 +99,8 @@ pub(crate) struct Pending {
 #[derive(Debug)]
 struct InFlight {
     response: SentResponse,
+    /// The collection that the client has once it has accepted the response.
+    collection: Arc<Collection>,
     before: ClientState,
     /// The pending state before.
     owed: Pending,
@@ -242,7 +244,6 @@ impl Watch {
         self.held.leaving.extend(sent.leaving);
 
         if let Base::Sent(collection) = &sent.base {
-            self.history.rejected_collection = Some(collection.clone());
             // It is unknown whether the client accepted these: each is sent again, as a resource or
             // a removal.
             let Diff {
@@ -264,11 +265,10 @@ impl Watch {
         }
 
         self.history.rejected = Some(rejection);
-        // What has changed since the rejected response was sent is sent at once.
-        self.barred = match (&sent.base, &self.latest) {
-            (Base::Sent(rejected), Some(latest)) => Arc::ptr_eq(rejected, latest),
-            (_, _) => true,
-        };
+        // What has changed since the rejected response was sent is not held back.
+        let latest = self.latest.as_ref();
+        self.barred = latest.is_none_or(|latest| Arc::ptr_eq(latest, &answered.collection));
+        self.history.rejected_collection = Some(answered.collection);
         true
     }
 
@@ -370,7 +370,7 @@ impl Watch {
         };
 
         let held = ClientState {
-            base: Base::Sent(latest),
+            base: Base::Sent(latest.clone()),
             leaving: composed.leaving.clone(),
             revision: self.revision,
         };
@@ -389,6 +389,7 @@ impl Watch {
             self.in_flight.reserve_exact(1);
             self.in_flight.push_back(InFlight {
                 response,
+                collection: latest,
                 before,
                 owed,
             });
