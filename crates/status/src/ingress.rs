@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::{StreamExt, stream};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use k8s_openapi::api::networking::v1::{Ingress, IngressLoadBalancerIngress};
 use kube::Api;
 use kube::api::{Patch, PatchParams};
@@ -25,8 +26,9 @@ use navarch_net::backoff::exponential;
 const MIN_RETRY_DELAY: Duration = Duration::from_secs(2);
 /// Maximum delay after failures: a webhook may deny every write, and forever.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
-/// Maximum number of writes at the same time.
+/// Maximum number of writes at the same time, of all Ingresses and of those of one namespace.
 const MAX_WRITES: usize = 8;
+const MAX_WRITES_OF_NAMESPACE: usize = 2;
 /// Maximum time of a write: webhooks may take 30 s at most.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(35);
 
@@ -64,6 +66,10 @@ struct Live {
     served: BTreeSet<NamespacedName>,
     /// Those whose last write failed.
     failed: BTreeMap<NamespacedName, FailedWrite>,
+    /// Those that are being written.
+    in_flight: BTreeSet<NamespacedName>,
+    /// The versions that were replaced by a write which the watch has not reported yet.
+    replaced: BTreeMap<NamespacedName, String>,
 }
 
 /// A failed write of a status.
@@ -82,6 +88,16 @@ struct LiveIngress {
     /// Its `resourceVersion`.
     version: String,
     addresses: Vec<IngressAddress>,
+}
+
+/// A write that has ended.
+#[derive(Debug)]
+struct EndedWrite {
+    name: NamespacedName,
+    /// The version of the Ingress that it was to replace.
+    version: String,
+    /// Why it must be tried again.
+    error: Option<String>,
 }
 
 /// A status to write.
@@ -134,6 +150,7 @@ impl Live {
                 let listed = std::mem::take(&mut self.listed);
                 self.ingresses.retain(|name, _| listed.contains(name));
                 self.failed.retain(|name, _| listed.contains(name));
+                self.replaced.retain(|name, _| listed.contains(name));
             }
             Event::Apply(ingress) => self.put(ingress),
             Event::Delete(ingress) => {
@@ -141,6 +158,7 @@ impl Live {
                 self.ingresses.remove(&name);
                 self.served.remove(&name);
                 self.failed.remove(&name);
+                self.replaced.remove(&name);
             }
         }
     }
@@ -159,9 +177,9 @@ impl Live {
         self.ingresses.insert(name, live);
     }
 
-    /// The statuses that differ from the wanted ones, but for those whose write has just failed;
-    /// none before all Ingresses are known.
-    fn due(
+    /// The statuses that differ from the wanted ones and may be written now, which begins; none
+    /// before all Ingresses are known.
+    fn begin_due(
         &mut self,
         wanted: &BTreeMap<NamespacedName, Vec<IngressAddress>>,
         now: Instant,
@@ -182,23 +200,45 @@ impl Live {
             };
 
             let failed = self.failed.get(name);
-            let may_write = failed.is_none_or(|failed| failed.retry_at <= now);
-            if may_write && addresses != live.addresses {
-                due.push(DueStatus {
-                    name: name.clone(),
-                    version: live.version.clone(),
-                    addresses,
-                });
+            let may_retry = failed.is_none_or(|failed| failed.retry_at <= now);
+            let is_replaced = self.replaced.get(name) == Some(&live.version);
+            if addresses == live.addresses || !may_retry || is_replaced || !self.has_room(name) {
+                continue;
             }
+
+            self.in_flight.insert(name.clone());
+            due.push(DueStatus {
+                name: name.clone(),
+                version: live.version.clone(),
+                addresses,
+            });
         }
 
         due
     }
 
+    /// Whether the write of an Ingress may begin. A webhook may take its time for all writes of one
+    /// namespace, which must not delay those of others.
+    fn has_room(&self, name: &NamespacedName) -> bool {
+        let of_namespace = self.in_flight.iter();
+        let of_namespace = of_namespace.filter(|other| other.namespace == name.namespace);
+        !self.in_flight.contains(name)
+            && self.in_flight.len() < MAX_WRITES
+            && of_namespace.count() < MAX_WRITES_OF_NAMESPACE
+    }
+
     /// A write has ended. An error that stays is logged once.
-    fn written(&mut self, name: &NamespacedName, error: Option<String>, now: Instant) {
+    fn written(&mut self, ended: EndedWrite, now: Instant) {
+        let EndedWrite {
+            name,
+            version,
+            error,
+        } = ended;
+        let name = &name;
+        self.in_flight.remove(name);
         let Some(error) = error else {
             self.failed.remove(name);
+            self.replaced.insert(name.clone(), version);
             return;
         };
 
@@ -231,6 +271,7 @@ impl IngressStatus {
         let mut events =
             std::pin::pin!(watcher(ingresses, watcher::Config::default()).default_backoff());
         let mut live = Live::default();
+        let mut writes = FuturesUnordered::new();
 
         loop {
             let retry = live.next_retry(Instant::now());
@@ -243,53 +284,48 @@ impl IngressStatus {
                     None => return,
                 },
                 changed = self.wanted.changed() => if changed.is_err() { return },
+                Some(ended) = writes.next() => live.written(ended, Instant::now()),
             }
 
             let wanted = self.wanted.borrow_and_update().clone();
-            let due = live.due(&wanted, Instant::now());
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = self.write_all(due, &mut live) => {}
+            for due in live.begin_due(&wanted, Instant::now()) {
+                writes.push(write_within_time(self.cluster.clone(), due));
             }
         }
     }
+}
 
-    /// Writes statuses, several at the same time: a webhook may take its time for those of one
-    /// namespace.
-    async fn write_all(&self, due: Vec<DueStatus>, live: &mut Live) {
-        let writes = due.into_iter().map(|due| async move {
-            let error = match timeout(WRITE_TIMEOUT, self.write(&due)).await {
-                Ok(error) => error,
-                Err(_) => Some(format!("no response within {} s", WRITE_TIMEOUT.as_secs())),
-            };
-            (due.name, error)
-        });
-
-        let mut writes = stream::iter(writes).buffer_unordered(MAX_WRITES);
-        while let Some((name, error)) = writes.next().await {
-            live.written(&name, error, Instant::now());
-        }
+/// Writes a status within the time limit.
+async fn write_within_time(cluster: Cluster, due: DueStatus) -> EndedWrite {
+    let error = match timeout(WRITE_TIMEOUT, write(&cluster, &due)).await {
+        Ok(error) => error,
+        Err(_) => Some(format!("no response within {} s", WRITE_TIMEOUT.as_secs())),
+    };
+    EndedWrite {
+        name: due.name,
+        version: due.version,
+        error,
     }
+}
 
-    /// Writes a status, if the Ingress is unchanged. Returns why the write must be tried again.
-    async fn write(&self, due: &DueStatus) -> Option<String> {
-        let name = &due.name;
-        let addresses: Vec<_> = due.addresses.iter().map(IngressAddress::write).collect();
-        let patch = json!({
-            "metadata": { "resourceVersion": due.version },
-            "status": { "loadBalancer": { "ingress": addresses } },
-        });
+/// Writes a status, if the Ingress is unchanged. Returns why the write must be tried again.
+async fn write(cluster: &Cluster, due: &DueStatus) -> Option<String> {
+    let name = &due.name;
+    let addresses: Vec<_> = due.addresses.iter().map(IngressAddress::write).collect();
+    let patch = json!({
+        "metadata": { "resourceVersion": due.version },
+        "status": { "loadBalancer": { "ingress": addresses } },
+    });
 
-        let ingresses = Api::<Ingress>::namespaced(self.cluster.0.clone(), name.namespace.as_str());
-        match ingresses
-            .patch_status(&name.name, &PatchParams::default(), &Patch::Merge(patch))
-            .await
-        {
-            Ok(_) => None,
-            // Another writer has changed it; the watch will report that.
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => None,
-            Err(error) => Some(InWords(&error).to_string()),
-        }
+    let ingresses = Api::<Ingress>::namespaced(cluster.0.clone(), name.namespace.as_str());
+    match ingresses
+        .patch_status(&name.name, &PatchParams::default(), &Patch::Merge(patch))
+        .await
+    {
+        Ok(_) => None,
+        // Another writer has changed it; the watch will report that.
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => None,
+        Err(error) => Some(InWords(&error).to_string()),
     }
 }
 
@@ -320,38 +356,54 @@ mod tests {
         .unwrap()
     }
 
+    /// The end of a write of [`ingress`].
+    fn ended(error: Option<&str>) -> EndedWrite {
+        EndedWrite {
+            name: NamespacedName::new("shop", "web"),
+            version: "7".to_owned(),
+            error: error.map(str::to_owned),
+        }
+    }
+
     #[test]
     fn only_ingresses_that_are_or_were_served_are_written() {
         let now = Instant::now();
         let mut live = Live::default();
         let web = NamespacedName::new("shop", "web");
-        let due = |addresses: Vec<IngressAddress>| DueStatus {
+        let due = |version: &str, addresses: Vec<IngressAddress>| DueStatus {
             name: web.clone(),
-            version: "7".to_owned(),
+            version: version.to_owned(),
             addresses,
         };
         let wanted: BTreeMap<_, _> = [(web.clone(), vec![IngressAddress::new("192.0.2.2")])].into();
         live.take(Event::Init);
         live.take(Event::InitApply(ingress("192.0.2.1")));
-        assert_eq!(live.due(&wanted, now), [], "not all are known");
+        assert_eq!(live.begin_due(&wanted, now), [], "not all are known");
         live.take(Event::InitDone);
-        assert_eq!(live.due(&BTreeMap::new(), now), [], "another controller's");
-
         assert_eq!(
-            live.due(&wanted, now),
-            [due(vec![IngressAddress::new("192.0.2.2")])]
+            live.begin_due(&BTreeMap::new(), now),
+            [],
+            "another controller's"
         );
 
-        live.take(Event::Apply(ingress("192.0.2.2")));
-        assert_eq!(live.due(&wanted, now), []);
         assert_eq!(
-            live.due(&BTreeMap::new(), now),
-            [due(Vec::new())],
+            live.begin_due(&wanted, now),
+            [due("7", vec![IngressAddress::new("192.0.2.2")])]
+        );
+        live.written(ended(None), now);
+
+        let mut newer = ingress("192.0.2.2");
+        newer.metadata.resource_version = Some("8".to_owned());
+        live.take(Event::Apply(newer));
+        assert_eq!(live.begin_due(&wanted, now), []);
+        assert_eq!(
+            live.begin_due(&BTreeMap::new(), now),
+            [due("8", Vec::new())],
             "it is served no more"
         );
         live.take(Event::Delete(ingress("192.0.2.2")));
 
-        assert_eq!(live.due(&BTreeMap::new(), now), []);
+        assert_eq!(live.begin_due(&BTreeMap::new(), now), []);
     }
 
     /// An API server that answers all requests but those about the Ingress `hangs`.
@@ -379,29 +431,57 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_write_that_hangs_does_not_hold_up_the_others() {
-        let (_wanted, receiver) = watch::channel(IngressAddresses::default());
-        let status = IngressStatus {
-            cluster: Cluster(kube::Client::new(ApiServer, "default")),
-            wanted: receiver,
-        };
-        let due = ["hangs", "web"].map(|name| DueStatus {
+    async fn a_write_that_hangs_fails_once_its_time_is_over() {
+        let cluster = Cluster(kube::Client::new(ApiServer, "default"));
+        let of = |name: &str| DueStatus {
             name: NamespacedName::new("shop", name),
             version: "7".to_owned(),
             addresses: Vec::new(),
-        });
+        };
+        let ended = write_within_time(cluster.clone(), of("web")).await;
+        assert_eq!(ended.error, None);
 
         let begin = Instant::now();
-        let mut live = Live::default();
-        status.write_all(due.into(), &mut live).await;
+        let ended = write_within_time(cluster, of("hangs")).await;
+        assert!(ended.error.is_some_and(|error| error.contains("35 s")));
+        assert_eq!(begin.elapsed(), WRITE_TIMEOUT);
+    }
 
-        let failed: Vec<_> = live.failed.keys().map(|name| &*name.name).collect();
-        assert_eq!(failed, ["hangs"]);
-        assert_eq!(
-            begin.elapsed(),
-            WRITE_TIMEOUT,
-            "only until its time is over"
-        );
+    #[test]
+    fn writes_of_one_namespace_do_not_delay_those_of_others() {
+        let now = Instant::now();
+        let mut live = Live {
+            complete: true,
+            ..Live::default()
+        };
+        let names: Vec<_> = ["a1", "a2", "a3", "b1", "b2", "c1"]
+            .map(|name| NamespacedName::new(&name[..1], name))
+            .into();
+        for name in &names {
+            let ingress = LiveIngress {
+                version: "1".to_owned(),
+                addresses: Vec::new(),
+            };
+            live.ingresses.insert(name.clone(), ingress);
+        }
+        let wanted = vec![IngressAddress::new("192.0.2.2")];
+        let wanted = names.iter().map(|name| (name.clone(), wanted.clone()));
+        let wanted: BTreeMap<_, _> = wanted.collect();
+
+        let begun = |live: &mut Live| -> Vec<String> {
+            let due = live.begin_due(&wanted, now);
+            due.iter().map(|due| due.name.name.to_string()).collect()
+        };
+        assert_eq!(begun(&mut live), ["a1", "a2", "b1", "b2", "c1"]);
+        assert_eq!(begun(&mut live), [""; 0], "all others wait");
+
+        let first = EndedWrite {
+            name: names[0].clone(),
+            version: "1".to_owned(),
+            error: None,
+        };
+        live.written(first, now);
+        assert_eq!(begun(&mut live), ["a3"]);
     }
 
     #[test]
@@ -417,11 +497,11 @@ mod tests {
         let mut now = begin;
         let mut delays = Vec::new();
         for _ in 0..7 {
-            assert_eq!(live.due(&wanted, now).len(), 1);
-            live.written(&web, Some("denied".to_owned()), now);
+            assert_eq!(live.begin_due(&wanted, now).len(), 1);
+            live.written(ended(Some("denied")), now);
             // An edit does not bring it forward.
             live.take(Event::Apply(ingress("192.0.2.1")));
-            assert_eq!(live.due(&wanted, now), []);
+            assert_eq!(live.begin_due(&wanted, now), []);
 
             let retry = live.next_retry(now).unwrap();
             delays.push(retry.duration_since(now).as_secs());
@@ -429,12 +509,9 @@ mod tests {
         }
         assert_eq!(delays, [2, 4, 8, 16, 32, 60, 60]);
 
-        live.written(&web, None, now);
+        assert_eq!(live.begin_due(&wanted, now).len(), 1);
+        live.written(ended(None), now);
         assert_eq!(live.next_retry(now), None);
-        assert_eq!(
-            live.due(&wanted, now).len(),
-            1,
-            "until the watch reports it"
-        );
+        assert_eq!(live.begin_due(&wanted, now), [], "the watch will report it");
     }
 }
