@@ -163,7 +163,7 @@ impl<'a> Walk<'a> {
     /// Adds the differences of two values at a path.
     fn compare(&mut self, sides: Sides<'_>, path: &str, scope: Scope) {
         let Sides { istiod, navarch } = sides;
-        if istiod == navarch || self.found.len() > self.limit {
+        if istiod == navarch || self.found.len() >= self.limit {
             return;
         }
 
@@ -441,6 +441,6 @@ mod tests {
     fn the_number_of_differences_of_a_resource_is_bounded() {
         let many = |value: u32| -> Value { (0..1000).map(|_| value).collect() };
         let found = of_values("list", &many(1), &many(2));
-        assert_eq!(found.len(), MAX_DIFFERENCES + 1);
+        assert_eq!(found.len(), MAX_DIFFERENCES);
     }
 }

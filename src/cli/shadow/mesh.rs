@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -52,6 +52,8 @@ pub(super) enum Mesh {
 /// A cluster whose objects are watched.
 pub(super) struct Watched {
     push: PushHandle,
+    /// Why objects are no longer read.
+    ended: Arc<OnceLock<String>>,
     /// Reading tasks, which end with this.
     _tasks: JoinSet<()>,
 }
@@ -102,7 +104,7 @@ impl Mesh {
     /// The current snapshot. Not for async code: a directory is read by a runtime of its own.
     ///
     /// # Errors
-    /// If the directory cannot be read.
+    /// If the directory cannot be read, or the cluster is no longer read.
     pub(super) fn context(&self) -> anyhow::Result<Arc<PushContext>> {
         match self {
             Self::Directory {
@@ -116,7 +118,10 @@ impl Mesh {
                 }
                 Ok(context)
             }
-            Self::Cluster(watched) => Ok(watched.push.context()),
+            Self::Cluster(watched) => match watched.ended.get() {
+                None => Ok(watched.push.context()),
+                Some(error) => bail!("the cluster is no longer read: {error}"),
+            },
         }
     }
 }
@@ -158,6 +163,12 @@ fn variables_of(pod: Pod) -> BTreeMap<String, String> {
         .collect()
 }
 
+/// The revision of istiod, whose objects alone it reads: that of the flag, else that of its pod.
+fn revision_of(flags: &ClusterFlags, variables: &Variables) -> Option<String> {
+    let of_pod = || variables.get("REVISION").filter(|name| !name.is_empty());
+    flags.revision().map(str::to_owned).or_else(of_pod)
+}
+
 /// Watches the objects and the mesh config of a cluster, and returns once all have been read.
 async fn read_cluster(
     opened: &ClusterClient,
@@ -169,8 +180,9 @@ async fn read_cluster(
     settings.discover_configuration = true;
     settings.domain_suffix = domain.to_owned();
     settings.system_namespace = Namespace::new(flags.istio_namespace());
-    if let Some(revision) = flags.revision() {
-        settings.clusters.revision = revision.to_owned();
+    let revision = revision_of(flags, variables);
+    if let Some(revision) = &revision {
+        settings.clusters.revision.clone_from(revision);
     }
 
     let translator = Arc::new(AmbientTranslator(EnvoyTranslator));
@@ -178,11 +190,13 @@ async fn read_cluster(
         .context("failed to start the thread of the mesh state")?;
 
     let namespace = Namespace::new(flags.istio_namespace());
-    let revision = flags.revision().filter(|revision| *revision != "default");
+    let named = revision
+        .as_deref()
+        .filter(|revision| *revision != "default");
     let maps = MeshMapSource::new(MeshMapSourceConfig {
         client: opened.client.clone(),
         namespace: namespace.clone(),
-        names: vec![match revision {
+        names: vec![match named {
             Some(revision) => format!("istio-{revision}"),
             None => "istio".to_owned(),
         }],
@@ -192,26 +206,27 @@ async fn read_cluster(
     let objects = KubernetesSource::new(KubernetesSourceConfig {
         client: opened.client.clone(),
         scope: KubernetesScope {
-            revision: flags.revision().unwrap_or_default().to_owned(),
+            revision: revision.clone().unwrap_or_default(),
             system_namespace: namespace,
             ..KubernetesScope::default()
         },
         idle_timeout: IDLE_TIMEOUT,
     });
 
+    let ended = Arc::new(OnceLock::new());
     let mut tasks = JoinSet::new();
     let (to_push, from_maps) = mpsc::channel(BATCHES);
+    let maps_ended = ended.clone();
     tasks.spawn(async move {
         if let Err(error) = maps.run(to_push).await {
-            report(&format!(
-                "Error: the mesh config is no longer read: {error}"
-            ));
+            maps_ended.get_or_init(|| error.to_string());
         }
     });
     let (to_push, from_objects) = mpsc::channel(BATCHES);
+    let objects_ended = ended.clone();
     tasks.spawn(async move {
         if let Err(error) = objects.run(to_push).await {
-            report(&format!("Error: objects are no longer read: {error}"));
+            objects_ended.get_or_init(|| error.to_string());
         }
     });
 
@@ -227,6 +242,7 @@ async fn read_cluster(
     push.wait_synced().await?;
     Ok(Watched {
         push,
+        ended,
         _tasks: tasks,
     })
 }

@@ -146,7 +146,7 @@ impl std::fmt::Debug for RootKeeper {
 }
 
 /// Loads or generates the roots. Returns the keeper, the current authority, and the command
-/// channel. While the API server fails it tries again, for [`MAX_START_TIME`].
+/// channel. While the API server fails it tries again, for `MAX_START_TIME`.
 ///
 /// # Errors
 /// If there is no usable authority.
