@@ -67,6 +67,11 @@ pub(super) async fn candidates(
             .take(MAX_RESOURCES)
             .flat_map(|name| inspect.engine.provenance_since(id, kind, name, accepted));
         let mut changed = changed_since(inspect, &objects_of(inspect, facts), accepted);
+        if changed.is_empty() {
+            // A result that nothing needed in between may have an older value again: then its last
+            // change is from before.
+            changed = changed_since(inspect, &behind, accepted);
+        }
         changed.retain(|name| may_reach(inspect, name, &namespace));
         (changed, behind)
     });

@@ -138,8 +138,12 @@ async fn own_namespace() -> Result<()> {
     })
     .await;
 
-    until("its rejection is judged again", async || {
-        kept(&plane) > before
+    until_some("its rejection is judged again", async || {
+        if kept(&plane) > before {
+            Ok(())
+        } else {
+            Err(Verbatim(plane.navarch.output()))
+        }
     })
     .await;
     ensure!(

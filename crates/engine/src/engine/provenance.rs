@@ -46,6 +46,9 @@ impl<I: Inputs> Engine<I> {
     /// Those facts of [`Engine::provenance_in_order`] that may be why the result is not the one of
     /// a revision: they have changed since, and so has every result between them and this one. All
     /// of them if the subscriber may have had a result for other answers then.
+    ///
+    /// A result that nothing needed at the revision, and that has its value of before again, has
+    /// not changed since: then there may be none, although the subscriber gets another result.
     pub fn provenance_since<Q: Query>(
         &self,
         id: SubscriberId,
