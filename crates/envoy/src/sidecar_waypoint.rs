@@ -14,7 +14,7 @@ mod tests;
 use navarch_ambient::bound::{SidecarPath, path_of_sidecars};
 use navarch_push::proxy::ProxyKind;
 use navarch_push::view::View;
-use navarch_registry::model::{Registry, Resolution, Service, ServiceKey};
+use navarch_registry::model::{Resolution, Service, ServiceKey};
 
 use crate::hbone;
 use crate::service_address::UNSPECIFIED;
@@ -44,7 +44,7 @@ pub(crate) fn path(view: &View<'_>, key: &ServiceKey) -> SidecarPath {
     // the service's.
     let Some(service) = view
         .service(key)
-        .filter(|service| has_address(view, service) && !is_headless(service))
+        .filter(|service| has_address(view, service) && !service.is_headless())
     else {
         return SidecarPath::Direct;
     };
@@ -54,11 +54,6 @@ pub(crate) fn path(view: &View<'_>, key: &ServiceKey) -> SidecarPath {
     } else {
         SidecarPath::Closed
     }
-}
-
-/// Whether a Service of Kubernetes has no address of its own.
-fn is_headless(service: &Service) -> bool {
-    service.registry == Registry::Kubernetes && service.resolution == Resolution::Passthrough
 }
 
 /// Whether a service has an address as tunnel destination. As in istiod's `HasAddressOrAssigned`,
