@@ -34,66 +34,34 @@ pub(crate) trait EntryId: Copy + Ord {
     fn index(self) -> usize;
 }
 
-/// The id of an interned query key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct QueryId(pub(crate) usize);
+/// Defines the ids of tables that differ only in what they count.
+macro_rules! entry_ids {
+    ($($(#[$doc:meta])* $name:ident;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub(crate) struct $name(pub(crate) usize);
 
-/// The id of an interned fact key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct FactId(pub(crate) usize);
+        impl EntryId for $name {
+            #[inline]
+            fn new(index: usize) -> Self {
+                Self(index)
+            }
 
-/// The id of an interned attribute.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct AttrId(pub(crate) usize);
-
-/// The id of an interned answer: the value of an attribute.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct ValueId(pub(crate) usize);
-
-impl EntryId for QueryId {
-    #[inline]
-    fn new(index: usize) -> Self {
-        Self(index)
-    }
-
-    #[inline]
-    fn index(self) -> usize {
-        self.0
-    }
+            #[inline]
+            fn index(self) -> usize {
+                self.0
+            }
+        }
+    )*};
 }
 
-impl EntryId for FactId {
-    #[inline]
-    fn new(index: usize) -> Self {
-        Self(index)
-    }
-
-    #[inline]
-    fn index(self) -> usize {
-        self.0
-    }
-}
-
-impl EntryId for AttrId {
-    #[inline]
-    fn new(index: usize) -> Self {
-        Self(index)
-    }
-
-    #[inline]
-    fn index(self) -> usize {
-        self.0
-    }
-}
-
-impl EntryId for ValueId {
-    #[inline]
-    fn new(index: usize) -> Self {
-        Self(index)
-    }
-
-    #[inline]
-    fn index(self) -> usize {
-        self.0
-    }
+entry_ids! {
+    /// The id of an interned query key.
+    QueryId;
+    /// The id of an interned fact key.
+    FactId;
+    /// The id of an interned attribute.
+    AttrId;
+    /// The id of an interned answer: the value of an attribute.
+    ValueId;
 }
