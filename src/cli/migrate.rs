@@ -217,7 +217,7 @@ impl Migrate {
                 };
                 let plan = mesh.plan(namespaces)?;
                 print(self.output, &plan, &plan)?;
-                Ok(refused(plan.is_refused()))
+                Ok(exit_code(plan.is_refused()))
             }
             Command::Apply {
                 namespace,
@@ -241,7 +241,7 @@ impl Migrate {
                 let record = runtime.block_on(mesh.record(namespace))?;
                 let status = Status::of(&mesh, namespace, record.state.as_ref());
                 print(self.output, &status, &status)?;
-                Ok(refused(status.needs_attention()))
+                Ok(exit_code(status.needs_attention()))
             }
             Command::Undo {
                 namespace,
@@ -371,9 +371,9 @@ fn refusal_to_undo(title: &str, reasons: &[String], advice: &str) -> String {
     )
 }
 
-/// The exit code.
-fn refused(is_refused: bool) -> u8 {
-    if is_refused { REFUSED_EXIT_CODE } else { 0 }
+/// The exit code of a plan, which may be refused, and of a status, which may need attention.
+fn exit_code(is_bad: bool) -> u8 {
+    if is_bad { REFUSED_EXIT_CODE } else { 0 }
 }
 
 #[cfg(test)]

@@ -16,7 +16,6 @@ type ModulePath = Vec<String>;
 struct Dependency {
     /// The module that uses the other: `core::gates`.
     from: String,
-    /// The used module.
     to: String,
 }
 
@@ -24,7 +23,6 @@ struct Dependency {
 struct Exception {
     /// The module that uses the other.
     from: &'static str,
-    /// The used module.
     to: &'static str,
     /// Why it stays.
     reason: &'static str,
@@ -271,6 +269,7 @@ fn expand(words: &[&str], mut at: usize, before: &[String], paths: &mut Vec<Modu
         match words.get(at) {
             Some(&"{") => {
                 at += 1;
+
                 while words.get(at).is_some_and(|word| *word != "}") {
                     at = expand(words, at, &path, paths);
                     while words
@@ -283,17 +282,20 @@ fn expand(words: &[&str], mut at: usize, before: &[String], paths: &mut Vec<Modu
                 }
                 return at + 1;
             }
+
             Some(word) if word.starts_with(|first: char| first.is_alphabetic() || first == '_') => {
                 path.push((*word).to_owned());
                 at += 1;
             }
             Some(_) | None => break,
         }
+
         if words.get(at) != Some(&"::") {
             break;
         }
         at += 1;
     }
+
     paths.push(path);
     at
 }

@@ -194,12 +194,11 @@ async fn judge(deployed: &Deployed, before: AnyObject) {
     let written = deployed.get(path).await;
     let store = QuarantineStore::new(&deployed.as_navarch().await, NAMESPACE);
     let stored = store.list().await.unwrap();
+
     let object = before.object_ref();
+    let earlier = stored.readable.get(&object);
     let kept = KeptQuarantine {
-        version: stored
-            .readable
-            .get(&object)
-            .and_then(|one| one.version.clone()),
+        version: earlier.and_then(|one| one.version.clone()),
         object,
         generation: written["metadata"]["generation"].as_i64().unwrap(),
         uid: Uid::new(written["metadata"]["uid"].as_str().unwrap()),
@@ -214,6 +213,7 @@ async fn judge(deployed: &Deployed, before: AnyObject) {
         }),
         rejudged: 0,
     };
+
     store.put(&kept).await.unwrap();
 }
 

@@ -14,7 +14,7 @@ use navarch_tables::hash::KeyedMap;
 pub(crate) struct Memo<T> {
     /// Boxed, since a table that grows by doubling has room for twice as many.
     nodes: KeyedMap<NodeId, Box<Node<T>>>,
-    /// The next id.
+    /// The id of the next new result: ids are never used again.
     next: u64,
 }
 

@@ -109,7 +109,7 @@ impl<N> Failure<N> {
         }
     }
 
-    /// The panic message.
+    /// What the computation panicked with, if that is a text.
     pub(crate) fn text(&self) -> Arc<str> {
         panic_text(&*self.panic)
     }

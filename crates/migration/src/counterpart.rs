@@ -56,7 +56,7 @@ pub struct Counterpart {
 /// Something that requests depend on, and that no verdict takes into account.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct NotJudged {
-    /// The object.
+    /// Kind, namespace and name, such as `EnvoyFilter shop/lua`.
     pub what: String,
     /// Why.
     pub reason: String,

@@ -11,7 +11,7 @@ use super::objects::{ObjectName, Objects};
 pub enum Change {
     /// Creates the object.
     Create {
-        /// The whole object.
+        /// As it is sent to the API server.
         content: Value,
     },
     /// Changes fields of the object.
@@ -27,7 +27,7 @@ pub enum Change {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Edit {
-    /// The object.
+    /// What is edited, by API group, kind and name.
     pub object: ObjectName,
     /// What is done with it.
     #[serde(flatten)]

@@ -10,7 +10,7 @@ const MAX_NAME: usize = 253;
 pub struct EditedKind {
     /// The API group; empty for Kubernetes' core.
     pub group: &'static str,
-    /// The version.
+    /// The API version that steps write, such as `v1`.
     pub version: &'static str,
     /// Such as `Gateway`.
     pub kind: &'static str,

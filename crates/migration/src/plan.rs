@@ -32,7 +32,7 @@ pub enum PlanError {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Plan {
-    /// The namespaces.
+    /// In the order in which they move.
     pub namespaces: Vec<String>,
     /// What must be done before the first step.
     pub blockers: Vec<String>,

@@ -25,17 +25,17 @@ const TEMPLATES: (&str, &str) = ("inject.istio.io/templates", "grpc");
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DataPlane {
-    /// A sidecar.
+    /// An Envoy beside the application.
     Sidecar,
     /// The ztunnel of its node.
     Ambient,
     /// Nothing of the mesh.
     Outside,
-    /// It is a gateway.
+    /// An Envoy without an application, with routes of Gateways.
     Gateway,
-    /// It is a waypoint.
+    /// An Envoy behind ztunnel, for requests to a namespace.
     Waypoint,
-    /// It is a ztunnel.
+    /// The node proxy itself.
     Ztunnel,
 }
 
@@ -44,9 +44,9 @@ pub enum DataPlane {
 pub struct Owner {
     /// Such as `Deployment`; `Pod` for a pod without an owner.
     pub kind: String,
-    /// Its namespace.
+    /// `metadata.namespace`, the same as that of its pods.
     pub namespace: String,
-    /// Its name.
+    /// `metadata.name`.
     pub name: String,
 }
 

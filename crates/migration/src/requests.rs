@@ -31,7 +31,7 @@ const MESH: &str = "mesh";
 pub struct RequestKind {
     /// The workload that sends it, or the gateway that it enters at.
     pub source: Owner,
-    /// The host.
+    /// The `Host` header, without a port.
     pub host: String,
     /// The port; `None` for the first one of a gateway that routes the host.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -73,7 +73,7 @@ pub struct State {
 pub struct RecordedStep {
     /// What is done.
     pub title: String,
-    /// Its edits.
+    /// As [`Step::edits`](crate::Step::edits), before it was done.
     pub edits: Vec<Edit>,
 }
 

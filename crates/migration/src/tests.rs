@@ -226,6 +226,7 @@ fn undoing_all_steps_restores_all_objects() {
     world.add_policy("get-only", GET_ONLY);
     let plan = plan_of(&world);
     let before = world.objects();
+
     let mut objects = before.clone();
     for planned in &plan.steps {
         for edit in &planned.step.edits {
@@ -233,11 +234,13 @@ fn undoing_all_steps_restores_all_objects() {
         }
     }
     assert_ne!(objects, before);
+
     for planned in plan.steps.iter().rev() {
         for edit in &planned.undo {
             edit.apply(&mut objects);
         }
     }
+
     let names = |objects: &super::objects::Objects| -> Vec<ObjectName> {
         objects.iter().map(|(name, _)| name.clone()).collect()
     };

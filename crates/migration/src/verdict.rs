@@ -61,7 +61,7 @@ pub enum Effect {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VerdictChange {
-    /// The request.
+    /// Who sends what to whom.
     pub request: RequestKind,
     /// How its verdict changes.
     pub effect: Effect,
@@ -242,6 +242,7 @@ mod tests {
             None,
             "rounding"
         );
+
         assert_eq!(
             effect(&[direct()], &[passes(&[("a", 900), ("b", 100)])]),
             Some(Effect::Rerouted)
@@ -259,6 +260,7 @@ mod tests {
             None,
             "one of the pods had it before"
         );
+
         let unknown = || Verdict::NotJudged {
             reason: "an address".to_owned(),
         };

@@ -14,7 +14,7 @@ pub type Before = Arc<VecDeque<(ObjectRef, Option<AnyObject>)>>;
 /// A quarantined object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Quarantined {
-    /// The rejected version.
+    /// As it was written, and as no proxy sees it.
     pub rejected: AnyObject,
     /// `metadata.generation` of the rejected version.
     pub generation: i64,

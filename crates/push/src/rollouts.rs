@@ -21,13 +21,13 @@ pub(super) struct Rollouts {
     /// Whether changes are staged: false until the initial state is complete.
     is_on: bool,
     all: OrdMap<ObjectRef, Arc<Rollout>>,
-    /// The new versions.
+    /// The versions that only the chosen proxies see.
     new: Objects,
     /// Rollouts to resume when their objects arrive.
     awaited: BTreeMap<ObjectRef, RestoredRollout>,
     /// Objects removed within the batch, which may be added again.
     gone: BTreeMap<ObjectRef, RemovedObject>,
-    /// The last serial.
+    /// How many rollouts have begun.
     serial: u64,
     /// Objects whose version may have changed for some proxies since changed facts were last
     /// reported.

@@ -24,7 +24,6 @@ pub(super) type Subscription = (ProxyId, ResourceType);
 /// The version of an object that proxies reject.
 #[derive(Debug)]
 pub(super) struct Case {
-    /// The rejected version.
     pub(super) object: AnyObject,
     pub(super) judgement: Judgement,
     /// The streams whose rejection is attributed to it.

@@ -394,7 +394,8 @@ mod tests {
             generation: 1,
             ..ObjectMeta::default()
         };
-        let (old, new) = ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z");
+        let old = "2026-01-01T00:00:00Z";
+        let new = "2026-01-02T00:00:00Z";
         let stored = |created: Option<Timestamp>| KeptQuarantine {
             uid: Uid::new("b"),
             created,

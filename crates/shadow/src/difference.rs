@@ -126,7 +126,7 @@ pub fn of_values(name: &str, istiod: &Value, navarch: &Value) -> Vec<Difference>
 /// A comparison in progress.
 #[derive(Default)]
 struct Walk<'a> {
-    /// The compared resource.
+    /// The name of the resource whose fields are compared.
     resource: &'a str,
     /// The number of differences with which it has the maximum.
     limit: usize,

@@ -73,7 +73,7 @@ const fn listed(
     }
 }
 
-/// A mesh.
+/// The objects of a cluster or of files, and the settings by which verdicts are computed.
 pub(super) struct Mesh {
     pub(super) objects: Objects,
     settings: MeshSettings,

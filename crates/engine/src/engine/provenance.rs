@@ -14,9 +14,9 @@ use navarch_tables::hash::KeyedSet;
 /// A result whose computation panicked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Faulty<F> {
-    /// The computed query.
+    /// `Debug` of the query.
     pub query: String,
-    /// The panic message.
+    /// What the computation panicked with.
     pub message: Arc<str>,
     /// The facts that it depends on: the inputs to blame are among them.
     pub facts: Vec<F>,

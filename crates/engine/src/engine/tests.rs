@@ -412,7 +412,8 @@ fn a_copy_is_independent() {
     let mut engine = engine(Cells::from([(0, 1), (1, 2)]));
     let reader = Reader { group: 1, name: 0 };
     let id = come(&mut engine, reader, 3);
-    let (before, sizes) = (shown(&engine, id, 3), engine.sizes());
+    let before = shown(&engine, id, 3);
+    let sizes = engine.sizes();
     let mut copy = engine.copy();
     assert_eq!(copy.subscribers(), engine.subscribers());
 

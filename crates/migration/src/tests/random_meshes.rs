@@ -232,12 +232,14 @@ fn verdicts_of_random_meshes_stay_the_same_in_every_step_or_the_plan_is_refused(
             }
             plan.is_refused()
         });
+
         if is_refused {
             refused += 1;
         } else {
             done += 1;
         }
     }
+
     let few = SEEDS / 5;
     assert!(
         done >= few && refused >= few,

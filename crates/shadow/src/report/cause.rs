@@ -26,9 +26,9 @@ pub enum Cause {
     },
     /// An intended difference.
     Documented {
-        /// Its short name.
+        /// A short name for scripts, such as `token-keys`.
         id: &'static str,
-        /// Its reason.
+        /// Why Navarch differs, in a sentence.
         reason: &'static str,
     },
 }

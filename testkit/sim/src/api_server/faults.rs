@@ -106,6 +106,7 @@ impl fmt::Display for Fault {
                 write!(f, "a watch of {} becomes half-open", all(resource))
             }
             Self::Compact => f.write_str("the history is compacted"),
+
             Self::Fail {
                 resource,
                 code,
@@ -120,6 +121,7 @@ impl fmt::Display for Fault {
                 how,
                 lasts,
             } => write!(f, "writes of {} {how} for {lasts:?}", all(resource)),
+
             Self::BreakLists { lasts } => write!(f, "lists break off for {lasts:?}"),
             Self::Lag { versions, lasts } => {
                 write!(f, "lists are up to {versions} versions old for {lasts:?}")
@@ -128,6 +130,7 @@ impl fmt::Display for Fault {
                 write!(f, "watch events are up to {max:?} late for {lasts:?}")
             }
             Self::Repeat { lasts } => write!(f, "watch events arrive twice for {lasts:?}"),
+
             Self::Conflict { count } => write!(f, "another writer is faster {count} times"),
             Self::LoseAnswers { count } => write!(f, "the responses to {count} writes are lost"),
         }

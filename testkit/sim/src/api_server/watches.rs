@@ -30,7 +30,7 @@ pub(crate) struct Line {
 #[derive(Debug)]
 pub(crate) enum Arrival {
     Text(Bytes),
-    /// The connection breaks.
+    /// The end of the connection.
     Break,
     /// Nothing arrives from now on: the connection is half-open.
     Silence,
