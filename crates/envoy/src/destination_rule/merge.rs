@@ -73,8 +73,9 @@ impl MergedRule {
     pub(super) fn without_policies(&self) -> Self {
         let bare = |subset: &Arc<Subset>| {
             Arc::new(Subset {
+                name: subset.name.clone(),
+                labels: subset.labels.clone(),
                 traffic_policy: None,
-                ..Subset::clone(subset)
             })
         };
         Self {
