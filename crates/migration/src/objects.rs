@@ -1,13 +1,14 @@
 //! The objects of a mesh as they were written, by name.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// The name of an object.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+/// What identifies an object to the API server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectName {
     /// Group and version.
@@ -42,12 +43,39 @@ impl ObjectName {
         }
     }
 
+    /// The first name of a kind, in any version, at a namespace and name.
+    fn first(kind: ObjectKind, namespace: &str, name: &str) -> Self {
+        Self {
+            api_version: String::new(),
+            kind: kind.kind.to_owned(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        }
+    }
+
+    /// In the order of comparison: the objects of a kind are together, by namespace.
+    fn key(&self) -> [&str; 4] {
+        [&self.kind, &self.namespace, &self.name, &self.api_version]
+    }
+
     /// The API group; empty for Kubernetes' core.
     #[must_use]
     pub fn group(&self) -> &str {
         self.api_version
             .split_once('/')
             .map_or("", |(group, _)| group)
+    }
+}
+
+impl PartialOrd for ObjectName {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for ObjectName {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.key().cmp(&other.key())
     }
 }
 
@@ -127,7 +155,7 @@ impl Objects {
         self.all.iter()
     }
 
-    /// An object.
+    /// An object by its exact name.
     #[must_use]
     pub fn get(&self, name: &ObjectName) -> Option<&Value> {
         self.all.get(name)
@@ -145,7 +173,7 @@ impl Objects {
 
     /// The objects of a kind.
     pub(crate) fn of(&self, kind: ObjectKind) -> impl Iterator<Item = (&ObjectName, &Value)> {
-        self.all.iter().filter(move |(name, _)| kind.is_of(name))
+        self.from(kind, "", "")
     }
 
     /// The objects of a kind in a namespace.
@@ -154,8 +182,8 @@ impl Objects {
         kind: ObjectKind,
         namespace: &'a str,
     ) -> impl Iterator<Item = (&'a ObjectName, &'a Value)> {
-        self.of(kind)
-            .filter(move |(name, _)| name.namespace == namespace)
+        self.from(kind, namespace, "")
+            .take_while(move |(name, _)| name.namespace == namespace)
     }
 
     /// An object by its kind, in any version.
@@ -165,8 +193,22 @@ impl Objects {
         namespace: &str,
         name: &str,
     ) -> Option<(&ObjectName, &Value)> {
-        self.of(kind)
-            .find(|(known, _)| known.namespace == namespace && known.name == name)
+        self.from(kind, namespace, name)
+            .next()
+            .filter(|(found, _)| found.namespace == namespace && found.name == name)
+    }
+
+    /// The objects of a kind from a namespace and name on.
+    fn from(
+        &self,
+        kind: ObjectKind,
+        namespace: &str,
+        name: &str,
+    ) -> impl Iterator<Item = (&ObjectName, &Value)> + use<'_> {
+        self.all
+            .range(ObjectName::first(kind, namespace, name)..)
+            .take_while(move |(name, _)| name.kind == kind.kind)
+            .filter(move |(name, _)| kind.is_of(name))
     }
 
     /// The object of a namespace itself.
