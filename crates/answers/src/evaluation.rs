@@ -10,7 +10,7 @@ use navarch_walk::token::{Admission, Claims, admission};
 use super::why::WhyNot;
 
 /// The unknown condition that applies to every token.
-const ASSUMED_VALID_TOKEN: &str = "whether signature, validity and location of the token meet the requirements of the JWT provider";
+pub const ASSUMED_VALID_TOKEN: &str = "whether signature, validity and location of the token meet the requirements of the JWT provider";
 
 /// A request or connection at a filter chain.
 #[derive(Clone, Copy, Debug)]

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use navarch_api::kubernetes::Pod;
-use navarch_api::object::Object;
+use navarch_api::object::{Object, ObjectMeta};
 use navarch_proto::envoy::config::listener::v3::FilterChain;
 use navarch_push::context::PushContext;
 use navarch_walk::policy::Peer;
@@ -247,15 +247,22 @@ pub(super) fn trace_endpoint(
 
 /// The pod in ambient mode at an address.
 pub(super) fn ambient_pod_at(context: &PushContext, ip: IpAddr) -> Option<Arc<Object<Pod>>> {
-    let mut pods = context.objects.pods.iter();
-    pods.find(|pod| pod.spec.pod_ips.contains(&ip) && navarch_ambient::is_redirected(&pod.meta))
-        .cloned()
+    pod_at(context, ip, navarch_ambient::is_redirected).cloned()
 }
 
 /// Whether the pod at an address accepts HBONE.
 pub(super) fn accepts_hbone(context: &PushContext, ip: IpAddr) -> bool {
+    pod_at(context, ip, navarch_ambient::declares_hbone).is_some()
+}
+
+/// The pod at an address whose metadata is as wanted.
+fn pod_at(
+    context: &PushContext,
+    ip: IpAddr,
+    is_wanted: impl Fn(&ObjectMeta) -> bool,
+) -> Option<&Arc<Object<Pod>>> {
     let mut pods = context.objects.pods.iter();
-    pods.any(|pod| pod.spec.pod_ips.contains(&ip) && navarch_ambient::declares_hbone(&pod.meta))
+    pods.find(|pod| pod.spec.pod_ips.contains(&ip) && is_wanted(&pod.meta))
 }
 
 /// Whether the proxy of an endpoint denies a request; the reason is added to the answer.

@@ -38,6 +38,7 @@ pub mod why_not;
 mod wording;
 mod ztunnel;
 
+pub use evaluation::ASSUMED_VALID_TOKEN;
 pub use implied::{ambient, implied};
 
 /// The stack size for plans and walks, the same as that of the push thread: translation nests

@@ -12,12 +12,10 @@ use super::objects::{
     selects, text, texts,
 };
 use super::pods::{DataPlane, Owner, by_owner, is_proxyless};
-use super::policies::is_for_pods;
-use super::routes::ServiceHost;
+use super::policies::{SELECTOR, is_for_pods};
+use super::routes::{ServiceHost, is_for_mesh};
 use super::steps::asks_others;
 
-/// The selector of most kinds.
-const SELECTOR: &str = "/spec/selector/matchLabels";
 /// The selector of EnvoyFilter and Sidecar.
 const WORKLOAD_SELECTOR: &str = "/spec/workloadSelector/labels";
 /// How annotations of pods begin that say what a sidecar captures.
@@ -251,10 +249,8 @@ fn add_client_side(
         }
     }
     for (name, routes) in objects.within(VIRTUAL_SERVICE, namespace) {
-        let is_for_gateways = texts(routes, "/spec/gateways").next().is_some()
-            && texts(routes, "/spec/gateways").all(|gateway| gateway != "mesh");
         let is_of_others = texts(routes, "/spec/hosts").any(|host| !is_own(host));
-        if !is_for_gateways && is_of_others {
+        if is_for_mesh(routes) && is_of_others {
             add(name.to_string(), "routes");
         }
     }

@@ -9,7 +9,7 @@ use super::objects::{ObjectKind, Objects, items, label, text};
 /// The label of control planes.
 const APP: (&str, &str) = ("app", "istiod");
 /// The label of their revision.
-const REVISION: &str = "istio.io/rev";
+pub(crate) const REVISION: &str = "istio.io/rev";
 /// Their container.
 const CONTAINER: &str = "discovery";
 const CONFIG_MAP: ObjectKind = ObjectKind {

@@ -15,7 +15,7 @@ pub(crate) const SIDECAR_STATUS: &str = "sidecar.istio.io/status";
 /// The annotation of pods that istio-cni has redirected to ztunnel.
 pub(crate) const REDIRECTION: &str = "ambient.istio.io/redirection";
 /// The label of pods of a Gateway.
-const GATEWAY_NAME: &str = "gateway.networking.k8s.io/gateway-name";
+pub(crate) const GATEWAY_NAME: &str = "gateway.networking.k8s.io/gateway-name";
 /// The label with the controller of such pods, and its value for waypoints.
 const MANAGED: (&str, &str) = ("gateway.istio.io/managed", "istio.io-mesh-controller");
 /// The annotation with the templates of injected containers, and that of proxyless gRPC.

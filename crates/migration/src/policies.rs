@@ -19,7 +19,7 @@ use super::pods::DataPlane;
 use ports::ServicePorts;
 
 /// The selector of a policy.
-const SELECTOR: &str = "/spec/selector/matchLabels";
+pub(crate) const SELECTOR: &str = "/spec/selector/matchLabels";
 /// How the names of copies end.
 const SUFFIX: &str = "-waypoint";
 /// The annotation of policies that are only tried.

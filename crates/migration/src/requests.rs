@@ -14,7 +14,7 @@ use super::objects::{
     texts,
 };
 use super::pods::{DataPlane, Owner, is_alive, owner};
-use super::routes::ServiceHost;
+use super::routes::{MESH, ServiceHost};
 
 /// The maximum number of kinds of requests to one port from one source.
 const MAX_KINDS: usize = 256;
@@ -22,8 +22,6 @@ const MAX_KINDS: usize = 256;
 const OPAQUE: [&str; 7] = ["tcp", "tls", "https", "mongo", "mysql", "redis", "udp"];
 /// A host that the mesh does not know, and its port.
 const UNKNOWN_HOST: (&str, u16) = ("unknown-host.example", 80);
-/// The gateway name for sidecars and waypoints.
-const MESH: &str = "mesh";
 
 /// A kind of request.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -10,7 +10,7 @@ use super::objects::{
 };
 
 /// The gateway name for sidecars and waypoints.
-const MESH: &str = "mesh";
+pub(crate) const MESH: &str = "mesh";
 
 /// A host of a service, in the forms in which configuration names it.
 #[derive(Clone, Debug)]
@@ -46,7 +46,7 @@ impl<'a> ServiceHost<'a> {
 }
 
 /// Whether a VirtualService is for sidecars and waypoints.
-fn is_for_mesh(virtual_service: &Value) -> bool {
+pub(crate) fn is_for_mesh(virtual_service: &Value) -> bool {
     let mut gateways = texts(virtual_service, "/spec/gateways").peekable();
     gateways.peek().is_none() || gateways.any(|gateway| gateway == MESH)
 }

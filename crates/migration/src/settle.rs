@@ -6,7 +6,9 @@ use serde_json::{Value, json};
 use super::objects::{
     GATEWAY, ObjectName, Objects, POD, SERVICE, annotation, label, set_metadata, text,
 };
-use super::pods::{DataPlane, PROXY_CONTAINER, REDIRECTION, SIDECAR_STATUS, is_alive};
+use super::pods::{
+    DataPlane, GATEWAY_NAME, PROXY_CONTAINER, REDIRECTION, SIDECAR_STATUS, is_alive,
+};
 use super::steps::{AMBIENT, DATAPLANE_MODE, WAYPOINT_CLASS};
 
 /// The labels of pods that injection sets.
@@ -129,7 +131,7 @@ fn deployed(waypoint: &ObjectName, used: usize) -> [Value; 3] {
     } = waypoint;
     let pod_name = format!("{name}-0");
     let labels = json!({
-        "gateway.networking.k8s.io/gateway-name": name,
+        GATEWAY_NAME: name,
         "gateway.istio.io/managed": "istio.io-mesh-controller",
     });
 
@@ -140,7 +142,7 @@ fn deployed(waypoint: &ObjectName, used: usize) -> [Value; 3] {
         "spec": {
             "clusterIP": service_ip,
             "clusterIPs": [service_ip],
-            "selector": { "gateway.networking.k8s.io/gateway-name": name },
+            "selector": { GATEWAY_NAME: name },
             "ports": [{ "name": "mesh", "port": 15008, "targetPort": 15008 }],
         },
     });

@@ -117,14 +117,7 @@ impl State {
     /// If it is malformed, of a later format, or names an edit that no step makes: whoever writes
     /// ConfigMaps in the namespace must not gain the rights of who undoes a step.
     pub fn parse(text: &str, namespace: &str) -> Result<Self, StateError> {
-        #[derive(Deserialize)]
-        struct Header {
-            #[serde(default = "state_format::first")]
-            format: u32,
-        }
-
-        let Header { format } = serde_json::from_str(text)?;
-        state_format::check(format, FORMAT)?;
+        state_format::check_json(text.as_bytes(), FORMAT)?;
         let state: Self = serde_json::from_str(text)?;
         match state.foreign(namespace) {
             Some(edit) => Err(StateError::Foreign(

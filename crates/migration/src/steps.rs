@@ -6,12 +6,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::edit::Edit;
+use super::installation::REVISION;
 use super::judge::MeshSettings;
 use super::objects::{
     AUTHENTICATION, AUTHORIZATION, GATEWAY, MANAGED_BY, ObjectName, Objects, POD, SERVICE,
     TRAFFIC_EXTENSION, WASM_PLUGIN, annotation, label, text,
 };
-use super::pods::{DataPlane, Owner, SIDECAR_STATUS, by_owner, is_alive};
+use super::pods::{DataPlane, GATEWAY_NAME, Owner, SIDECAR_STATUS, by_owner, is_alive};
 use super::policies::{self, for_waypoint, is_about_requests, of_workloads, trusting};
 use super::routes::{ServiceHost, needing_waypoint};
 
@@ -28,8 +29,6 @@ pub(crate) const INGRESS_USE_WAYPOINT: &str = "istio.io/ingress-use-waypoint";
 pub(crate) const SIDECAR_USE_WAYPOINT: &str = "navarch.io/sidecar-use-waypoint";
 /// The label of namespaces for injection.
 pub(crate) const INJECTION: &str = "istio-injection";
-/// The label of a revision.
-const REVISION: &str = "istio.io/rev";
 /// The label and annotation of pods for injection.
 pub(crate) const INJECT: &str = "sidecar.istio.io/inject";
 /// The annotation of pod templates by which kubectl restarts pods.
@@ -38,8 +37,6 @@ pub(crate) const RESTARTED: &str = "kubectl.kubernetes.io/restartedAt";
 pub const RESTARTED_AT: &str = "the time of the step";
 /// The name of new waypoints.
 const WAYPOINT: &str = "waypoint";
-/// The label of pods of a Gateway.
-const GATEWAY_NAME: &str = "gateway.networking.k8s.io/gateway-name";
 
 /// One step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

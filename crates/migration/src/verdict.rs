@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use navarch_answers::ASSUMED_VALID_TOKEN;
 use navarch_answers::why::WhyNot;
 use serde::{Deserialize, Serialize};
 
@@ -11,8 +12,6 @@ use super::requests::RequestKind;
 
 /// The largest difference of a destination's share, in thousandths, that is rounding.
 const ROUNDING: u64 = 10;
-/// How the unknown facts about a token begin: its signature is never part of a verdict.
-const TOKEN: &str = "whether signature, validity and location of the token";
 
 /// What becomes of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,7 +80,8 @@ impl Verdict {
         let unknown = answer
             .unknown
             .into_iter()
-            .find(|unknown| !unknown.starts_with(TOKEN));
+            // The signature of a token is no part of a verdict.
+            .find(|unknown| unknown.as_str() != ASSUMED_VALID_TOKEN);
         if let Some(reason) = answer.reason {
             let mut except: BTreeSet<String> = answer.destinations.into_keys().collect();
             except.retain(|destination| !answer.refused_at.contains(destination));

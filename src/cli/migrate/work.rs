@@ -101,10 +101,8 @@ impl Mesh {
             )
         };
         let begun = record.begun().context("no step was begun")?;
-        for edit in &begun.edits {
-            if !edit.holds(self.objects.get(&edit.object)) {
-                self.perform(edit).await.with_context(advice)?;
-            }
+        for edit in begun.unfinished(&self.objects) {
+            self.perform(edit).await.with_context(advice)?;
         }
 
         if let Some(state) = &mut record.state {

@@ -184,29 +184,24 @@ async fn read_cluster(
     if let Some(revision) = &revision {
         settings.clusters.revision.clone_from(revision);
     }
+    let mesh_config_map = settings.clusters.mesh_config_map();
 
     let translator = Arc::new(AmbientTranslator(EnvoyTranslator));
     let (push, _) = worker::start(settings, Debounce::default(), translator)
         .context("failed to start the thread of the mesh state")?;
 
     let namespace = Namespace::new(flags.istio_namespace());
-    let named = revision
-        .as_deref()
-        .filter(|revision| *revision != "default");
     let maps = MeshMapSource::new(MeshMapSourceConfig {
         client: opened.client.clone(),
         namespace: namespace.clone(),
-        names: vec![match named {
-            Some(revision) => format!("istio-{revision}"),
-            None => "istio".to_owned(),
-        }],
+        names: vec![mesh_config_map],
         base: MeshConfig::istio_defaults(),
         idle_timeout: IDLE_TIMEOUT,
     });
     let objects = KubernetesSource::new(KubernetesSourceConfig {
         client: opened.client.clone(),
         scope: KubernetesScope {
-            revision: revision.clone().unwrap_or_default(),
+            revision: revision.unwrap_or_default(),
             system_namespace: namespace,
             ..KubernetesScope::default()
         },
