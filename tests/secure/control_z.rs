@@ -6,8 +6,10 @@ use anyhow::{Result, ensure};
 use navarch_testkit::client::{self as web, Reply};
 use navarch_testkit::ports;
 use navarch_testkit::wait::until;
+use serde_json::{Value, json};
 
-use crate::server::Server;
+use crate::issuer::Issuer;
+use crate::server::{LOOPBACK, Server};
 use crate::tools::{Connected, MESH};
 
 /// A control plane with ControlZ on a port of its own.
@@ -38,6 +40,44 @@ async fn send(
     headers: &[(&str, &str)],
 ) -> Result<Reply> {
     web::send_body(method, address, "localhost:9876", path, headers, "".into()).await
+}
+
+#[tokio::test]
+async fn values_of_variables_are_hidden_but_for_those_without_secrets() -> Result<()> {
+    let port = ports::free()?;
+    let folder = tempfile::tempdir()?;
+    std::fs::create_dir(folder.path().join("mesh"))?;
+    std::fs::write(folder.path().join("mesh/mesh.yaml"), MESH)?;
+    let variables = "CLUSTER_ID=east UNKNOWN_TO_IT=classified-1 \
+                     NAVARCH_PROMETHEUS_URL=http://me:classified-2@127.0.0.1:1 \
+                     OTEL_EXPORTER_OTLP_HEADERS='authorization=Bearer classified-3'";
+    let arguments = [format!("--ctrlz_port={port}")];
+    let _server = Server::start_in(
+        folder,
+        Issuer::new(),
+        variables.to_owned(),
+        LOOPBACK,
+        &arguments,
+    )
+    .await?;
+
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
+    for path in ["/envj", "/envz"] {
+        let page = get(address, path).await?;
+        ensure!(page.status == 200, "{path}: {page:?}");
+        ensure!(!page.body.contains("classified"), "{path}: {page:?}");
+        for name in ["UNKNOWN_TO_IT", "OTEL_EXPORTER_OTLP_HEADERS"] {
+            ensure!(page.body.contains(name), "{path} lacks {name}: {page:?}");
+        }
+    }
+
+    let page = get(address, "/envj").await?;
+    let listed: Vec<Value> = serde_json::from_str(&page.body)?;
+    ensure!(
+        listed.contains(&json!({"name": "CLUSTER_ID", "value": "east"})),
+        "{listed:?}"
+    );
+    Ok(())
 }
 
 #[tokio::test]

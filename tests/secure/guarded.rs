@@ -36,6 +36,32 @@ const CLUSTERS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 #[tokio::test]
+async fn pages_with_an_effect_take_a_post_and_links_to_them_do_nothing() -> Result<()> {
+    let server = Server::start().await?;
+    let [http, monitoring] = server.web();
+
+    for address in [http, monitoring] {
+        for path in [
+            "/debug/adsz?push=true",
+            "/debug/adsz?%70ush=true",
+            "/debug/cachez?clear=true",
+            "/debug/force_disconnect?proxyID=web-1.shop",
+        ] {
+            for method in ["GET", "HEAD"] {
+                let denied = web::send(method, address, "localhost", path, &[]).await?;
+                ensure!(denied.status == 405, "{method} {path}: {denied:?}");
+            }
+        }
+
+        let pushed = web::send("POST", address, "localhost", "/debug/adsz?push=true", &[]).await?;
+        ensure!(pushed.status == 200, "{pushed:?}");
+        let listed = web::get(address, "localhost", "/debug/adsz", &[]).await?;
+        ensure!(listed.status == 200, "{listed:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn ca_commands_are_accepted_only_from_loopback_and_not_from_browsers() -> Result<()> {
     let server = Server::at(IpAddr::from([0, 0, 0, 0])).await?;
     let [http, monitoring] = server

@@ -28,7 +28,7 @@ pub(crate) const MESH: &str = "apiVersion: v1\nkind: Secret\nmetadata: {name: tl
     apiVersion: v1\nkind: Secret\nmetadata: {name: tls, namespace: bank}\nstringData: {tls.crt: CERT, tls.key: KEY-OF-BANK}\n";
 
 /// The address of its ports.
-const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+pub(crate) const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// A running Navarch.
 pub(crate) struct Server {

@@ -375,6 +375,22 @@ mod tests {
     }
 
     #[test]
+    fn ids_have_no_characters_that_a_log_a_terminal_or_a_shell_obeys() {
+        let node = |id: &str| Proxy::parse(id, json!({}), Locality::default());
+        node(ID).unwrap();
+
+        for character in [
+            '\n', '\r', '\u{1b}', '\u{202e}', ';', '$', '`', '\'', '"', ' ', '/', '%',
+        ] {
+            let error = node(&ID.replace("web-1", &format!("web{character}1"))).unwrap_err();
+            assert!(
+                matches!(error, NodeError::Character { field: "id", .. }),
+                "{character:?}: {error}"
+            );
+        }
+    }
+
+    #[test]
     fn a_proxy_config_is_read_by_protobufs_json_mapping() {
         let config = read_proxy_config(
             r#"{

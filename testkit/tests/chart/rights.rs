@@ -161,3 +161,32 @@ fn all_rights_but_optional_ones_are_within_those_of_istios_chart() {
     }
     assert_eq!(optional, OPTIONAL.map(str::to_owned).into());
 }
+
+#[test]
+fn without_its_controller_nothing_that_gateways_consist_of_can_be_written() {
+    let helm = Helm::find().unwrap();
+    let switched = |is_on: &str| {
+        let settings = json!({"env": {"PILOT_ENABLE_GATEWAY_API_DEPLOYMENT_CONTROLLER": is_on}});
+        let [everywhere, own] = given(&helm, &chart("navarch"), &settings);
+        everywhere
+            .iter()
+            .chain(&own)
+            .filter(|right| matches!(&*right.verb, "create" | "patch" | "update"))
+            .map(|right| right.resource.clone())
+            .collect::<BTreeSet<_>>()
+    };
+
+    let objects = [
+        "deployments",
+        "horizontalpodautoscalers",
+        "poddisruptionbudgets",
+        "serviceaccounts",
+        "services",
+    ];
+    let with = switched("true");
+    let without = switched("false");
+    for resource in objects {
+        assert!(with.contains(resource), "{resource}: {with:?}");
+        assert!(!without.contains(resource), "{resource}: {without:?}");
+    }
+}
