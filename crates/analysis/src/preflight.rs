@@ -24,6 +24,7 @@ mod values;
 
 use std::collections::BTreeSet;
 
+use navarch_api::revision::REVISION_LABEL;
 use serde_json::Value;
 
 use crate::kind::Kind;
@@ -37,8 +38,6 @@ pub use values::HelmValues;
 const APP: &str = "app";
 /// The value of that label.
 const ISTIOD: &str = "istiod";
-/// The label with the revision of a control plane.
-const REVISION: &str = "istio.io/rev";
 /// The revision without a name.
 const DEFAULT_REVISION: &str = "default";
 /// What stands for a container that is not there.
@@ -67,11 +66,11 @@ impl<'a> Installation<'a> {
     ) -> Result<Self, String> {
         let all: Vec<_> = objects
             .of(DEPLOYMENT)
-            .filter(|object| namespace(object) == system && label(object, APP) == Some(ISTIOD))
+            .filter(|object| namespace(object) == system && label(object, APP) == ISTIOD)
             .map(|deployment| Self {
                 objects,
                 namespace: namespace(deployment),
-                revision: label(deployment, REVISION).unwrap_or(DEFAULT_REVISION),
+                revision: revision_of(deployment),
                 deployment,
             })
             .collect();
@@ -160,6 +159,14 @@ impl<'a> Installation<'a> {
         self.objects
             .of(objects::CONFIG_MAP)
             .find(|object| namespace(object) == self.namespace && name(object) == wanted)
+    }
+}
+
+/// The revision of a control plane with this Deployment.
+fn revision_of(deployment: &Value) -> &str {
+    match label(deployment, REVISION_LABEL) {
+        "" => DEFAULT_REVISION,
+        revision => revision,
     }
 }
 

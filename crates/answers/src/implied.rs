@@ -2,16 +2,17 @@
 
 use std::net::IpAddr;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, json};
 
 use super::client::Client;
+use super::node_message::NodeMessage;
 use navarch_ambient::is_redirected;
 use navarch_api::istio::WorkloadEntry;
 use navarch_api::kubernetes::Pod;
-use navarch_api::object::{NamespacedName, Object, ObjectMeta};
+use navarch_api::object::{NamespacedName, Object};
 use navarch_api::text_map::TextMap;
 use navarch_push::context::PushContext;
-use navarch_push::proxy::{Locality, Proxy};
+use navarch_push::proxy::Proxy;
 
 /// The label and annotation for sidecar injection of pods.
 const INJECT: &str = "sidecar.istio.io/inject";
@@ -100,14 +101,16 @@ fn of_pod(pod: &Object<Pod>, context: &PushContext) -> Option<Proxy> {
 
     let message = NodeMessage {
         kind,
-        meta: &pod.meta,
+        namespace: pod.meta.key.namespace.as_str(),
+        name: &pod.meta.key.name,
         ips: &ips,
         labels,
         node,
         service_account: account,
         locality: "",
+        further: Map::new(),
     };
-    message.proxy(context)
+    message.proxy(&context.mesh.settings)
 }
 
 /// The node metadata of a hypothetical proxy of a pod in ambient mode; `None` if the pod is missing
@@ -139,58 +142,14 @@ fn of_entry(entry: &Object<WorkloadEntry>, context: &PushContext) -> Option<Prox
 
     let message = NodeMessage {
         kind: "sidecar",
-        meta: &entry.meta,
+        namespace: entry.meta.key.namespace.as_str(),
+        name: &entry.meta.key.name,
         ips: &[ip],
         labels,
         node: "",
         service_account: &entry.spec.service_account,
         locality: &entry.spec.locality,
+        further: Map::new(),
     };
-    message.proxy(context)
-}
-
-/// The node message that the agent of a workload would send.
-#[derive(Debug)]
-struct NodeMessage<'a> {
-    /// The type of the proxy, as in its id.
-    kind: &'a str,
-    meta: &'a ObjectMeta,
-    ips: &'a [IpAddr],
-    labels: Map<String, Value>,
-    /// The Kubernetes node; empty if there is none.
-    node: &'a str,
-    service_account: &'a str,
-    /// `region/zone/subzone`; empty if unknown.
-    locality: &'a str,
-}
-
-impl NodeMessage<'_> {
-    fn proxy(&self, context: &PushContext) -> Option<Proxy> {
-        let kind = self.kind;
-        let first = self.ips.first()?;
-        let namespace = self.meta.key.namespace.as_str();
-        let name = &self.meta.key.name;
-        let settings = &context.mesh.settings;
-        let id = format!(
-            "{kind}~{first}~{name}.{namespace}~{namespace}.svc.{}",
-            settings.domain_suffix
-        );
-
-        let all: Vec<String> = self.ips.iter().map(ToString::to_string).collect();
-        let metadata = json!({
-            "NAMESPACE": namespace,
-            "NAME": &**name,
-            "INSTANCE_IPS": all.join(","),
-            "NODE_NAME": self.node,
-            "CLUSTER_ID": settings.cluster_id.as_str(),
-            "SERVICE_ACCOUNT": self.service_account,
-            "LABELS": self.labels,
-        });
-        let proxy = Proxy::parse(&id, metadata, Locality::parse(self.locality)).ok()?;
-
-        Some(Proxy {
-            uses_delta: true,
-            ..proxy
-        })
-    }
+    message.proxy(&context.mesh.settings)
 }

@@ -21,6 +21,7 @@ mod inbound_requests;
 mod ingress;
 mod labelled_request;
 pub mod mirror;
+pub mod node_message;
 mod object_parts;
 pub mod parts;
 pub mod plan;

@@ -2,14 +2,15 @@
 
 use std::collections::BTreeSet;
 
+use navarch_api::revision::{REVISION_LABEL, TAG_LABEL};
 use serde_json::Value;
 
+use super::Installation;
 use super::objects::{
     INJECTION, SECRET, VALIDATION, annotation, items, keys, label, name, namespace, text, title,
 };
 use super::release::Minor;
 use super::row::{Outcome, Row};
-use super::{Installation, REVISION};
 use crate::kind::Kind;
 
 /// Annotations of objects that Helm manages.
@@ -31,8 +32,6 @@ const CA_SECRETS: [(&str, &str); 2] = [
 const CA_ELSEWHERE: [(&str, &str); 2] = [("EXTERNAL_CA", ""), ("ENABLE_CA_SERVER", "true")];
 /// The label of Secrets with kubeconfigs of other clusters.
 const REMOTE: &str = "istio/multiCluster";
-/// The label of webhooks that stand for a revision.
-const TAG: &str = "istio.io/tag";
 
 /// The rows about the control plane.
 pub(super) fn rows(installation: Installation<'_>, missing: &BTreeSet<Kind>) -> Vec<Row> {
@@ -49,7 +48,7 @@ pub(super) fn rows(installation: Installation<'_>, missing: &BTreeSet<Kind>) -> 
 fn release(installation: Installation<'_>) -> Row {
     let object = installation.title();
     let image = text(installation.container(), "/image");
-    let version = label(installation.deployment, "app.kubernetes.io/version").unwrap_or_default();
+    let version = label(installation.deployment, "app.kubernetes.io/version");
     let Some(minor) = Minor::of_image(image).or_else(|| Minor::parse(version)) else {
         let reason = format!("no release of Istio can be told from the image {image}");
         return Row::new(Outcome::Same, object, reason)
@@ -93,13 +92,7 @@ fn helm(installation: Installation<'_>) -> Row {
     let chart = format!("deploy/charts/navarch --namespace {namespace} -f VALUES --skip-crds");
 
     match annotation(installation.deployment, RELEASE_NAME) {
-        Some(release) => Row::new(
-            Outcome::Same,
-            object,
-            format!("names of objects and the selector of pods stay in Helm's release {release}"),
-        )
-        .then(format!("helm upgrade {release} {chart}")),
-        None => Row::new(
+        "" => Row::new(
             Outcome::DoFirst,
             object,
             "no release of Helm manages it, and Helm does not take over objects of others",
@@ -108,6 +101,12 @@ fn helm(installation: Installation<'_>) -> Row {
             "change only the image of this Deployment ({STEPS}), or have Helm adopt the objects: \
              helm upgrade --install --take-ownership istiod {chart}"
         )),
+        release => Row::new(
+            Outcome::Same,
+            object,
+            format!("names of objects and the selector of pods stay in Helm's release {release}"),
+        )
+        .then(format!("helm upgrade {release} {chart}")),
     }
 }
 
@@ -145,7 +144,7 @@ fn certificates(installation: Installation<'_>) -> Vec<Row> {
 
 /// What calls the control plane for admission, and the tags that stand for its revision.
 fn webhooks(installation: Installation<'_>) -> Vec<Row> {
-    let of_revision = |object: &&Value| label(object, REVISION) == Some(installation.revision);
+    let of_revision = |object: &&Value| label(object, REVISION_LABEL) == installation.revision;
     let calls = [INJECTION, VALIDATION]
         .into_iter()
         .flat_map(|kind| installation.objects.of(kind));
@@ -154,7 +153,8 @@ fn webhooks(installation: Installation<'_>) -> Vec<Row> {
         .filter(of_revision)
         .map(|configuration| {
             let object = title(configuration);
-            if let Some(tag) = label(configuration, TAG) {
+            let tag = label(configuration, TAG_LABEL);
+            if !tag.is_empty() {
                 let reason = format!(
                     "the tag {tag} goes on standing for {}",
                     installation.revision
@@ -195,7 +195,7 @@ fn remote_clusters(installation: Installation<'_>) -> Vec<Row> {
     installation
         .objects
         .of(SECRET)
-        .filter(|secret| label(secret, REMOTE) == Some("true"))
+        .filter(|secret| label(secret, REMOTE) == "true")
         .map(|secret| {
             let reason = "Navarch reads the cluster of this kubeconfig, too";
             Row::new(Outcome::Same, title(secret), reason).at(entries(secret).join(", "))

@@ -53,7 +53,7 @@ pub(super) fn rows(installation: Installation<'_>) -> Vec<Row> {
 fn proxies(installation: Installation<'_>) -> Vec<Row> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     let pods = installation.objects.of(POD);
-    for pod in pods.filter(|pod| label(pod, ZTUNNEL_LABEL) != Some(ZTUNNEL)) {
+    for pod in pods.filter(|pod| label(pod, ZTUNNEL_LABEL) != ZTUNNEL) {
         // As native sidecars, proxies are init containers.
         let mut containers = ["/spec/containers", "/spec/initContainers"]
             .into_iter()

@@ -1,36 +1,30 @@
 //! The objects of an installation, as they were written.
 
+use navarch_api::json_object::members;
+pub(super) use navarch_api::json_object::{
+    ObjectKind, annotation, group, items, label, name, namespace, text,
+};
 use serde_json::{Map, Value};
 
-/// Group and kind of objects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ObjectKind {
-    /// Empty for Kubernetes' core.
-    group: &'static str,
-    kind: &'static str,
-}
-
-const fn kind(group: &'static str, kind: &'static str) -> ObjectKind {
-    ObjectKind { group, kind }
-}
-
-pub(super) const CONFIG_MAP: ObjectKind = kind("", "ConfigMap");
-pub(super) const SECRET: ObjectKind = kind("", "Secret");
-pub(super) const POD: ObjectKind = kind("", "Pod");
-pub(super) const DEPLOYMENT: ObjectKind = kind("apps", "Deployment");
-pub(super) const DAEMON_SET: ObjectKind = kind("apps", "DaemonSet");
-pub(super) const AUTOSCALER: ObjectKind = kind("autoscaling", "HorizontalPodAutoscaler");
-pub(super) const INJECTION: ObjectKind = kind(
+pub(super) const CONFIG_MAP: ObjectKind = ObjectKind::new("", "ConfigMap");
+pub(super) const SECRET: ObjectKind = ObjectKind::new("", "Secret");
+pub(super) const POD: ObjectKind = ObjectKind::new("", "Pod");
+pub(super) const DEPLOYMENT: ObjectKind = ObjectKind::new("apps", "Deployment");
+pub(super) const DAEMON_SET: ObjectKind = ObjectKind::new("apps", "DaemonSet");
+pub(super) const AUTOSCALER: ObjectKind = ObjectKind::new("autoscaling", "HorizontalPodAutoscaler");
+pub(super) const INJECTION: ObjectKind = ObjectKind::new(
     "admissionregistration.k8s.io",
     "MutatingWebhookConfiguration",
 );
-pub(super) const VALIDATION: ObjectKind = kind(
+pub(super) const VALIDATION: ObjectKind = ObjectKind::new(
     "admissionregistration.k8s.io",
     "ValidatingWebhookConfiguration",
 );
-pub(super) const DEFINITION: ObjectKind = kind("apiextensions.k8s.io", "CustomResourceDefinition");
-pub(super) const KUBERNETES_GATEWAY: ObjectKind = kind("gateway.networking.k8s.io", "Gateway");
-pub(super) const ENVOY_FILTER: ObjectKind = kind("networking.istio.io", "EnvoyFilter");
+pub(super) const DEFINITION: ObjectKind =
+    ObjectKind::new("apiextensions.k8s.io", "CustomResourceDefinition");
+pub(super) const KUBERNETES_GATEWAY: ObjectKind =
+    ObjectKind::new("gateway.networking.k8s.io", "Gateway");
+pub(super) const ENVOY_FILTER: ObjectKind = ObjectKind::new("networking.istio.io", "EnvoyFilter");
 
 /// The objects of an installation. Values of Secrets are dropped when they are added.
 #[derive(Debug, Default)]
@@ -78,13 +72,6 @@ impl Objects {
     }
 }
 
-impl ObjectKind {
-    /// Whether an object is of this kind, in any version.
-    fn is_of(self, object: &Value) -> bool {
-        text(object, "/kind") == self.kind && group(object) == self.group
-    }
-}
-
 /// Drops the values of a Secret, and annotations, in which kubectl keeps a copy of them.
 fn drop_values(secret: &mut Value) {
     for field in ["data", "stringData"] {
@@ -99,51 +86,11 @@ fn drop_values(secret: &mut Value) {
     }
 }
 
-/// The text at a JSON pointer; empty if there is none.
-pub(super) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
-    object
-        .pointer(pointer)
-        .and_then(Value::as_str)
-        .unwrap_or_default()
-}
-
-/// The items of a list at a JSON pointer.
-pub(super) fn items<'a>(object: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Value> {
-    let list = object.pointer(pointer).and_then(Value::as_array);
-    list.into_iter().flatten()
-}
-
-/// The group of an object; empty for Kubernetes' core.
-pub(super) fn group(object: &Value) -> &str {
-    let version = text(object, "/apiVersion");
-    version.split_once('/').map_or("", |(group, _)| group)
-}
-
-/// `metadata.name`.
-pub(super) fn name(object: &Value) -> &str {
-    text(object, "/metadata/name")
-}
-
-/// `metadata.namespace`; empty if there is none.
-pub(super) fn namespace(object: &Value) -> &str {
-    text(object, "/metadata/namespace")
-}
-
-/// A label.
-pub(super) fn label<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
-    object.get("metadata")?.get("labels")?.get(key)?.as_str()
-}
-
-/// An annotation.
-pub(super) fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
-    let annotations = object.get("metadata")?.get("annotations")?;
-    annotations.get(key)?.as_str()
-}
-
 /// The keys of a map at a JSON pointer, in their order.
 pub(super) fn keys(object: &Value, pointer: &str) -> Vec<String> {
-    let members = object.pointer(pointer).and_then(Value::as_object);
-    members.into_iter().flat_map(Map::keys).cloned().collect()
+    members(object, pointer)
+        .map(|(key, _)| key.clone())
+        .collect()
 }
 
 /// Kind, namespace and name, as users know them.

@@ -4,13 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use navarch_api::decode::served_versions;
-use navarch_api::gateway_api;
-use navarch_api::mcs;
 use navarch_api::names::Namespace;
 use navarch_api::object::{Kind, ObjectMeta};
-
-/// The label of an object for the revision of the control plane to which it belongs.
-pub(super) const REVISION_LABEL: &str = "istio.io/rev";
+use navarch_api::revision::{self, REVISION_LABEL, Revision};
 
 /// Names of tags.
 pub(crate) type Tags = Arc<BTreeSet<String>>;
@@ -151,16 +147,14 @@ impl KubernetesScope {
         !matches(&self.ignored, definition) || matches(&self.included, definition)
     }
 
-    /// Whether an object belongs to this revision of the control plane, by its name or one of its
-    /// tags, or to all revisions. This is true of Kubernetes' own objects and of Gateways of the
-    /// Gateway API: proxies of this revision send to waypoints of others, and routes of this
-    /// revision attach to Gateways of others. As in istiod, only their own revision deploys them
-    /// and writes their status.
+    /// Whether an object belongs to this revision of the control plane, or to all revisions.
     pub(crate) fn is_ours(&self, kind: Kind, meta: &ObjectMeta, tags: &BTreeSet<String>) -> bool {
-        let selects =
-            is_defined(kind) && kind != Kind::KubernetesGateway && !self.revision.is_empty();
-        let named = meta.labels.get(REVISION_LABEL).filter(|_| selects);
-        named.is_none_or(|revision| **revision == *self.revision || tags.contains(&**revision))
+        let revision = Revision {
+            name: &self.revision,
+            tags,
+        };
+        let label = meta.labels.get(REVISION_LABEL).map(|label| &**label);
+        revision.reads(kind.group(), kind.as_str(), label)
     }
 
     /// Whether the source is in sync without a kind that the server does not show: not every remote
@@ -231,13 +225,7 @@ fn matches(list: &str, definition: &str) -> bool {
 
 /// Whether a kind is not one of Kubernetes' own: it can be missing, added and removed.
 pub(super) fn is_defined(kind: Kind) -> bool {
-    let group = kind.group();
-    group.ends_with(".istio.io")
-        || group == mcs::api().group
-        || matches!(
-            group,
-            gateway_api::GROUP | gateway_api::EXPERIMENTAL_GROUP | gateway_api::INFERENCE_GROUP
-        )
+    revision::is_defined(kind.group())
 }
 
 /// The name of the definition of a kind, such as `sidecars.networking.istio.io`.

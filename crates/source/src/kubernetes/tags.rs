@@ -17,11 +17,9 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Error, Event, watcher};
 use tokio::sync::watch;
 
-use super::scope::{KubernetesScope, REVISION_LABEL, Tags};
+use super::scope::{KubernetesScope, Tags};
+use navarch_api::revision::{REVISION_LABEL, TAG_LABEL};
 use navarch_kubernetes::InWords;
-
-/// The label that names a tag.
-const TAG_LABEL: &str = "istio.io/tag";
 
 /// The kind of object that declares a tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
