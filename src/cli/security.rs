@@ -57,7 +57,7 @@ pub(super) fn config(variable: impl Fn(&str) -> Option<String>) -> anyhow::Resul
 
     config.lifetimes.default = duration("DEFAULT_WORKLOAD_CERT_TTL", config.lifetimes.default)?;
     config.lifetimes.max = duration("MAX_WORKLOAD_CERT_TTL", config.lifetimes.max)?;
-    config.trusted_nodes = accounts(&text("CA_TRUSTED_NODE_ACCOUNTS").unwrap_or_default())?;
+    config.trusted_nodes = trusted_nodes(&text("CA_TRUSTED_NODE_ACCOUNTS").unwrap_or_default())?;
     if let Some(rule) = text("JWT_RULE") {
         config.jwt_rule = Some(serde_json::from_str::<JwtRule>(&rule).context("JWT_RULE")?);
     }
@@ -138,8 +138,11 @@ fn server_signer(provider: Option<&str>) -> anyhow::Result<Option<String>> {
     }
 }
 
-/// Parses comma-separated `namespace/name` pairs.
-fn accounts(text: &str) -> anyhow::Result<BTreeSet<NamespacedName>> {
+/// The accounts of `CA_TRUSTED_NODE_ACCOUNTS`: comma-separated `namespace/name` pairs.
+///
+/// # Errors
+/// If one is no such pair.
+pub(super) fn trusted_nodes(text: &str) -> anyhow::Result<BTreeSet<NamespacedName>> {
     let parts = text
         .split(',')
         .map(str::trim)

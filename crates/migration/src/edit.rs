@@ -5,6 +5,9 @@ use serde_json::{Map, Value};
 
 use super::objects::{ObjectName, Objects};
 
+/// The annotation of pod templates by which pods are restarted, as by `kubectl rollout restart`.
+pub(crate) const RESTARTED: &str = "kubectl.kubernetes.io/restartedAt";
+
 /// What an edit does with its object.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "action")]
@@ -78,7 +81,8 @@ impl Edit {
     }
 
     /// Whether the object is as the edit leaves it. Fields that the edit does not name may differ:
-    /// servers add defaults and statuses.
+    /// servers add defaults and statuses. So may the time of the last restart: users restart their
+    /// workloads, too.
     #[must_use]
     pub fn holds(&self, object: Option<&Value>) -> bool {
         match (&self.change, object) {
@@ -162,6 +166,7 @@ fn is_merged(value: Option<&Value>, patch: &Value) -> bool {
     if let Some(fields) = patch.as_object() {
         return fields
             .iter()
+            .filter(|(key, _)| *key != RESTARTED)
             .all(|(key, patch)| is_merged(value.and_then(|value| value.get(key)), patch));
     }
     match value {
@@ -365,5 +370,28 @@ mod tests {
                 field("[istio.io/dataplane-mode]", None, "ambient"),
             ]
         );
+    }
+
+    #[test]
+    fn a_restart_by_a_user_is_no_edit_of_the_fields_of_a_step() {
+        let template = |labels: Value, restarted: &str| {
+            let annotations = json!({ RESTARTED: restarted });
+            let metadata = json!({ "labels": labels, "annotations": annotations });
+            json!({ "spec": { "template": { "metadata": metadata } } })
+        };
+        let before = json!({ "spec": { "template": { "metadata": { "labels": { "a": "b" } } } } });
+        let label = "sidecar.istio.io/inject";
+        let edit = Edit::patch(&namespace(), template(json!({ label: "false" }), "then"));
+        let undo = edit.inverse(Some(&before)).unwrap();
+
+        let restarted = template(json!({ "a": "b", label: "false" }), "later");
+        assert!(edit.holds(Some(&restarted)));
+        assert!(!undo.holds(Some(&restarted)));
+        let undone = template(json!({ "a": "b" }), "later");
+        assert!(undo.holds(Some(&undone)));
+        assert!(!edit.holds(Some(&undone)));
+
+        let edited = template(json!({ "a": "b", label: "true" }), "later");
+        assert!(!edit.holds(Some(&edited)) && !undo.holds(Some(&edited)));
     }
 }

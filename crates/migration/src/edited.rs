@@ -5,9 +5,25 @@ use super::objects::ObjectName;
 /// The longest name of an object, in bytes.
 const MAX_NAME: usize = 253;
 
+/// What an object that steps edit is for them: it decides which edits of it steps make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// The namespace that moves. Steps set labels.
+    Namespace,
+    /// A Gateway, the waypoint. Steps create it.
+    Waypoint,
+    /// An AuthorizationPolicy. Steps create copies, and change rules.
+    Authorization,
+    /// A RequestAuthentication. Steps create copies.
+    Authentication,
+    /// A workload. Steps restart it without sidecars.
+    Workload,
+}
+
 /// A kind that steps edit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EditedKind {
+    pub(crate) role: Role,
     /// The API group; empty for Kubernetes' core.
     pub group: &'static str,
     /// The API version that steps write, such as `v1`.
@@ -18,35 +34,56 @@ pub struct EditedKind {
     pub plural: &'static str,
 }
 
-const fn edited(
+/// A kind in the version `v1`.
+const fn first_version(
+    role: Role,
     group: &'static str,
-    version: &'static str,
     kind: &'static str,
     plural: &'static str,
 ) -> EditedKind {
     EditedKind {
+        role,
         group,
-        version,
+        version: "v1",
         kind,
         plural,
     }
 }
 
+const fn authorization(version: &'static str) -> EditedKind {
+    EditedKind {
+        role: Role::Authorization,
+        group: SECURITY,
+        version,
+        kind: "AuthorizationPolicy",
+        plural: "authorizationpolicies",
+    }
+}
+
+const fn authentication(version: &'static str) -> EditedKind {
+    EditedKind {
+        role: Role::Authentication,
+        group: SECURITY,
+        version,
+        kind: "RequestAuthentication",
+        plural: "requestauthentications",
+    }
+}
+
 const SECURITY: &str = "security.istio.io";
-const AUTHORIZATION: (&str, &str) = ("AuthorizationPolicy", "authorizationpolicies");
-const AUTHENTICATION: (&str, &str) = ("RequestAuthentication", "requestauthentications");
+const GATEWAY_API: &str = "gateway.networking.k8s.io";
 
 /// All of them, in the versions in which a cluster is read.
 static ALL: [EditedKind; 9] = [
-    edited("", "v1", "Namespace", "namespaces"),
-    edited("gateway.networking.k8s.io", "v1", "Gateway", "gateways"),
-    edited(SECURITY, "v1", AUTHORIZATION.0, AUTHORIZATION.1),
-    edited(SECURITY, "v1beta1", AUTHORIZATION.0, AUTHORIZATION.1),
-    edited(SECURITY, "v1", AUTHENTICATION.0, AUTHENTICATION.1),
-    edited(SECURITY, "v1beta1", AUTHENTICATION.0, AUTHENTICATION.1),
-    edited("apps", "v1", "Deployment", "deployments"),
-    edited("apps", "v1", "StatefulSet", "statefulsets"),
-    edited("apps", "v1", "DaemonSet", "daemonsets"),
+    first_version(Role::Namespace, "", "Namespace", "namespaces"),
+    first_version(Role::Waypoint, GATEWAY_API, "Gateway", "gateways"),
+    authorization("v1"),
+    authorization("v1beta1"),
+    authentication("v1"),
+    authentication("v1beta1"),
+    first_version(Role::Workload, "apps", "Deployment", "deployments"),
+    first_version(Role::Workload, "apps", "StatefulSet", "statefulsets"),
+    first_version(Role::Workload, "apps", "DaemonSet", "daemonsets"),
 ];
 
 impl EditedKind {
@@ -66,18 +103,17 @@ impl EditedKind {
     }
 }
 
-/// Whether the record of a namespace may name an object: one in the namespace of a kind that steps
-/// edit, or the Namespace itself.
-pub(crate) fn is_of_record(object: &ObjectName, namespace: &str) -> bool {
-    let Some(kind) = EditedKind::of(object) else {
-        return false;
+/// The role of an object that the record of a namespace names; `None` if it may not name it. It may
+/// name objects in the namespace of the kinds that steps edit, and the Namespace itself.
+pub(crate) fn role_in_record(object: &ObjectName, namespace: &str) -> Option<Role> {
+    let role = EditedKind::of(object)?.role;
+    let is_placed = match role {
+        Role::Namespace => object.namespace.is_empty() && object.name == namespace,
+        Role::Waypoint | Role::Authorization | Role::Authentication | Role::Workload => {
+            object.namespace == namespace
+        }
     };
-    let is_placed = if kind.kind == "Namespace" {
-        object.namespace.is_empty() && object.name == namespace
-    } else {
-        object.namespace == namespace
-    };
-    is_placed && is_subdomain(&object.name)
+    (is_placed && is_subdomain(&object.name)).then_some(role)
 }
 
 /// Whether a text is a DNS subdomain (RFC 1123), as names of objects are.
@@ -120,7 +156,7 @@ mod tests {
             policy("security.istio.io/v1", "shop", "deny"),
             policy("security.istio.io/v1beta1", "shop", "a.b-c"),
         ] {
-            assert!(is_of_record(&allowed, "shop"), "{allowed:?}");
+            assert!(role_in_record(&allowed, "shop").is_some(), "{allowed:?}");
         }
 
         let path = "security.istio.io/v1/namespaces/bank/authorizationpolicies/deny?x=";
@@ -140,7 +176,7 @@ mod tests {
             object("v1", "Namespace", "shop", "shop"),
             object("v1", "Secret", "shop", "token"),
         ] {
-            assert!(!is_of_record(&foreign, "shop"), "{foreign:?}");
+            assert!(role_in_record(&foreign, "shop").is_none(), "{foreign:?}");
         }
     }
 }

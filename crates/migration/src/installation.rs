@@ -1,25 +1,50 @@
 //! What the objects of a cluster say of its control plane.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use navarch_api::revision::{REVISION_LABEL, TAG_LABEL};
 use serde_json::Value;
 
-use super::objects::{ObjectKind, Objects, items, label, text};
+use super::objects::{ObjectKind, Objects, SERVICE, entry, items, label, text};
 
 /// The label of control planes.
 const APP: (&str, &str) = ("app", "istiod");
-/// The label of their revision.
-pub(crate) const REVISION: &str = "istio.io/rev";
 /// Their container.
 const CONTAINER: &str = "discovery";
-const CONFIG_MAP: ObjectKind = ObjectKind {
-    group: "",
-    kind: "ConfigMap",
-};
-const DEPLOYMENT: ObjectKind = ObjectKind {
-    group: "apps",
-    kind: "Deployment",
-};
+const CONFIG_MAP: ObjectKind = ObjectKind::new("", "ConfigMap");
+const DEPLOYMENT: ObjectKind = ObjectKind::new("apps", "Deployment");
+const INJECTION: ObjectKind = ObjectKind::new(
+    "admissionregistration.k8s.io",
+    "MutatingWebhookConfiguration",
+);
+
+/// The revision of a name, which may be that of a tag. If a webhook and a Service declare a tag, the
+/// Service takes precedence, as in istiod. `namespace` is that of the control plane.
+#[must_use]
+pub fn revision<'a>(objects: &'a Objects, namespace: &'a str, name: &'a str) -> &'a str {
+    let of_tag = declarations(objects, namespace).filter(|(tag, _)| *tag == name);
+    of_tag.last().map_or(name, |(_, revision)| revision)
+}
+
+/// The tags of a revision. `namespace` is that of the control plane.
+#[must_use]
+pub fn tags(objects: &Objects, namespace: &str, revision: &str) -> BTreeSet<String> {
+    declarations(objects, namespace)
+        .filter(|(_, of)| *of == revision)
+        .map(|(tag, _)| tag.to_owned())
+        .collect()
+}
+
+/// The declared tags with their revisions, those of Services last.
+fn declarations<'a>(
+    objects: &'a Objects,
+    namespace: &'a str,
+) -> impl Iterator<Item = (&'a str, &'a str)> {
+    let webhooks = objects.of(INJECTION);
+    let all = webhooks.chain(objects.within(SERVICE, namespace));
+    all.map(|(_, object)| (label(object, TAG_LABEL), label(object, REVISION_LABEL)))
+        .filter(|(tag, revision)| !tag.is_empty() && !revision.is_empty())
+}
 
 /// The environment variables of the control plane with this revision, or any, from its Deployment.
 #[must_use]
@@ -29,9 +54,9 @@ pub fn variables(
     revision: Option<&str>,
 ) -> BTreeMap<String, String> {
     let is_wanted = |deployment: &Value| {
-        let pods = |key| text_of_map(deployment, "/spec/template/metadata/labels", key);
+        let pods = |key| entry(deployment, "/spec/template/metadata/labels", key);
         let has = |key, value: &str| label(deployment, key) == value || pods(key) == value;
-        has(APP.0, APP.1) && revision.is_none_or(|revision| has(REVISION, revision))
+        has(APP.0, APP.1) && revision.is_none_or(|revision| has(REVISION_LABEL, revision))
     };
     objects
         .within(DEPLOYMENT, namespace)
@@ -60,13 +85,6 @@ pub fn mesh_config<'a>(
     names
         .filter_map(|name| objects.find(CONFIG_MAP, namespace, &name))
         .find_map(|(_, map)| map.pointer("/data/mesh")?.as_str())
-}
-
-/// A text of a map at a JSON pointer; empty if there is none.
-fn text_of_map<'a>(object: &'a Value, pointer: &str, key: &str) -> &'a str {
-    let map = object.pointer(pointer);
-    map.and_then(|map| map.get(key)?.as_str())
-        .unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -107,5 +125,40 @@ mod tests {
         assert_eq!(text(Some("other")), Some("a: b"));
         assert_eq!(text(None), Some("a: b"));
         assert!(variables(&objects, "elsewhere", None).is_empty());
+    }
+
+    #[test]
+    fn tags_are_those_of_webhooks_and_of_services_of_the_control_plane() {
+        let object = |api: &str, kind: &str, namespace: &str, tag: &str, revision: &str| {
+            json!({
+                "apiVersion": api, "kind": kind,
+                "metadata": {
+                    "name": format!("istio-revision-tag-{tag}"), "namespace": namespace,
+                    "labels": { "istio.io/tag": tag, "istio.io/rev": revision },
+                },
+            })
+        };
+        let webhook = |tag, revision| {
+            let api = "admissionregistration.k8s.io/v1";
+            object(api, "MutatingWebhookConfiguration", "", tag, revision)
+        };
+        let service = |namespace, tag| object("v1", "Service", namespace, tag, "canary");
+
+        let mut objects = Objects::default();
+        for one in [
+            webhook("prod", "stable"),
+            webhook("default", "stable"),
+            service("istio-system", "prod"),
+            service("elsewhere", "next"),
+        ] {
+            objects.add(one);
+        }
+        let found = |revision| tags(&objects, "istio-system", revision);
+        assert_eq!(found("canary"), BTreeSet::from(["prod".to_owned()]));
+        assert!(found("stable").contains("default"));
+
+        for (name, expected) in [("prod", "canary"), ("default", "stable"), ("next", "next")] {
+            assert_eq!(revision(&objects, "istio-system", name), expected);
+        }
     }
 }

@@ -3,20 +3,22 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use navarch_answers::client::Client;
 use navarch_answers::mirror::Mirror;
+use navarch_answers::node_message::NodeMessage;
 use navarch_answers::received::ReadResources;
 use navarch_answers::why_not::{Origin, Others, ProxySnapshot, Request, why_not};
 use navarch_api::decode::{Outcome, decode_value};
 use navarch_api::mesh::MeshConfig;
+use navarch_api::revision::Revision;
 use navarch_api::settings::Settings;
 use navarch_push::context::PushContext;
 use navarch_push::mesh_state::{Change, MeshState};
-use navarch_push::proxy::{Locality, Proxy, ProxyKind};
-use serde_json::{Map, Value, json};
+use navarch_push::proxy::{Proxy, ProxyKind};
+use serde_json::{Map, Value};
 
 use super::objects::{Objects, POD, WORKLOAD_ENTRY, items, members, name, namespace, text};
 use super::pods::{DataPlane, Owner, is_alive, owner, proxies};
@@ -35,6 +37,11 @@ pub struct MeshSettings {
     pub settings: Settings,
     /// Mesh config.
     pub mesh: MeshConfig,
+    /// The tags of the control plane's revision, which [`Settings`] has.
+    pub tags: BTreeSet<String>,
+    /// The namespaces in which the control plane trusts ztunnel: its own one, and those of
+    /// `CA_TRUSTED_NODE_ACCOUNTS`.
+    pub ztunnel_namespaces: BTreeSet<String>,
 }
 
 impl MeshSettings {
@@ -46,6 +53,14 @@ impl MeshSettings {
     /// The namespace whose policies apply to all.
     pub(crate) fn root(&self) -> &str {
         &self.mesh.root_namespace
+    }
+
+    /// The revision of the control plane, which selects objects.
+    pub(crate) fn revision(&self) -> Revision<'_> {
+        Revision {
+            name: &self.settings.clusters.revision,
+            tags: &self.tags,
+        }
     }
 
     /// The domain of services.
@@ -92,7 +107,7 @@ impl Judge {
         let pods = objects.of(POD).map(|(_, pod)| pod);
         let pods: Vec<&Value> = pods.filter(|pod| is_alive(pod)).collect();
         let proxied = pods.iter().filter_map(|pod| proxy_of(pod, settings));
-        let ztunnels = ztunnels(&pods);
+        let ztunnels = ztunnels(&pods, settings);
         let clients: Vec<Client> = proxied.chain(ztunnels).map(Client::fresh).collect();
 
         let mirror = Mirror::of(&context, clients);
@@ -228,44 +243,32 @@ fn proxy_of(pod: &Value, settings: &MeshSettings) -> Option<Proxy> {
     node(pod, kind, settings)
 }
 
-/// The node message that the agent of a pod would send.
+/// The proxy that the agent of a pod would connect.
 fn node(pod: &Value, kind: &str, settings: &MeshSettings) -> Option<Proxy> {
     let listed = items(pod, "/status/podIPs").map(|ip| text(ip, "/ip"));
-    let mut ips: Vec<&str> = listed.filter(|ip| !ip.is_empty()).collect();
+    let mut ips: Vec<IpAddr> = listed.filter_map(|ip| ip.parse().ok()).collect();
     if ips.is_empty() {
-        ips.extend(Some(text(pod, "/status/podIP")).filter(|ip| !ip.is_empty()));
+        ips.extend(text(pod, "/status/podIP").parse::<IpAddr>().ok());
     }
-    let first = ips.first()?;
-    let pod_name = name(pod);
-    let own = namespace(pod);
-    let id = format!(
-        "{kind}~{first}~{pod_name}.{own}~{own}.svc.{}",
-        settings.domain()
-    );
-
-    let mut metadata = variables(pod);
     let account = match text(pod, "/spec/serviceAccountName") {
         "" => "default",
         account => account,
     };
-    let labels: Map<String, Value> = members(pod, "/metadata/labels")
-        .map(|(key, value)| (key.clone(), value.clone()))
-        .collect();
-    for (key, value) in [
-        ("NAMESPACE", Value::from(own)),
-        ("NAME", Value::from(pod_name)),
-        ("INSTANCE_IPS", Value::from(ips.join(","))),
-        ("NODE_NAME", Value::from(text(pod, "/spec/nodeName"))),
-        (
-            "CLUSTER_ID",
-            Value::from(settings.settings.cluster_id.as_str()),
-        ),
-        ("SERVICE_ACCOUNT", Value::from(account)),
-        ("LABELS", Value::Object(labels)),
-    ] {
-        metadata.insert(key.to_owned(), value);
-    }
-    parsed(&id, metadata)
+
+    let message = NodeMessage {
+        kind,
+        namespace: namespace(pod),
+        name: name(pod),
+        ips: &ips,
+        labels: members(pod, "/metadata/labels")
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect(),
+        node: text(pod, "/spec/nodeName"),
+        service_account: account,
+        locality: "",
+        further: variables(pod),
+    };
+    message.proxy(&settings.settings)
 }
 
 /// The node metadata in the variables of a pod's proxy.
@@ -291,27 +294,34 @@ fn variables(pod: &Value) -> Map<String, Value> {
 }
 
 /// A ztunnel for each node with pods in ambient mode.
-fn ztunnels(pods: &[&Value]) -> Vec<Proxy> {
+fn ztunnels(pods: &[&Value], settings: &MeshSettings) -> Vec<Proxy> {
     let nodes: BTreeSet<&str> = pods
         .iter()
         .filter(|pod| DataPlane::of(pod) == DataPlane::Ambient)
         .map(|pod| text(pod, "/spec/nodeName"))
         .filter(|node| !node.is_empty())
         .collect();
-    nodes
-        .into_iter()
-        .filter_map(|node| {
-            let id = "ztunnel~127.0.0.1~ztunnel.istio-system~istio-system.svc.cluster.local";
-            let metadata = json!({ "NAMESPACE": "istio-system", "NODE_NAME": node });
-            parsed(id, metadata.as_object().cloned()?)
-        })
-        .collect()
-}
+    let trusted: BTreeMap<&str, &str> = pods
+        .iter()
+        .filter(|pod| DataPlane::of(pod) == DataPlane::Ztunnel)
+        .filter(|pod| settings.ztunnel_namespaces.contains(namespace(pod)))
+        .map(|pod| (text(pod, "/spec/nodeName"), namespace(pod)))
+        .collect();
 
-fn parsed(id: &str, metadata: Map<String, Value>) -> Option<Proxy> {
-    let proxy = Proxy::parse(id, Value::Object(metadata), Locality::default()).ok()?;
-    Some(Proxy {
-        uses_delta: true,
-        ..proxy
-    })
+    let system = settings.settings.system_namespace.as_str();
+    let of_node = |node| {
+        let message = NodeMessage {
+            kind: "ztunnel",
+            namespace: trusted.get(node).copied().unwrap_or(system),
+            name: "ztunnel",
+            ips: &[IpAddr::from(Ipv4Addr::LOCALHOST)],
+            labels: Map::new(),
+            node,
+            service_account: "ztunnel",
+            locality: "",
+            further: Map::new(),
+        };
+        message.proxy(&settings.settings)
+    };
+    nodes.into_iter().filter_map(of_node).collect()
 }

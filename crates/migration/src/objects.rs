@@ -1,11 +1,16 @@
 //! The objects of a mesh as they were written, by name.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+pub(crate) use navarch_api::json_object::{
+    ObjectKind, annotation, entry, items, label, members, name, namespace, text, texts,
+};
+use navarch_api::json_object::{group, group_of};
+use navarch_api::revision::{REVISION_LABEL, Revision};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 /// What identifies an object to the API server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,12 +63,15 @@ impl ObjectName {
         [&self.kind, &self.namespace, &self.name, &self.api_version]
     }
 
+    /// Whether it is the name of an object of a kind.
+    fn is_of(&self, kind: ObjectKind) -> bool {
+        self.kind == kind.kind && self.group() == kind.group
+    }
+
     /// The API group; empty for Kubernetes' core.
     #[must_use]
     pub fn group(&self) -> &str {
-        self.api_version
-            .split_once('/')
-            .map_or("", |(group, _)| group)
+        group_of(&self.api_version)
     }
 }
 
@@ -79,41 +87,29 @@ impl Ord for ObjectName {
     }
 }
 
-/// A kind in any version.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ObjectKind {
-    /// Empty for Kubernetes' core.
-    pub(crate) group: &'static str,
-    pub(crate) kind: &'static str,
-}
-
-const fn kind(group: &'static str, kind: &'static str) -> ObjectKind {
-    ObjectKind { group, kind }
-}
-
 const NETWORKING: &str = "networking.istio.io";
 const SECURITY: &str = "security.istio.io";
 const EXTENSIONS: &str = "extensions.istio.io";
 const GATEWAY_API: &str = "gateway.networking.k8s.io";
 
-pub(crate) const NAMESPACE: ObjectKind = kind("", "Namespace");
-pub(crate) const POD: ObjectKind = kind("", "Pod");
-pub(crate) const SERVICE: ObjectKind = kind("", "Service");
-pub(crate) const DAEMON_SET: ObjectKind = kind("apps", "DaemonSet");
-pub(crate) const AUTHORIZATION: ObjectKind = kind(SECURITY, "AuthorizationPolicy");
-pub(crate) const AUTHENTICATION: ObjectKind = kind(SECURITY, "RequestAuthentication");
-pub(crate) const VIRTUAL_SERVICE: ObjectKind = kind(NETWORKING, "VirtualService");
-pub(crate) const DESTINATION_RULE: ObjectKind = kind(NETWORKING, "DestinationRule");
-pub(crate) const SERVICE_ENTRY: ObjectKind = kind(NETWORKING, "ServiceEntry");
-pub(crate) const WORKLOAD_ENTRY: ObjectKind = kind(NETWORKING, "WorkloadEntry");
-pub(crate) const SIDECAR: ObjectKind = kind(NETWORKING, "Sidecar");
-pub(crate) const ENVOY_FILTER: ObjectKind = kind(NETWORKING, "EnvoyFilter");
-pub(crate) const WASM_PLUGIN: ObjectKind = kind(EXTENSIONS, "WasmPlugin");
-pub(crate) const TRAFFIC_EXTENSION: ObjectKind = kind(EXTENSIONS, "TrafficExtension");
-pub(crate) const TELEMETRY: ObjectKind = kind("telemetry.istio.io", "Telemetry");
-pub(crate) const GATEWAY: ObjectKind = kind(GATEWAY_API, "Gateway");
-pub(crate) const HTTP_ROUTE: ObjectKind = kind(GATEWAY_API, "HTTPRoute");
-pub(crate) const GRPC_ROUTE: ObjectKind = kind(GATEWAY_API, "GRPCRoute");
+pub(crate) const NAMESPACE: ObjectKind = ObjectKind::new("", "Namespace");
+pub(crate) const POD: ObjectKind = ObjectKind::new("", "Pod");
+pub(crate) const SERVICE: ObjectKind = ObjectKind::new("", "Service");
+pub(crate) const DAEMON_SET: ObjectKind = ObjectKind::new("apps", "DaemonSet");
+pub(crate) const AUTHORIZATION: ObjectKind = ObjectKind::new(SECURITY, "AuthorizationPolicy");
+pub(crate) const AUTHENTICATION: ObjectKind = ObjectKind::new(SECURITY, "RequestAuthentication");
+pub(crate) const VIRTUAL_SERVICE: ObjectKind = ObjectKind::new(NETWORKING, "VirtualService");
+pub(crate) const DESTINATION_RULE: ObjectKind = ObjectKind::new(NETWORKING, "DestinationRule");
+pub(crate) const SERVICE_ENTRY: ObjectKind = ObjectKind::new(NETWORKING, "ServiceEntry");
+pub(crate) const WORKLOAD_ENTRY: ObjectKind = ObjectKind::new(NETWORKING, "WorkloadEntry");
+pub(crate) const SIDECAR: ObjectKind = ObjectKind::new(NETWORKING, "Sidecar");
+pub(crate) const ENVOY_FILTER: ObjectKind = ObjectKind::new(NETWORKING, "EnvoyFilter");
+pub(crate) const WASM_PLUGIN: ObjectKind = ObjectKind::new(EXTENSIONS, "WasmPlugin");
+pub(crate) const TRAFFIC_EXTENSION: ObjectKind = ObjectKind::new(EXTENSIONS, "TrafficExtension");
+pub(crate) const TELEMETRY: ObjectKind = ObjectKind::new("telemetry.istio.io", "Telemetry");
+pub(crate) const GATEWAY: ObjectKind = ObjectKind::new(GATEWAY_API, "Gateway");
+pub(crate) const HTTP_ROUTE: ObjectKind = ObjectKind::new(GATEWAY_API, "HTTPRoute");
+pub(crate) const GRPC_ROUTE: ObjectKind = ObjectKind::new(GATEWAY_API, "GRPCRoute");
 
 /// The label of objects that steps create.
 pub(crate) const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "navarch-migrate");
@@ -142,6 +138,17 @@ impl Objects {
             return;
         }
         self.all.insert(name, object);
+    }
+
+    /// Removes the objects that the control plane of a revision does not read, and returns their
+    /// names.
+    pub(crate) fn take_others(&mut self, revision: Revision<'_>) -> BTreeSet<ObjectName> {
+        let is_other = |object: &Value| {
+            let label = value_of_label(object, REVISION_LABEL);
+            !revision.reads(group(object), text(object, "/kind"), label)
+        };
+        let others = self.all.extract_if(.., |_, object| is_other(object));
+        others.map(|(name, _)| name).collect()
     }
 
     /// Whether there are none.
@@ -208,81 +215,13 @@ impl Objects {
         self.all
             .range(ObjectName::first(kind, namespace, name)..)
             .take_while(move |(name, _)| name.kind == kind.kind)
-            .filter(move |(name, _)| kind.is_of(name))
+            .filter(move |(name, _)| name.is_of(kind))
     }
 
     /// The object of a namespace itself.
     pub(crate) fn namespace(&self, name: &str) -> Option<(&ObjectName, &Value)> {
         self.find(NAMESPACE, "", name)
     }
-}
-
-impl ObjectKind {
-    /// Whether an object of this name is of the kind.
-    pub(crate) fn is_of(self, name: &ObjectName) -> bool {
-        name.kind == self.kind && name.group() == self.group
-    }
-}
-
-/// The text at a JSON pointer; empty if there is none.
-pub(crate) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
-    object
-        .pointer(pointer)
-        .and_then(Value::as_str)
-        .unwrap_or_default()
-}
-
-/// The items of a list at a JSON pointer.
-pub(crate) fn items<'a>(
-    object: &'a Value,
-    pointer: &str,
-) -> impl Iterator<Item = &'a Value> + use<'a> {
-    let list = object.pointer(pointer).and_then(Value::as_array);
-    list.into_iter().flatten()
-}
-
-/// The texts of a list at a JSON pointer.
-pub(crate) fn texts<'a>(
-    object: &'a Value,
-    pointer: &str,
-) -> impl Iterator<Item = &'a str> + use<'a> {
-    items(object, pointer).filter_map(Value::as_str)
-}
-
-/// The members of a map at a JSON pointer.
-pub(crate) fn members<'a>(
-    object: &'a Value,
-    pointer: &str,
-) -> impl Iterator<Item = (&'a String, &'a Value)> + use<'a> {
-    let map = object.pointer(pointer).and_then(Value::as_object);
-    map.into_iter().flat_map(Map::iter)
-}
-
-/// `metadata.name`.
-pub(crate) fn name(object: &Value) -> &str {
-    text(object, "/metadata/name")
-}
-
-/// `metadata.namespace`; empty if there is none.
-pub(crate) fn namespace(object: &Value) -> &str {
-    text(object, "/metadata/namespace")
-}
-
-/// A label; empty if there is none.
-pub(crate) fn label<'a>(object: &'a Value, key: &str) -> &'a str {
-    metadata(object, "labels", key)
-}
-
-/// An annotation; empty if there is none.
-pub(crate) fn annotation<'a>(object: &'a Value, key: &str) -> &'a str {
-    metadata(object, "annotations", key)
-}
-
-fn metadata<'a>(object: &'a Value, field: &str, key: &str) -> &'a str {
-    object
-        .get("metadata")
-        .and_then(|metadata| metadata.get(field)?.get(key)?.as_str())
-        .unwrap_or_default()
 }
 
 /// Whether a map of labels at a JSON pointer of `selecting` selects an object; one without labels
@@ -295,11 +234,15 @@ pub(crate) fn selects(selecting: &Value, pointer: &str, object: &Value) -> bool 
     })
 }
 
+/// Whether an object has a label with a value, which may be empty.
 fn has_label(object: &Value, key: &str, wanted: &str) -> bool {
-    let labels = object.pointer("/metadata/labels");
-    labels
-        .and_then(|labels| labels.get(key)?.as_str())
-        .is_some_and(|value| value == wanted)
+    value_of_label(object, key).is_some_and(|value| value == wanted)
+}
+
+/// The value of a label, which may be empty.
+fn value_of_label<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
+    let labels = object.pointer("/metadata/labels")?;
+    labels.get(key)?.as_str()
 }
 
 /// Sets a label or an annotation of an object.

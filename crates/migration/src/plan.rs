@@ -18,7 +18,8 @@ use super::verdict::{Effect, Verdict, VerdictChange, change};
 /// The maximum number of listed requests with a changed verdict in a step.
 const MAX_CHANGES: usize = 50;
 /// The DaemonSets that ambient mode needs.
-const COMPONENTS: [&str; 2] = ["ztunnel", "istio-cni-node"];
+const ZTUNNEL: &str = "ztunnel";
+const CNI: &str = "istio-cni-node";
 
 /// Why there is no plan.
 #[derive(Debug, Error)]
@@ -121,6 +122,8 @@ struct Planner<'a> {
     requests: Requests,
     /// The verdicts after the last step, by the index of the request.
     verdicts: Vec<Vec<Verdict>>,
+    /// The objects that the control plane does not read, as they are of other revisions.
+    of_other_revisions: BTreeSet<ObjectName>,
     plan: Plan,
 }
 
@@ -130,13 +133,14 @@ impl<'a> Planner<'a> {
             namespaces: namespaces.to_vec(),
             ..Plan::default()
         };
+        let mut settled = objects.clone();
+        let of_other_revisions = settled.take_others(settings.revision());
         for namespace in namespaces {
-            plan.waiting.extend(waiting(objects, namespace));
+            plan.waiting.extend(waiting(&settled, namespace));
             plan.counterparts
-                .extend(counterparts(objects, namespace, settings));
+                .extend(counterparts(&settled, namespace, settings));
         }
 
-        let mut settled = objects.clone();
         settle(&mut settled, settings.domain());
         let moving = namespaces.iter().cloned().collect();
         let mut requests = Requests::of(&settled, &moving, settings.root(), settings.domain());
@@ -157,6 +161,7 @@ impl<'a> Planner<'a> {
             objects: settled,
             requests,
             verdicts,
+            of_other_revisions,
             plan,
         }
     }
@@ -169,16 +174,29 @@ impl<'a> Planner<'a> {
                     .to_owned(),
             );
         }
-        for component in COMPONENTS {
-            let has_it = self
-                .objects
-                .of(DAEMON_SET)
-                .any(|(name, _)| name.name == component);
-            if !has_it {
-                self.plan.blockers.push(format!(
-                    "there is no DaemonSet {component}: install the components of ambient mode"
-                ));
-            }
+        // A ztunnel that the control plane does not trust is another mesh's.
+        let trusted = &self.settings.ztunnel_namespaces;
+        let has_ztunnel = self
+            .objects
+            .of(DAEMON_SET)
+            .any(|(name, _)| name.name == ZTUNNEL && trusted.contains(&name.namespace));
+        if !has_ztunnel {
+            let namespaces: Vec<&str> = trusted.iter().map(String::as_str).collect();
+            self.plan.blockers.push(format!(
+                "there is no DaemonSet {ZTUNNEL} in the namespace {}: install the components of \
+                 ambient mode, or name the namespace by CA_TRUSTED_NODE_ACCOUNTS",
+                namespaces.join(" or ")
+            ));
+        }
+
+        let has_cni = self
+            .objects
+            .of(DAEMON_SET)
+            .any(|(name, _)| name.name == CNI);
+        if !has_cni {
+            self.plan.blockers.push(format!(
+                "there is no DaemonSet {CNI}: install the components of ambient mode"
+            ));
         }
     }
 
@@ -194,6 +212,12 @@ impl<'a> Planner<'a> {
         let steps = Steps::of(&self.objects, name, object, self.settings);
         self.plan.blockers.extend(steps.blockers);
         for step in steps.steps {
+            let created = step.edits.iter().map(|edit| &edit.object);
+            for name in created.filter(|name| self.of_other_revisions.contains(name)) {
+                self.plan.blockers.push(format!(
+                    "{name} exists, and is of another revision: delete it"
+                ));
+            }
             progress(&step.title);
             self.add_step(step);
         }

@@ -152,11 +152,7 @@ impl Owner {
         let kind = ["Deployment", "StatefulSet", "DaemonSet"]
             .into_iter()
             .find(|kind| *kind == self.kind)?;
-        let kind = ObjectKind {
-            group: "apps",
-            kind,
-        };
-        objects.find(kind, &self.namespace, &self.name)
+        objects.find(ObjectKind::new("apps", kind), &self.namespace, &self.name)
     }
 }
 

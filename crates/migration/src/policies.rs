@@ -8,6 +8,7 @@
 
 mod ports;
 
+use navarch_api::revision::REVISION_LABEL;
 use serde_json::{Map, Value, json};
 
 use super::edit::Edit;
@@ -269,7 +270,7 @@ fn copy(policy: &Value, name: &str, targets: Vec<Value>, rules: Option<Vec<Value
         "namespace".to_owned(),
         Value::from(super::objects::namespace(policy)),
     );
-    metadata.insert("labels".to_owned(), json!({ MANAGED_BY.0: MANAGED_BY.1 }));
+    metadata.insert("labels".to_owned(), copied_labels(policy));
     let dry_run = super::objects::annotation(policy, DRY_RUN);
     if !dry_run.is_empty() {
         metadata.insert("annotations".to_owned(), json!({ DRY_RUN: dry_run }));
@@ -280,6 +281,18 @@ fn copy(policy: &Value, name: &str, targets: Vec<Value>, rules: Option<Vec<Value
         "metadata": metadata,
         "spec": spec,
     })
+}
+
+/// The labels of the copy of a policy, which is of the same revision.
+fn copied_labels(policy: &Value) -> Value {
+    let mut labels = json!({ MANAGED_BY.0: MANAGED_BY.1 });
+    let revision = policy
+        .pointer("/metadata/labels")
+        .and_then(|labels| labels.get(REVISION_LABEL));
+    if let (Some(labels), Some(revision)) = (labels.as_object_mut(), revision) {
+        labels.insert(REVISION_LABEL.to_owned(), revision.clone());
+    }
+    labels
 }
 
 /// The edits by which the policies of a namespace accept what has passed a waypoint of this
@@ -333,7 +346,7 @@ pub(crate) fn is_copy(object: &Value) -> bool {
         && super::objects::name(object).contains(SUFFIX)
         && has_only("", &["apiVersion", "kind", "metadata", "spec"])
         && has_only("/metadata", &["name", "namespace", "labels", "annotations"])
-        && has_only("/metadata/labels", &[MANAGED_BY.0])
+        && has_only("/metadata/labels", &[MANAGED_BY.0, REVISION_LABEL])
         && has_only("/metadata/annotations", &[DRY_RUN])
         && items(object, "/spec/targetRefs").next().is_some()
         && object.pointer("/spec/selector").is_none()

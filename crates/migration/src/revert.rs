@@ -8,14 +8,14 @@
 
 use serde_json::Value;
 
-use super::edit::{Change, Edit};
-use super::objects::{MANAGED_BY, ObjectName, Objects, items, label, members, text};
+use super::edit::{Change, Edit, RESTARTED};
+use super::edited::{Role, role_in_record};
+use super::objects::{GATEWAY, MANAGED_BY, Objects, items, label, members, text};
 use super::plan::{Plan, PlannedStep};
 use super::policies::{action, is_copy, is_trusting};
 use super::state::{DoneStep, is_permitted};
 use super::steps::{
-    AMBIENT, DATAPLANE_MODE, INJECT, INJECTION, RESTARTED, RESTARTED_AT, USE_WAYPOINT,
-    is_new_waypoint,
+    AMBIENT, DATAPLANE_MODE, INJECT, INJECTION, RESTARTED_AT, USE_WAYPOINT, is_new_waypoint,
 };
 
 /// Where the labels of a namespace are, and those of a pod template.
@@ -84,20 +84,20 @@ impl DoneStep {
 impl Reverted<'_> {
     /// Why it must not be undone.
     fn problem(self) -> Option<&'static str> {
-        let is_of_step = self.edit.object == self.undo.object
+        let is_permitted = self.edit.object == self.undo.object
             && is_permitted(self.edit, self.namespace)
-            && is_permitted(self.undo, self.namespace)
-            && self.is_inverse();
-        if !is_of_step {
+            && is_permitted(self.undo, self.namespace);
+        let role = role_in_record(&self.edit.object, self.namespace).filter(|_| is_permitted);
+        let Some(role) = role.filter(|role| self.is_inverse(*role)) else {
             return Some(NOT_OF_A_STEP);
-        }
+        };
         let object = self.object?;
         match &self.edit.change {
             Change::Create { content } => {
                 let is_unchanged = self.edit.holds(self.object) && is_as_created(object, content);
                 (!is_unchanged).then_some(NOT_AS_CREATED)
             }
-            Change::Patch { .. } if self.edit.object.kind == "AuthorizationPolicy" => {
+            Change::Patch { .. } if role == Role::Authorization => {
                 let is_known = self.edit.holds(self.object) || self.undo.holds(self.object);
                 (!is_known).then_some(RULES_EDITED)
             }
@@ -105,32 +105,34 @@ impl Reverted<'_> {
         }
     }
 
-    /// Whether a step makes the edit, and the other one undoes exactly this.
-    fn is_inverse(self) -> bool {
+    /// Whether a step makes the edit of an object with this role, and the other one undoes exactly
+    /// this.
+    fn is_inverse(self, role: Role) -> bool {
         match (&self.edit.change, &self.undo.change) {
-            (Change::Create { content }, Change::Delete) => match self.edit.object.kind.as_str() {
-                "Gateway" => is_new_waypoint(content),
-                _ => is_copy(content),
+            (Change::Create { content }, Change::Delete) => match role {
+                Role::Waypoint => is_new_waypoint(content),
+                Role::Authorization | Role::Authentication => is_copy(content),
+                Role::Namespace | Role::Workload => false,
             },
             (Change::Patch { patch: after }, Change::Patch { patch: before }) => {
-                self.restores(before, after)
+                self.restores(role, before, after)
             }
             (Change::Create { .. } | Change::Patch { .. } | Change::Delete, _) => false,
         }
     }
 
     /// Whether a patch restores what another one, of a step, has changed.
-    fn restores(self, before: &Value, after: &Value) -> bool {
-        match self.edit.object.kind.as_str() {
-            "Namespace" => is_each(before, after, LABELS, is_namespace_label),
-            "AuthorizationPolicy" => self.object.is_none_or(|policy| {
+    fn restores(self, role: Role, before: &Value, after: &Value) -> bool {
+        match role {
+            Role::Namespace => is_each(before, after, LABELS, is_namespace_label),
+            Role::Authorization => self.object.is_none_or(|policy| {
                 let rules = |patch: &Value| -> Vec<Value> {
                     items(patch, "/spec/rules").cloned().collect()
                 };
                 let action = action(policy);
                 is_trusting(&rules(before), &rules(after), action, self.namespace)
             }),
-            "Deployment" | "StatefulSet" | "DaemonSet" => {
+            Role::Workload => {
                 is_each(before, after, TEMPLATE_LABELS, |_, before, after| {
                     after == "false" && is_text_or_none(before)
                 }) && is_each(before, after, TEMPLATE_ANNOTATIONS, |key, before, after| {
@@ -138,7 +140,7 @@ impl Reverted<'_> {
                     (is_set || key == INJECT && after.is_null()) && is_text_or_none(before)
                 })
             }
-            _ => false,
+            Role::Waypoint | Role::Authentication => false,
         }
     }
 }
@@ -181,7 +183,7 @@ fn is_as_created(object: &Value, content: &Value) -> bool {
     if label(object, MANAGED_BY.0) != MANAGED_BY.1 {
         return false;
     }
-    if ObjectName::of(object).kind == "Gateway" {
+    if GATEWAY.is_of(object) {
         text(object, "/spec/gatewayClassName") == text(content, "/spec/gatewayClassName")
             && object
                 .pointer("/spec/infrastructure/parametersRef")

@@ -6,12 +6,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
 
-use super::edit::{Change, Edit};
-use super::edited::is_of_record;
+use super::edit::{Change, Edit, RESTARTED};
+use super::edited::{Role, role_in_record};
 use super::plan::{Plan, PlannedStep};
 use super::steps::{
-    DATAPLANE_MODE, INGRESS_USE_WAYPOINT, INJECT, INJECTION, RESTARTED, SIDECAR_USE_WAYPOINT,
-    USE_WAYPOINT,
+    DATAPLANE_MODE, INGRESS_USE_WAYPOINT, INJECT, INJECTION, SIDECAR_USE_WAYPOINT, USE_WAYPOINT,
 };
 
 /// The format of [`State`]. A program refuses records of a later one.
@@ -185,35 +184,37 @@ impl State {
 /// namespace, of its waypoint, its policies and the annotations that restart its workloads.
 #[must_use]
 pub fn is_permitted(edit: &Edit, namespace: &str) -> bool {
-    let object = &edit.object;
-    if !is_of_record(object, namespace) {
+    let Some(role) = role_in_record(&edit.object, namespace) else {
         return false;
-    }
-
-    let kind = object.kind.as_str();
-    let policy = matches!(kind, "AuthorizationPolicy" | "RequestAuthentication");
-    let waypoint = kind == "Gateway";
-    match &edit.change {
-        Change::Create { content } => {
-            (policy || waypoint) && super::objects::ObjectName::of(content) == edit.object
-        }
-        Change::Delete => policy || waypoint,
-        Change::Patch { patch } if kind == "Namespace" => {
+    };
+    match (&edit.change, role) {
+        (
+            Change::Create { content },
+            Role::Waypoint | Role::Authorization | Role::Authentication,
+        ) => super::objects::ObjectName::of(content) == edit.object,
+        (Change::Delete, Role::Waypoint | Role::Authorization | Role::Authentication) => true,
+        (Change::Patch { patch }, Role::Namespace) => {
             has_only(patch, &["metadata", "labels"], &NAMESPACE_LABELS)
         }
-        Change::Patch { patch } if policy => has_only(patch, &["spec"], &["rules"]),
-        Change::Patch { patch } if !waypoint => {
-            let path = ["spec", "template", "metadata"];
-            has_only(patch, &path, &["labels", "annotations"])
-                && ["labels", "annotations"].iter().all(|field| {
-                    let pointer = format!("/spec/template/metadata/{field}");
-                    patch
-                        .pointer(&pointer)
-                        .is_none_or(|map| has_only(map, &[], &[INJECT, RESTARTED]))
-                })
-        }
-        Change::Patch { .. } => false,
+        (Change::Patch { patch }, Role::Authorization) => has_only(patch, &["spec"], &["rules"]),
+        (Change::Patch { patch }, Role::Workload) => is_restart(patch),
+        (Change::Create { .. } | Change::Delete, Role::Namespace | Role::Workload)
+        | (Change::Patch { .. }, Role::Waypoint | Role::Authentication) => false,
     }
+}
+
+/// Whether a patch of a workload has nothing but what restarts its pods, and turns their injection
+/// on or off.
+fn is_restart(patch: &Value) -> bool {
+    let path = ["spec", "template", "metadata"];
+    let fields = ["labels", "annotations"];
+    has_only(patch, &path, &fields)
+        && fields.iter().all(|field| {
+            let pointer = format!("/spec/template/metadata/{field}");
+            patch
+                .pointer(&pointer)
+                .is_none_or(|map| has_only(map, &[], &[INJECT, RESTARTED]))
+        })
 }
 
 /// Whether a patch has nothing but these keys at a path.

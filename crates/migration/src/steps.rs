@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use navarch_api::revision::REVISION_LABEL;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::edit::Edit;
-use super::installation::REVISION;
+use super::edit::{Edit, RESTARTED};
 use super::judge::MeshSettings;
 use super::objects::{
     AUTHENTICATION, AUTHORIZATION, GATEWAY, MANAGED_BY, ObjectName, Objects, POD, SERVICE,
@@ -31,8 +31,6 @@ pub(crate) const SIDECAR_USE_WAYPOINT: &str = "navarch.io/sidecar-use-waypoint";
 pub(crate) const INJECTION: &str = "istio-injection";
 /// The label and annotation of pods for injection.
 pub(crate) const INJECT: &str = "sidecar.istio.io/inject";
-/// The annotation of pod templates by which kubectl restarts pods.
-pub(crate) const RESTARTED: &str = "kubectl.kubernetes.io/restartedAt";
 /// The value of that annotation in plans, in place of the time of the step.
 pub const RESTARTED_AT: &str = "the time of the step";
 /// The name of new waypoints.
@@ -92,7 +90,7 @@ impl Steps {
         steps.add_restarts(objects, &name.name);
 
         let is_injected =
-            !label(namespace, INJECTION).is_empty() || !label(namespace, REVISION).is_empty();
+            !label(namespace, INJECTION).is_empty() || !label(namespace, REVISION_LABEL).is_empty();
         if is_injected {
             steps.add(
                 &name.name,
@@ -156,7 +154,7 @@ impl Steps {
             own,
             format!("create waypoint {own}/{}", waypoint.name),
             "no request passes it yet",
-            waypoint.gateway(objects, own, label(namespace, REVISION)),
+            waypoint.gateway(objects, own, label(namespace, REVISION_LABEL)),
             objects,
         );
 
@@ -268,7 +266,7 @@ fn new_waypoint(namespace: &str, name: &str, revision: &str) -> Value {
     labels.insert("istio.io/waypoint-for".to_owned(), Value::from("service"));
     labels.insert(MANAGED_BY.0.to_owned(), Value::from(MANAGED_BY.1));
     if !revision.is_empty() {
-        labels.insert(REVISION.to_owned(), Value::from(revision));
+        labels.insert(REVISION_LABEL.to_owned(), Value::from(revision));
     }
     json!({
         "apiVersion": "gateway.networking.k8s.io/v1",
@@ -286,7 +284,7 @@ pub(crate) fn is_new_waypoint(object: &Value) -> bool {
     let ObjectName {
         namespace, name, ..
     } = ObjectName::of(object);
-    *object == new_waypoint(&namespace, &name, label(object, REVISION))
+    *object == new_waypoint(&namespace, &name, label(object, REVISION_LABEL))
 }
 
 /// Whether a namespace has something that only a waypoint does for workloads in ambient mode.
@@ -375,7 +373,7 @@ pub fn waiting(objects: &Objects, namespace: &str) -> Vec<String> {
 pub fn returning(objects: &Objects, namespace: &str) -> Vec<String> {
     let injects = objects.namespace(namespace).is_some_and(|(_, object)| {
         let injection = label(object, INJECTION);
-        injection == "enabled" || injection.is_empty() && !label(object, REVISION).is_empty()
+        injection == "enabled" || injection.is_empty() && !label(object, REVISION_LABEL).is_empty()
     });
     if !injects {
         return Vec::new();

@@ -4,6 +4,7 @@ mod planted_records;
 mod random_meshes;
 mod world;
 
+use super::edit::Change;
 use super::objects::ObjectName;
 use super::plan::{Plan, plan};
 use super::state::{State, StateError};
@@ -295,5 +296,84 @@ fn restarts_are_awaited_in_both_directions() {
     assert_eq!(
         returning(&objects, "shop"),
         ["Deployment shop/api has pods without sidecars"]
+    );
+}
+
+#[test]
+fn policies_of_other_revisions_are_neither_judged_nor_copied() {
+    let mut world = World {
+        sidecars_use_waypoints: true,
+        revision: "canary".to_owned(),
+        tags: ["prod".to_owned()].into(),
+        ..World::default()
+    };
+    let deny_all = r#"{ "action": "DENY", "rules": [{}] }"#;
+    world.add_policy("of-stable", deny_all);
+    world.add_policy("of-prod", GET_ONLY);
+    for (name, revision) in [("of-stable", "stable"), ("of-prod", "prod")] {
+        world.set_revision(name, revision);
+    }
+
+    let plan = plan_of(&world);
+    assert!(!plan.is_refused(), "{plan}");
+    let edits = || plan.steps.iter().flat_map(|planned| &planned.step.edits);
+    let policies: Vec<&str> = edits()
+        .filter(|edit| edit.object.kind == "AuthorizationPolicy")
+        .map(|edit| edit.object.name.as_str())
+        .collect();
+    assert_eq!(policies, ["of-prod-waypoint", "of-prod"], "{plan}");
+
+    // The copy is in force where the original is.
+    let copies = edits().filter_map(|edit| match &edit.change {
+        Change::Create { content } => Some(content),
+        Change::Patch { .. } | Change::Delete => None,
+    });
+    let copy = copies
+        .filter(|content| content["metadata"]["name"] == "of-prod-waypoint")
+        .last()
+        .unwrap();
+    assert_eq!(copy["metadata"]["labels"]["istio.io/rev"], "prod");
+
+    // Without a revision, the control plane reads both.
+    world.revision.clear();
+    let edits = plan_of(&world)
+        .steps
+        .into_iter()
+        .flat_map(|one| one.step.edits);
+    let names: Vec<String> = edits.map(|edit| edit.object.name).collect();
+    assert!(names.contains(&"of-stable".to_owned()), "{names:?}");
+}
+
+#[test]
+fn a_copy_that_another_revision_has_must_be_deleted_first() {
+    let mut world = World {
+        sidecars_use_waypoints: true,
+        revision: "canary".to_owned(),
+        ..World::default()
+    };
+    world.add_policy("get-only", GET_ONLY);
+    world.add_policy("get-only-waypoint", GET_ONLY);
+    world.set_revision("get-only-waypoint", "stable");
+    let plan = plan_of(&world);
+    assert_eq!(
+        plan.blockers,
+        [
+            "AuthorizationPolicy shop/get-only-waypoint exists, and is of another revision: delete \
+             it"
+        ],
+        "{plan}"
+    );
+}
+
+#[test]
+fn ztunnel_must_be_where_the_control_plane_trusts_it() {
+    let world = World {
+        ztunnel_namespace: "other-mesh",
+        ..World::default()
+    };
+    let plan = plan_of(&world);
+    assert!(
+        plan.blockers[0].starts_with("there is no DaemonSet ztunnel in the namespace istio-system"),
+        "{plan}"
     );
 }

@@ -10,7 +10,7 @@ use navarch_answers::STACK;
 use navarch_api::mesh::MeshConfig;
 use navarch_api::names::Namespace;
 use navarch_kubernetes::InWords;
-use navarch_migration::installation::{mesh_config, variables};
+use navarch_migration::installation::{mesh_config, revision, tags, variables};
 use navarch_migration::{MeshSettings, Objects, Plan, plan};
 
 use super::super::analyze::live::{ListedKind, MAX_CONCURRENT_LISTS, list};
@@ -18,6 +18,7 @@ use super::super::cluster::{KubeconfigChoice, open};
 use super::super::environment::{self, Variables};
 use super::super::progress::Progress;
 use super::super::reading;
+use super::super::security::trusted_nodes;
 use super::MeshFlags;
 
 /// The advice if there is no kubeconfig.
@@ -166,10 +167,7 @@ async fn read(client: &kube::Client, system: &str) -> anyhow::Result<Objects> {
     let is_needed = |kind: &Kind| {
         !matches!(
             kind,
-            Kind::Secret
-                | Kind::MutatingWebhookConfiguration
-                | Kind::ValidatingWebhookConfiguration
-                | Kind::CustomResourceDefinition
+            Kind::Secret | Kind::ValidatingWebhookConfiguration | Kind::CustomResourceDefinition
         )
     };
     let analyzed = live::kinds().filter(is_needed).map(|kind| {
@@ -204,11 +202,12 @@ async fn read(client: &kube::Client, system: &str) -> anyhow::Result<Objects> {
     Ok(objects)
 }
 
-/// The settings of the control plane: its variables and mesh config.
+/// The settings of the control plane: its variables, its mesh config, and what selects its objects.
 fn settings(objects: &Objects, flags: &MeshFlags) -> anyhow::Result<MeshSettings> {
     let namespace = flags.istio_namespace.as_str();
-    let revision = flags.revision.as_deref();
-    let mut known = variables(objects, namespace, revision);
+    let requested = flags.revision.as_deref();
+    let requested = requested.map(|name| revision(objects, namespace, name));
+    let mut known = variables(objects, namespace, requested);
     known.extend(flags.variables.iter().cloned());
     let known = Variables::new(known);
 
@@ -216,30 +215,38 @@ fn settings(objects: &Objects, flags: &MeshFlags) -> anyhow::Result<MeshSettings
     settings.discover_configuration = true;
     settings.domain_suffix.clone_from(&flags.domain);
     settings.system_namespace = Namespace::new(namespace);
-    if let Some(revision) = revision {
+    if let Some(revision) = requested {
         settings.clusters.revision = revision.to_owned();
     }
 
+    let own = Some(settings.clusters.revision.as_str());
+    let own = own.filter(|name| !matches!(*name, "" | "default"));
+    let mesh = mesh(mesh_config(objects, namespace, own), flags)?;
+    let accounts = known.get("CA_TRUSTED_NODE_ACCOUNTS").unwrap_or_default();
+    let trusted = trusted_nodes(&accounts)?.into_iter();
+    let namespaces = trusted.map(|account| account.namespace.as_str().to_owned());
+    Ok(MeshSettings {
+        tags: tags(objects, namespace, &settings.clusters.revision),
+        ztunnel_namespaces: namespaces.chain([namespace.to_owned()]).collect(),
+        settings,
+        mesh,
+    })
+}
+
+/// The mesh config of the file that a flag names, else the one of the control plane.
+fn mesh(of_control_plane: Option<&str>, flags: &MeshFlags) -> anyhow::Result<MeshConfig> {
     let defaults = MeshConfig::istio_defaults();
-    let of_objects = mesh_config(
-        objects,
-        namespace,
-        revision.filter(|name| *name != "default"),
-    );
-    let mesh = match (&flags.mesh_config, of_objects) {
-        (Some(file), _) => {
-            defaults
-                .apply(&reading::read(file)?)
-                .with_context(|| file.display().to_string())?
-                .value
-        }
-        (None, Some(text)) => {
-            let config = defaults.apply(text);
-            config
-                .with_context(|| format!("the mesh config in namespace {namespace} is invalid"))?
-                .value
-        }
-        (None, None) => defaults,
+    let applied = match (&flags.mesh_config, of_control_plane) {
+        (Some(file), _) => defaults
+            .apply(&reading::read(file)?)
+            .with_context(|| file.display().to_string())?,
+        (None, Some(text)) => defaults.apply(text).with_context(|| {
+            format!(
+                "the mesh config in namespace {} is invalid",
+                flags.istio_namespace
+            )
+        })?,
+        (None, None) => return Ok(defaults),
     };
-    Ok(MeshSettings { settings, mesh })
+    Ok(applied.value)
 }

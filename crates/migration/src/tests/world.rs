@@ -1,6 +1,7 @@
 //! A small mesh: `web` and `api` in the namespace that moves, a client in another one, and a pod
 //! outside of the mesh.
 
+use std::collections::BTreeSet;
 use std::thread;
 
 use navarch_api::mesh::MeshConfig;
@@ -8,7 +9,7 @@ use navarch_api::settings::Settings;
 use serde_json::{Value, json};
 
 use crate::judge::MeshSettings;
-use crate::objects::Objects;
+use crate::objects::{AUTHORIZATION, Objects};
 
 /// A mesh, and the settings of its control plane.
 #[derive(Clone, Debug)]
@@ -16,6 +17,11 @@ pub(super) struct World {
     pub(super) all: Objects,
     pub(super) sidecars_use_waypoints: bool,
     pub(super) has_components: bool,
+    /// The revision of the control plane, and its tags.
+    pub(super) revision: String,
+    pub(super) tags: BTreeSet<String>,
+    /// The namespace of ztunnel.
+    pub(super) ztunnel_namespace: &'static str,
 }
 
 /// What a pod has of the mesh.
@@ -75,6 +81,9 @@ impl World {
             all: Objects::default(),
             sidecars_use_waypoints: false,
             has_components: true,
+            revision: String::new(),
+            tags: BTreeSet::new(),
+            ztunnel_namespace: "istio-system",
         };
         for (name, labels) in [
             ("shop", json!({ "istio-injection": "enabled" })),
@@ -97,11 +106,14 @@ impl World {
     /// The objects, with the components of ambient mode.
     pub(super) fn objects(&self) -> Objects {
         let mut objects = self.all.clone();
-        for name in ["ztunnel", "istio-cni-node"] {
+        for (name, namespace) in [
+            ("ztunnel", self.ztunnel_namespace),
+            ("istio-cni-node", "kube-system"),
+        ] {
             if self.has_components {
                 objects.add(json!({
                     "apiVersion": "apps/v1", "kind": "DaemonSet",
-                    "metadata": { "name": name, "namespace": "istio-system" },
+                    "metadata": { "name": name, "namespace": namespace },
                 }));
             }
         }
@@ -118,9 +130,12 @@ impl World {
         settings.hbone.sends = true;
         settings.hbone.ingress_waypoints = true;
         settings.hbone.sidecar_waypoints = self.sidecars_use_waypoints;
+        settings.clusters.revision.clone_from(&self.revision);
         MeshSettings {
             settings,
             mesh: MeshConfig::istio_defaults(),
+            tags: self.tags.clone(),
+            ztunnel_namespaces: BTreeSet::from(["istio-system".to_owned()]),
         }
     }
 
@@ -136,6 +151,14 @@ impl World {
             "apiVersion": "security.istio.io/v1", "kind": "AuthorizationPolicy",
             "metadata": { "name": name, "namespace": "shop" }, "spec": spec,
         }));
+    }
+
+    /// Labels an AuthorizationPolicy of `shop` with a revision.
+    pub(super) fn set_revision(&mut self, policy: &str, revision: &str) {
+        let found = self.all.find(AUTHORIZATION, "shop", policy).unwrap();
+        let mut labelled = found.1.clone();
+        labelled["metadata"]["labels"] = json!({ "istio.io/rev": revision });
+        self.all.add(labelled);
     }
 
     /// Adds a Deployment and its pods; in `shop` also its Service and endpoints.
