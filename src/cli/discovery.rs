@@ -31,7 +31,8 @@ use navarch_api::settings::{CompliancePolicy, Settings};
 use navarch_net::cryptography;
 use navarch_rollout::QueryNamespaces;
 use navarch_security::tls_rules::TlsRules;
-use variables::{debounce, debug, keys, kubeconfig, scope, settings, text, traces};
+pub(super) use variables::scope;
+use variables::{debounce, debug, keys, kubeconfig, settings, text, traces};
 
 /// Set by Kubernetes in every container.
 const IN_CLUSTER: &str = "KUBERNETES_SERVICE_HOST";

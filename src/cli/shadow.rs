@@ -6,16 +6,18 @@ mod mesh;
 mod proxies;
 mod round;
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use clap::Args;
+use clap::builder::Resettable;
+use clap::{Arg, Args};
 use navarch_proto::json::Codec;
 use navarch_shadow::report::Report;
 use navarch_shadow::twin::Twin;
+use navarch_shadow::watch::Watched;
 use tokio::runtime::Runtime;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -59,7 +61,13 @@ const INCOMPLETE_EXIT_CODE: u8 = 2;
   navarch shadow --sample 0 --streams 1 --pause 1s    all proxies, slowly
   navarch shadow --proxy web-1.shop -o json           one proxy
   navarch shadow --watch --for 24h                    a day, with a report at each change
-  navarch shadow --address localhost:15014 --config-dir mesh/   objects of files")]
+  navarch shadow --address localhost:15014 --config-dir mesh/   objects of files
+  navarch shadow --address localhost:15014 --kubeconfig FILE    istiod by its address")]
+#[command(
+    mut_arg("kubeconfig", beside_an_address),
+    mut_arg("context", beside_an_address),
+    mut_arg("revision", beside_an_address)
+)]
 pub(super) struct Shadow {
     #[command(flatten)]
     xds: XdsFlags,
@@ -102,7 +110,7 @@ pub(super) struct Shadow {
     /// Time after which a proxy that differs is compared again
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration)]
     settle: Duration,
-    /// Repeat, and report whenever the differences change
+    /// Repeat, and report a difference when it appears, and when no proxy has it any more
     #[arg(long)]
     watch: bool,
     /// Time between rounds of --watch
@@ -121,12 +129,25 @@ pub(super) struct Shadow {
     api: DebugApi,
 }
 
+/// A flag about the cluster that may be set together with `--address`: the address is that of
+/// istiod, the cluster that of the objects.
+fn beside_an_address(flag: Arg) -> Arg {
+    flag.conflicts_with(Resettable::Reset)
+}
+
 /// Parses `NAME=VALUE`.
 pub(super) fn variable(text: &str) -> Result<(String, String), String> {
     let (name, value) = text
         .split_once('=')
         .ok_or_else(|| "is not NAME=VALUE".to_owned())?;
     Ok((name.to_owned(), value.to_owned()))
+}
+
+/// The result of one round.
+struct RoundResult {
+    report: Report,
+    /// The names of the proxies that istiod listed.
+    connected: BTreeSet<String>,
 }
 
 /// What several rounds have in common.
@@ -156,17 +177,21 @@ impl Shadow {
     fn compare(&self) -> anyhow::Result<u8> {
         let session = self.open()?;
         let begin = Instant::now();
-        let mut printed: Option<BTreeMap<_, _>> = None;
+        let mut watched = Watched::default();
+        let mut is_first = true;
         let mut code = 0;
 
         for number in 0.. {
             match self.round(&session, number) {
                 Ok(Some(found)) => {
-                    code = worse(code, exit_code(&found));
-                    let causes = found.causes();
-                    if printed.as_ref() != Some(&causes) {
-                        print(self.output, &found, &found)?;
-                        printed = Some(causes);
+                    let RoundResult { report, connected } = found;
+                    code = worse(code, exit_code(&report));
+                    let changes = watched.add(&report, &connected);
+                    if is_first {
+                        print(self.output, &report, &report)?;
+                        is_first = false;
+                    } else if !changes.is_empty() {
+                        print(self.output, &changes, &changes)?;
                     }
                 }
                 Ok(None) => break,
@@ -235,8 +260,9 @@ impl Shadow {
     }
 
     /// One round: the proxies of now, those that differ twice. `None` if the user ends the command.
-    fn round(&self, session: &Session, number: usize) -> anyhow::Result<Option<Report>> {
+    fn round(&self, session: &Session, number: usize) -> anyhow::Result<Option<RoundResult>> {
         let twins = proxies::twins(&self.api, &self.domain, self.timeout)?;
+        let connected = twins.twins.keys().cloned().collect();
         let skipped = twins.skipped;
         let chosen = if self.proxies.is_empty() {
             proxies::sample(twins.twins, self.sample, number)
@@ -272,7 +298,10 @@ impl Shadow {
             compared.extend(again);
         }
 
-        Ok(Some(compared.report(skipped)))
+        Ok(Some(RoundResult {
+            report: compared.report(skipped),
+            connected,
+        }))
     }
 }
 
@@ -320,6 +349,8 @@ fn worse(one: u8, other: u8) -> u8 {
 
 #[cfg(test)]
 mod tests {
+    use clap::FromArgMatches as _;
+
     use super::*;
 
     #[test]
@@ -331,6 +362,24 @@ mod tests {
             DIFFERENT_EXIT_CODE
         );
         assert_eq!(worse(0, DIFFERENT_EXIT_CODE), DIFFERENT_EXIT_CODE);
+    }
+
+    #[test]
+    fn an_address_names_istiod_and_a_kubeconfig_the_cluster() {
+        let flags = [
+            "--address=localhost:15014",
+            "--kubeconfig=f",
+            "--revision=canary",
+        ];
+        let command = Shadow::augment_args(clap::Command::new("shadow"));
+        let parsed = command.try_get_matches_from(["shadow"].into_iter().chain(flags));
+        let shadow = Shadow::from_arg_matches(&parsed.unwrap()).unwrap();
+        assert_eq!(shadow.api.cluster_flags().revision(), Some("canary"));
+
+        // Elsewhere one of the two would have no effect.
+        let command = DebugApi::augment_args(clap::Command::new("other"));
+        let parsed = command.try_get_matches_from(["other"].into_iter().chain(flags));
+        assert!(parsed.is_err());
     }
 
     #[test]

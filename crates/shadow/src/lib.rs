@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! istiod's debug pages ─▶ Twin ─┬─▶ Stream (xDS to istiod) ──┐
-//!                               └─▶ Own (an engine in memory) ┴─▶ comparison ─▶ Report
+//!                               └─▶ Own (an engine in memory) ┴─▶ comparison ─▶ Report ─▶ Watched
 //! ```
 //!
 //! The tests of parity with istiod use the same subscriptions and the same comparison. Nothing here
@@ -19,3 +19,4 @@ mod secrets;
 pub mod stream;
 pub mod subscriptions;
 pub mod twin;
+pub mod watch;

@@ -23,6 +23,9 @@ const MAX_OBJECTS: usize = 12;
 pub struct Report {
     /// The number of compared proxies.
     pub compared: usize,
+    /// Their names.
+    #[serde(skip)]
+    pub compared_proxies: BTreeSet<String>,
     /// Those of them without a difference, intended ones included.
     pub equal: usize,
     /// The differences by cause: first those that are not documented, of those first the causes
@@ -58,7 +61,7 @@ pub struct Group {
 /// Builds a report.
 #[derive(Debug, Default)]
 pub struct ReportBuilder {
-    compared: usize,
+    compared: BTreeSet<String>,
     equal: usize,
     groups: BTreeMap<Cause, Group>,
     failed: Vec<NotCompared>,
@@ -67,7 +70,7 @@ pub struct ReportBuilder {
 impl ReportBuilder {
     /// Adds a comparison.
     pub fn add(&mut self, proxy: &str, found: Vec<Found>) {
-        self.compared += 1;
+        self.compared.insert(proxy.to_owned());
         if found.is_empty() {
             self.equal += 1;
         }
@@ -97,7 +100,8 @@ impl ReportBuilder {
         let mut failed = self.failed;
         failed.sort_by(|one, other| one.proxy.cmp(&other.proxy));
         Report {
-            compared: self.compared,
+            compared: self.compared.len(),
+            compared_proxies: self.compared,
             equal: self.equal,
             groups,
             failed,
@@ -153,15 +157,6 @@ impl Report {
     #[must_use]
     pub fn is_unexplained(&self) -> bool {
         self.groups.iter().any(|group| group.documented.is_none())
-    }
-
-    /// What is compared by `--watch` to see whether anything is new: the causes and their proxies.
-    #[must_use]
-    pub fn causes(&self) -> BTreeMap<String, BTreeSet<String>> {
-        self.groups
-            .iter()
-            .map(|group| (group.cause.clone(), group.proxies.clone()))
-            .collect()
     }
 }
 

@@ -26,7 +26,7 @@ pub(super) fn settings(variables: &Variables) -> anyhow::Result<Settings> {
 }
 
 /// The objects of the Kubernetes API to read.
-pub(super) fn scope(
+pub(in crate::cli) fn scope(
     variables: &Variables,
     revision: Option<String>,
     settings: &Settings,

@@ -12,6 +12,7 @@ use kube::api::ListParams;
 use navarch_ambient::AmbientTranslator;
 use navarch_api::mesh::MeshConfig;
 use navarch_api::names::Namespace;
+use navarch_api::settings::Settings;
 use navarch_envoy::EnvoyTranslator;
 use navarch_kubernetes::InWords;
 use navarch_push::context::PushContext;
@@ -25,6 +26,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::super::cluster::{ClusterClient, ClusterFlags};
+use super::super::discovery::scope;
 use super::super::environment::{self, Variables};
 use super::super::offline::snapshot_with;
 use super::super::output::report;
@@ -169,6 +171,15 @@ fn revision_of(flags: &ClusterFlags, variables: &Variables) -> Option<String> {
     flags.revision().map(str::to_owned).or_else(of_pod)
 }
 
+/// The objects that istiod reads: of its revision, of the namespace to which it is restricted, and
+/// without the kinds that it ignores.
+fn scope_of(flags: &ClusterFlags, variables: &Variables, settings: &Settings) -> KubernetesScope {
+    KubernetesScope {
+        system_namespace: settings.system_namespace.clone(),
+        ..scope(variables, revision_of(flags, variables), settings)
+    }
+}
+
 /// Watches the objects and the mesh config of a cluster, and returns once all have been read.
 async fn read_cluster(
     opened: &ClusterClient,
@@ -185,26 +196,22 @@ async fn read_cluster(
         settings.clusters.revision.clone_from(revision);
     }
     let mesh_config_map = settings.clusters.mesh_config_map();
+    let scope = scope_of(flags, variables, &settings);
 
     let translator = Arc::new(AmbientTranslator(EnvoyTranslator));
     let (push, _) = worker::start(settings, Debounce::default(), translator)
         .context("failed to start the thread of the mesh state")?;
 
-    let namespace = Namespace::new(flags.istio_namespace());
     let maps = MeshMapSource::new(MeshMapSourceConfig {
         client: opened.client.clone(),
-        namespace: namespace.clone(),
+        namespace: Namespace::new(flags.istio_namespace()),
         names: vec![mesh_config_map],
         base: MeshConfig::istio_defaults(),
         idle_timeout: IDLE_TIMEOUT,
     });
     let objects = KubernetesSource::new(KubernetesSourceConfig {
         client: opened.client.clone(),
-        scope: KubernetesScope {
-            revision: revision.unwrap_or_default(),
-            system_namespace: namespace,
-            ..KubernetesScope::default()
-        },
+        scope,
         idle_timeout: IDLE_TIMEOUT,
     });
 
@@ -276,6 +283,8 @@ fn change(event: SourceEvent) -> Option<Change> {
 
 #[cfg(test)]
 mod tests {
+    use clap::{Args as _, FromArgMatches as _};
+    use navarch_api::object::Kind;
     use serde_json::json;
 
     use super::*;
@@ -297,5 +306,33 @@ mod tests {
         }));
         let expected = [("PILOT_ENABLE_AMBIENT".to_owned(), "true".to_owned())];
         assert_eq!(variables_of(pod.unwrap()), BTreeMap::from(expected));
+    }
+
+    #[test]
+    fn objects_are_those_that_istiod_reads() {
+        let command = ClusterFlags::augment_args(clap::Command::new("shadow"))
+            .arg(clap::Arg::new("addresses").long("address"));
+        let parsed = command.get_matches_from(["shadow", "-i", "mesh-system"]);
+        let flags = ClusterFlags::from_arg_matches(&parsed).unwrap();
+        let variables = [
+            ("REVISION", "canary"),
+            ("ISTIO_WATCH_NAMESPACE", "shop"),
+            ("PILOT_IGNORE_RESOURCES", "*.istio.io"),
+            ("PILOT_INCLUDE_RESOURCES", "sidecars.networking.istio.io"),
+        ];
+        let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let variables = Variables::new(BTreeMap::from(variables));
+        let settings = Settings {
+            system_namespace: Namespace::new("mesh-system"),
+            ..Settings::default()
+        };
+
+        let scope = scope_of(&flags, &variables, &settings);
+        assert_eq!(scope.revision, "canary");
+        assert_eq!(scope.system_namespace.as_str(), "mesh-system");
+        assert_eq!(scope.namespace.as_str(), "shop");
+        let kinds = scope.read_kinds();
+        let reads = |kind| kinds.iter().any(|read| read.kind == kind);
+        assert!(reads(Kind::Sidecar) && !reads(Kind::VirtualService));
     }
 }

@@ -7,6 +7,7 @@ use navarch_api::printable::escape;
 
 use super::{Group, Report};
 use crate::twin::NotCompared;
+use crate::watch::Changes;
 
 /// The maximum number of names in a list; the JSON has all.
 const MAX_NAMES: usize = 5;
@@ -35,6 +36,19 @@ impl fmt::Display for Report {
                  namespaces, time of the last change), and report a difference that no object \
                  explains with the output of `navarch shadow -o json`"
             )?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Changes<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        section(f, "Appeared", &self.appeared)?;
+        if !self.ended.is_empty() {
+            writeln!(f, "\nEnded:")?;
+        }
+        for ended in &self.ended {
+            writeln!(f, "  {}", escape(&ended.cause))?;
         }
         Ok(())
     }
