@@ -44,7 +44,7 @@ fn identity(account: &str) -> String {
 }
 
 /// The members of a list or map in ztunnel's configuration.
-fn members(found: &Value) -> Vec<&Value> {
+pub(crate) fn members(found: &Value) -> Vec<&Value> {
     found
         .as_array()
         .map(|all| all.iter().collect())
@@ -53,7 +53,7 @@ fn members(found: &Value) -> Vec<&Value> {
 }
 
 /// The names of the workloads in ztunnel's configuration.
-fn workloads(config: &Value) -> BTreeSet<&str> {
+pub(crate) fn workloads(config: &Value) -> BTreeSet<&str> {
     members(&config["workloads"])
         .into_iter()
         .filter_map(|workload| workload["name"].as_str())
@@ -317,7 +317,7 @@ async fn loses_no_requests_while_the_control_plane_is_down(node: &mut Node) -> R
 
 /// The service gets a waypoint, a stock Envoy, which denies one path.
 async fn uses_a_waypoint(node: &mut Node) -> Result<()> {
-    for object in waypoint(&node.world)? {
+    for object in waypoint(&node.world, "way")? {
         node.put(&object).await?;
     }
 

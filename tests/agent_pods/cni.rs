@@ -125,21 +125,25 @@ impl Cni {
         ensure!(!self.receive()?.is_empty(), "ztunnel sends its hello first");
 
         for pod in pods {
-            let info = WorkloadInfo {
-                name: pod.name.clone(),
-                namespace: pod.namespace.to_owned(),
-                service_account: pod.account.clone(),
-            };
-            let namespace = File::open(Path::new("/run/netns").join(&pod.space))?;
-            let add = AddWorkload {
-                uid: pod.name.clone(),
-                workload_info: Some(info),
-            };
-            self.send_and_wait(Payload::Add(add), Some(namespace.as_fd()))
-                .with_context(|| pod.name.clone())?;
+            self.add(pod)?;
         }
-
         self.send_and_wait(Payload::SnapshotSent(SnapshotSent {}), None)
+    }
+
+    /// Adds a pod.
+    pub(crate) fn add(&self, pod: &Enrolled) -> Result<()> {
+        let info = WorkloadInfo {
+            name: pod.name.clone(),
+            namespace: pod.namespace.to_owned(),
+            service_account: pod.account.clone(),
+        };
+        let namespace = File::open(Path::new("/run/netns").join(&pod.space))?;
+        let add = AddWorkload {
+            uid: pod.name.clone(),
+            workload_info: Some(info),
+        };
+        self.send_and_wait(Payload::Add(add), Some(namespace.as_fd()))
+            .with_context(|| pod.name.clone())
     }
 
     /// Removes a pod.

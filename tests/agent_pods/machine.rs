@@ -54,6 +54,7 @@ fn launch(inputs: PodInputs) -> Result<Launch> {
         envoy,
         token,
         root,
+        ..
     } = inputs;
 
     let labels = json!({

@@ -4,7 +4,8 @@
 //!
 //! Needs root, iptables, Envoy and the programs of `scripts/kube`; a test that cannot run is
 //! skipped with a reason (`navarch_testkit::skip`). The tests run in parallel, each in its own
-//! mesh. `make soak` sets `NAVARCH_PODS_SECONDS` to five minutes.
+//! mesh. `make soak` sets `NAVARCH_PODS_SECONDS` to five minutes, and `NAVARCH_MIGRATION_REQUESTS` to
+//! 100,000.
 
 #![allow(
     clippy::disallowed_methods,
@@ -24,6 +25,7 @@ mod cni;
 mod default;
 mod injected;
 mod machine;
+mod migration;
 mod net;
 mod node;
 mod pod;

@@ -31,9 +31,9 @@ const VARIABLES: Variables = &[
 ];
 
 /// A pod's application. It is killed when dropped.
-struct App {
-    space: String,
-    socket: PathBuf,
+pub(crate) struct App {
+    pub(crate) space: String,
+    pub(crate) socket: PathBuf,
     _process: Process,
     _guard: Guard,
 }
@@ -171,12 +171,12 @@ impl Node {
 }
 
 /// The end of a text.
-fn last(text: &str, bytes: usize) -> &str {
+pub(crate) fn last(text: &str, bytes: usize) -> &str {
     text.get(text.len().saturating_sub(bytes)..).unwrap_or(text)
 }
 
 /// Starts the application of a pod, with traffic captured for ztunnel.
-fn start_app(world: &mut World, name: &'static str) -> Result<App> {
+pub(crate) fn start_app(world: &mut World, name: &'static str) -> Result<App> {
     let space = world.space(name)?;
     capture(&space)?;
     let folder = world.folder().join(name);
@@ -215,8 +215,6 @@ async fn start_ztunnel(
     apps: &BTreeMap<&'static str, App>,
     asks: Asks,
 ) -> Result<Ztunnel> {
-    let bound = json!({"boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": "ztunnel-1"}});
-    let token = world.token("istio-system", "ztunnel", bound).await?;
     let enrolled = |name: &str| {
         let (_, _, account) = PODS.into_iter().find(|(pod, ..)| *pod == name)?;
         let space = apps.get(name)?.space.clone();
@@ -229,6 +227,19 @@ async fn start_ztunnel(
     };
 
     let pods: Vec<Enrolled> = apps.keys().filter_map(|name| enrolled(name)).collect();
+    start_ztunnel_with(world, space, program, &pods, asks).await
+}
+
+/// Starts a ztunnel with these pods.
+pub(crate) async fn start_ztunnel_with(
+    world: &World,
+    space: &str,
+    program: &Path,
+    pods: &[Enrolled],
+    asks: Asks,
+) -> Result<Ztunnel> {
+    let bound = json!({"boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": "ztunnel-1"}});
+    let token = world.token("istio-system", "ztunnel", bound).await?;
     let folder = tempfile::tempdir_in(world.folder())?.keep();
     let config = ZtunnelConfig {
         program,
@@ -238,14 +249,14 @@ async fn start_ztunnel(
         token: &token,
         root: world.root(),
         asks,
-        pods: &pods,
+        pods,
     };
 
     tokio::task::block_in_place(|| Ztunnel::start(&config))
 }
 
 /// Installs the CRDs of the Gateway API that waypoints need.
-fn define_gateways(world: &World) -> Result<()> {
+pub(crate) fn define_gateways(world: &World) -> Result<()> {
     for (kind, plural, scope) in [
         ("GatewayClass", "gatewayclasses", "Cluster"),
         ("Gateway", "gateways", "Namespaced"),
@@ -269,7 +280,7 @@ fn define_gateways(world: &World) -> Result<()> {
 }
 
 /// A pod after the kubelet and the CNI have started it.
-fn pod(name: &str, app: &str, account: &str, ip: Ipv4Addr) -> Value {
+pub(crate) fn pod(name: &str, app: &str, account: &str, ip: Ipv4Addr) -> Value {
     let namespace = if app == "ztunnel" {
         "istio-system"
     } else {
@@ -322,40 +333,46 @@ fn objects(world: &World) -> Result<Vec<Value>> {
     Ok(all)
 }
 
-/// A waypoint's Gateway, with the objects that its deployment would create.
-pub(crate) fn waypoint(world: &World) -> Result<Vec<Value>> {
-    let labels = json!({
-        "gateway.networking.k8s.io/gateway-name": "way", "gateway.networking.k8s.io/gateway-class-name": "istio-waypoint",
-        "gateway.istio.io/managed": "istio.io-mesh-controller",
-    });
-    let mut pod = pod("way", "way", "way", world.address("way")?);
-    pod["metadata"]["labels"] = labels.clone();
-    pod["metadata"]["annotations"] = json!({});
-    let ports =
-        json!([{"name": "mesh", "port": 15008, "targetPort": 15008, "appProtocol": "hbone"}]);
-
-    let spec =
-        json!({"selector": {"gateway.networking.k8s.io/gateway-name": "way"}, "ports": ports});
-    let mut service = object("v1", "Service", "shop", "way", "spec", spec);
-    service["metadata"]["labels"] = labels;
+/// The Gateway of a waypoint with this name, with the objects that its deployment would create.
+pub(crate) fn waypoint(world: &World, name: &'static str) -> Result<Vec<Value>> {
     let listeners = json!([{"name": "mesh", "port": 15008, "protocol": "HBONE"}]);
     let spec = json!({"gatewayClassName": "istio-waypoint", "listeners": listeners});
-    let mut gateway = object(
-        "gateway.networking.k8s.io/v1",
-        "Gateway",
-        "shop",
-        "way",
-        "spec",
-        spec,
-    );
+    let api = "gateway.networking.k8s.io/v1";
+    let mut gateway = object(api, "Gateway", "shop", name, "spec", spec);
+    gateway["status"] = waypoint_status(name);
 
-    gateway["status"] =
-        json!({"addresses": [{"type": "Hostname", "value": "way.shop.svc.cluster.local"}]});
+    let mut all = deployed_waypoint(world, name)?;
+    all.push(gateway);
+    Ok(all)
+}
+
+/// The status of the Gateway of a waypoint whose proxy runs.
+pub(crate) fn waypoint_status(name: &str) -> Value {
+    let host = format!("{name}.shop.svc.cluster.local");
+    json!({"addresses": [{"type": "Hostname", "value": host}]})
+}
+
+/// The objects that the deployment of a waypoint creates.
+pub(crate) fn deployed_waypoint(world: &World, name: &'static str) -> Result<Vec<Value>> {
+    let labels = json!({
+        "gateway.networking.k8s.io/gateway-name": name, "gateway.networking.k8s.io/gateway-class-name": "istio-waypoint",
+        "gateway.istio.io/managed": "istio.io-mesh-controller",
+    });
+    let address = world.address(name)?;
+    let mut pod = pod(name, name, name, address);
+    pod["metadata"]["labels"] = labels.clone();
+    pod["metadata"]["annotations"] = json!({});
+
+    let ports =
+        json!([{"name": "mesh", "port": 15008, "targetPort": 15008, "appProtocol": "hbone"}]);
+    let spec =
+        json!({"selector": {"gateway.networking.k8s.io/gateway-name": name}, "ports": ports});
+    let mut service = object("v1", "Service", "shop", name, "spec", spec);
+    service["metadata"]["labels"] = labels;
     Ok(vec![
-        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "way", "namespace": "shop"}}),
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": "shop"}}),
         pod,
         service,
-        world::endpoint_slice("way", 15008, &[("way", world.address("way")?)]),
-        gateway,
+        world::endpoint_slice(name, 15008, &[(name, address)]),
     ])
 }

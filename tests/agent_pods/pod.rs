@@ -27,8 +27,10 @@ pub(crate) enum PodKind {
         /// The validity of its certificates.
         lifetime: &'static str,
     },
+    /// An application behind a sidecar that accepts and sends HBONE.
+    HboneSidecar,
     Gateway,
-    /// A waypoint of the Gateway `way`.
+    /// A waypoint of the Gateway that has its name.
     Waypoint,
 }
 
@@ -67,6 +69,7 @@ pub(crate) struct Launch {
 
 /// The values that Kubernetes would provide to a pod.
 pub(crate) struct PodInputs {
+    pub(crate) namespace: &'static str,
     pub(crate) ip: Ipv4Addr,
     pub(crate) envoy: PathBuf,
     /// The token of its service account.
@@ -79,6 +82,7 @@ impl Launch {
     /// The configuration of this test, without injection.
     pub(crate) fn by_hand(name: &str, kind: PodKind, inputs: PodInputs) -> Self {
         let PodInputs {
+            namespace,
             ip,
             envoy,
             token,
@@ -86,34 +90,44 @@ impl Launch {
         } = inputs;
 
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let captured = |flags: &[&str]| {
+            let mut all = words(
+                "istio-iptables -p 15001 -z 15006 -u 1337 -m REDIRECT -i * -b * -d 15090,15021,15020",
+            );
+            all.extend(
+                ["-x", "", "--redirect-dns"]
+                    .iter()
+                    .chain(flags)
+                    .map(|flag| (*flag).to_owned()),
+            );
+            Some((all, Vec::new()))
+        };
         let (role, lifetime, capture) = match kind {
             PodKind::Sidecar {
                 capture: flags,
                 lifetime,
-            } => {
-                let mut all = words(
-                    "istio-iptables -p 15001 -z 15006 -u 1337 -m REDIRECT -i * -b * -d 15090,15021,15020",
-                );
-                all.extend(
-                    ["-x", "", "--redirect-dns"]
-                        .iter()
-                        .chain(flags)
-                        .map(|flag| (*flag).to_owned()),
-                );
-                ("sidecar", lifetime, Some((all, Vec::new())))
-            }
+            } => ("sidecar", lifetime, captured(flags)),
+            PodKind::HboneSidecar => ("sidecar", "10m", captured(&[])),
             PodKind::Gateway => ("router", "10m", None),
             PodKind::Waypoint => ("waypoint", "10m", None),
         };
 
         let mut labels = format!("app=\"{name}\"\nsecurity.istio.io/tlsMode=\"istio\"\n");
-        let mut env = variables(name, ip, &envoy);
+        let mut env = variables(name, namespace, ip, &envoy);
         env.push(("SECRET_TTL".to_owned(), lifetime.to_owned()));
 
-        if let PodKind::Waypoint = kind {
-            labels += "gateway.networking.k8s.io/gateway-name=\"way\"\n\
-                gateway.networking.k8s.io/gateway-class-name=\"istio-waypoint\"\n\
-                gateway.istio.io/managed=\"istio.io-mesh-controller\"\n";
+        match kind {
+            PodKind::Waypoint => {
+                labels += &format!(
+                    "gateway.networking.k8s.io/gateway-name=\"{name}\"\n\
+                     gateway.networking.k8s.io/gateway-class-name=\"istio-waypoint\"\n\
+                     gateway.istio.io/managed=\"istio.io-mesh-controller\"\n"
+                );
+            }
+            PodKind::HboneSidecar => labels += "networking.istio.io/tunnel=\"http\"\n",
+            PodKind::Sidecar { .. } | PodKind::Gateway => {}
+        }
+        if matches!(kind, PodKind::Waypoint | PodKind::HboneSidecar) {
             env.push(("ISTIO_META_ENABLE_HBONE".to_owned(), "true".to_owned()));
         }
 
@@ -129,7 +143,7 @@ impl Launch {
         Self {
             capture,
             args: words(&format!(
-                "proxy {role} --domain shop.svc.cluster.local --proxyLogLevel=warning"
+                "proxy {role} --domain {namespace}.svc.cluster.local --proxyLogLevel=warning"
             )),
             env,
             user: (PROXY, PROXY),
@@ -344,9 +358,14 @@ impl Pod {
         certificate.with_context(|| format!("no certificate of its own: {page}"))
     }
 
+    /// The command socket of the application.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.folder.join("app")
+    }
+
     /// Sends a command to the application.
     pub(crate) async fn app(&self, order: &Value) -> Result<Value> {
-        send_command(&self.folder.join("app"), order).await
+        send_command(&self.socket(), order).await
     }
 
     /// Lets the application request a page.
@@ -451,7 +470,7 @@ fn capture(
 }
 
 /// The environment of an agent, as the injector sets it.
-fn variables(name: &str, ip: Ipv4Addr, envoy: &Path) -> Vec<(String, String)> {
+fn variables(name: &str, namespace: &str, ip: Ipv4Addr, envoy: &Path) -> Vec<(String, String)> {
     let config = json!({
         "discoveryAddress": "istiod.istio-system.svc:15012",
         "binaryPath": envoy,
@@ -463,7 +482,7 @@ fn variables(name: &str, ip: Ipv4Addr, envoy: &Path) -> Vec<(String, String)> {
     let scrape = json!({"scrape": "true", "path": "/metrics", "port": PORT.to_string()});
     [
         ("POD_NAME", format!("{name}-1")),
-        ("POD_NAMESPACE", "shop".to_owned()),
+        ("POD_NAMESPACE", namespace.to_owned()),
         ("INSTANCE_IP", ip.to_string()),
         ("SERVICE_ACCOUNT", name.to_owned()),
         ("CA_ADDR", "istiod.istio-system.svc:15012".to_owned()),

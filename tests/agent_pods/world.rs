@@ -28,15 +28,25 @@ pub(crate) type Variables = &'static [(&'static str, &'static str)];
 const PODS: [(&str, u8); 3] = [("client", 11), ("web", 12), ("gateway", 13)];
 /// A virtual machine.
 const MACHINE: &str = "machine";
-/// The last byte of all other addresses, by name: the machine, and the pods in ambient mode.
-const OTHERS: [(&str, u8); 6] = [
+/// The last byte of all other addresses, by name: the machine, and the pods in ambient mode and of
+/// a migration.
+const OTHERS: [(&str, u8); 10] = [
     (MACHINE, 14),
     ("web-one", 15),
     ("web-two", 16),
     ("stranger", 17),
     ("way", 18),
     ("ztunnel", 19),
+    ("waypoint", 20),
+    ("caller", 21),
+    ("intruder", 22),
+    ("walker", 23),
 ];
+/// The namespace of most pods.
+pub(crate) const NAMESPACE: &str = "shop";
+/// The pods of another namespace, and its name.
+const CALLERS: [&str; 3] = ["caller", "intruder", "walker"];
+pub(crate) const CALLERS_NAMESPACE: &str = "callers";
 /// The address of the service `web`.
 pub(crate) const SERVICE: &str = "10.96.7.7";
 /// Timeout of each step of the control plane.
@@ -250,6 +260,7 @@ impl World {
         std::fs::write(folder.join("space"), &space)?;
         let ip = self.address(name)?;
         let inputs = PodInputs {
+            namespace: namespace_of(name),
             ip,
             envoy: self.envoy(),
             token,
@@ -271,8 +282,8 @@ impl World {
     /// bound to the pod.
     async fn pods_token(&self, name: &str) -> Result<String> {
         let bound = json!({"apiVersion": "v1", "kind": "Pod", "name": format!("{name}-1")});
-        self.token("shop", name, json!({"boundObjectRef": bound}))
-            .await
+        let spec = json!({"boundObjectRef": bound});
+        self.token(namespace_of(name), name, spec).await
     }
 
     /// A token of a service account for the CA.
@@ -306,6 +317,12 @@ impl World {
             &[],
         )
         .await
+    }
+
+    /// The address of the control plane's debug pages.
+    pub(crate) fn monitoring(&self) -> Result<SocketAddr> {
+        let navarch = self.navarch.as_ref().context("the control plane runs")?;
+        Ok(navarch.monitoring)
     }
 
     /// The output of the control plane.
@@ -399,6 +416,15 @@ impl World {
         ]);
 
         all
+    }
+}
+
+/// The namespace of a pod.
+fn namespace_of(pod: &str) -> &'static str {
+    if CALLERS.contains(&pod) {
+        CALLERS_NAMESPACE
+    } else {
+        NAMESPACE
     }
 }
 

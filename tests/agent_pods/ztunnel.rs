@@ -131,6 +131,11 @@ impl Ztunnel {
         })
     }
 
+    /// Sends it another pod.
+    pub(crate) fn add(&self, pod: &Enrolled) -> Result<()> {
+        tokio::task::block_in_place(|| self.cni.add(pod))
+    }
+
     pub(crate) fn remove(&self, pod: &str) -> Result<()> {
         tokio::task::block_in_place(|| self.cni.remove(pod))
     }

@@ -4,7 +4,9 @@
 //! certificate. On the socket, reads a command per line as JSON, and writes a result per line:
 //! `{"op": "resolve", "name": …}`, `{"op": "get", "host": …, "path": …}`, `many` with a `count` of
 //! concurrent requests, `load` with sequential requests for `millis`; `{"op": "counts"}` returns
-//! the number of answered requests and of those in progress.
+//! the number of answered requests and of those in progress. `mix` sends `requests` in turn, each
+//! with its `host`, `method`, `path` and `expected` (a status, or `refused`), until at least `count`
+//! were sent and the file `while` does not exist, but no longer than `millis`.
 
 #![allow(
     clippy::indexing_slicing,
@@ -12,6 +14,7 @@
 )]
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -153,6 +156,7 @@ async fn run_command(order: &Value, port: u16, counts: &Counts) -> Result<Value>
             }
             Ok(tally.into_json())
         }
+        "mix" => mix(order, port).await,
         "counts" => {
             let Counts { answered, waiting } = counts;
             Ok(
@@ -166,7 +170,7 @@ async fn run_command(order: &Value, port: u16, counts: &Counts) -> Result<Value>
 /// Number of successful requests, and the first failures.
 #[derive(Default)]
 struct Tally {
-    /// Number of requests with status 200.
+    /// Number of requests with status 200, or with the expected outcome.
     ok: u64,
     /// Number of other requests.
     failed: u64,
@@ -192,18 +196,69 @@ impl Tally {
         }
     }
 
+    /// Counts a request that must have this status, or be refused: by a policy of a proxy, or by a
+    /// closed connection, which a client's own proxy reports with 503. A request without any
+    /// response in time is not refused but lost.
+    fn expect(&mut self, expected: &Value, request: &Value, outcome: Result<Value>) {
+        let is_as_expected = match (&outcome, expected.as_u64()) {
+            (Ok(answer), Some(status)) => answer["status"] == status,
+            (Ok(answer), None) => answer["status"] == 403 || answer["status"] == 503,
+            (Err(error), None) => !format!("{error:#}").contains("no answer in"),
+            (Err(_), Some(_)) => false,
+        };
+        if is_as_expected {
+            self.ok += 1;
+            return;
+        }
+
+        self.failed += 1;
+        if self.failures.len() < MAX_PRINTED {
+            let was = outcome.unwrap_or_else(|error| json!(format!("{error:#}")));
+            let failure = json!({"after": self.ok, "request": request, "was": was});
+            self.failures.push(failure);
+        }
+    }
+
     /// The counts as JSON.
     fn into_json(self) -> Value {
         json!({"ok": self.ok, "failed": self.failed, "failures": self.failures})
     }
 }
 
+/// Sends requests in turn, and counts those whose outcome is another than expected.
+async fn mix(order: &Value, port: u16) -> Result<Value> {
+    let requests = order["requests"].as_array().context("no requests")?;
+    let count = order["count"].as_u64().context("no count")?;
+    let goes_on = Path::new(order["while"].as_str().context("no while")?);
+    let millis = order["millis"].as_u64().context("no millis")?;
+    let end = Instant::now() + Duration::from_millis(millis);
+
+    let mut tally = Tally::default();
+    for request in requests.iter().cycle() {
+        let is_enough = tally.ok + tally.failed >= count && !goes_on.exists();
+        if is_enough || Instant::now() > end {
+            break;
+        }
+        let text = |key: &str| request[key].as_str().with_context(|| format!("no {key}"));
+        let outcome = send(text("method")?, text("host")?, port, text("path")?).await;
+        tally.expect(&request["expected"], request, outcome);
+        tokio::time::sleep(REQUEST_INTERVAL).await;
+    }
+    Ok(tally.into_json())
+}
+
 /// Requests a page of another pod.
 async fn get(host: &str, port: u16, path: &str) -> Result<Value> {
+    send("GET", host, port, path).await
+}
+
+/// Sends a request to another pod.
+async fn send(method: &str, host: &str, port: u16, path: &str) -> Result<Value> {
     let address: SocketAddr = tokio::net::lookup_host((host, port))
         .await?
         .next()
         .context("no address")?;
-    let reply = navarch_testkit::client::get(address, &format!("{host}:{port}"), path, &[]).await?;
+    let authority = format!("{host}:{port}");
+    let reply = navarch_testkit::client::send(method, address, &authority, path, &[]).await?;
     Ok(json!({"status": reply.status.as_u16(), "body": reply.body}))
 }
