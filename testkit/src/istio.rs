@@ -141,43 +141,66 @@ pub struct Istiod {
     process: Process,
     /// The port of plain xDS.
     pub xds: SocketAddr,
+    /// The port of xDS over TLS, if it is open.
+    pub secure: Option<SocketAddr>,
     /// The port of debug pages.
     pub http: SocketAddr,
 }
 
+/// How an istiod is started.
+#[derive(Clone, Copy, Debug)]
+pub struct IstiodConfig<'a> {
+    /// The folder of the program ([`istiod`]).
+    pub folder: &'a Path,
+    /// The cluster, which needs the namespace `istio-system` and Istio's CRDs.
+    pub kubeconfig: &'a Path,
+    /// The file of the mesh config.
+    pub mesh_config: &'a Path,
+    /// The file of its output.
+    pub log: &'a Path,
+    /// Further environment variables, as `NAME=VALUE`.
+    pub variables: &'a [String],
+    /// Whether it opens the port of xDS over TLS.
+    pub has_tls: bool,
+}
+
 impl Istiod {
-    /// Starts the istiod of a folder ([`istiod`]) with its output in `log`, and waits until it is
-    /// ready. The cluster needs the namespace `istio-system` and Istio's CRDs.
+    /// Starts it, and waits until it is ready.
     ///
     /// # Errors
     /// If it does not start.
     ///
     /// # Panics
     /// If it is not ready after a minute.
-    pub async fn start(
-        folder: &Path,
-        kubeconfig: &Path,
-        mesh_config: &Path,
-        log: &Path,
-    ) -> Result<Self> {
+    pub async fn start(config: IstiodConfig<'_>) -> Result<Self> {
+        let IstiodConfig {
+            folder,
+            kubeconfig,
+            mesh_config,
+            log,
+            variables,
+            has_tls,
+        } = config;
         let free =
             || -> Result<SocketAddr> { Ok(SocketAddr::from(([127, 0, 0, 1], ports::free()?))) };
         let xds = free()?;
+        let secure = has_tls.then(free).transpose()?;
+        let secure_text = secure.map(|address| address.to_string());
         let http = free()?;
-        let program = folder.join("pilot-discovery");
-        let mut args = vec![
+        let mut args = variables.to_vec();
+        args.extend([
             "POD_NAMESPACE=istio-system".to_owned(),
             "POD_NAME=istiod-1".to_owned(),
-            program.display().to_string(),
+            folder.join("pilot-discovery").display().to_string(),
             "discovery".to_owned(),
-        ];
+        ]);
         args.extend([
             format!("--kubeconfig={}", kubeconfig.display()),
             format!("--meshConfig={}", mesh_config.display()),
             format!("--grpcAddr={xds}"),
             format!("--httpAddr={http}"),
             format!("--monitoringAddr={}", free()?),
-            "--secureGRPCAddr=".to_owned(),
+            format!("--secureGRPCAddr={}", secure_text.unwrap_or_default()),
             "--httpsAddr=".to_owned(),
             "--ctrlz_port=0".to_owned(),
         ]);
@@ -189,7 +212,12 @@ impl Istiod {
         })
         .await;
 
-        Ok(Self { process, xds, http })
+        Ok(Self {
+            process,
+            xds,
+            secure,
+            http,
+        })
     }
 
     /// The process id.

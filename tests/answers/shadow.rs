@@ -1,6 +1,7 @@
 //! `navarch shadow` beside a running control plane, which is Navarch in istiod's place.
 
 mod istiod;
+mod worlds;
 
 use std::path::Path;
 

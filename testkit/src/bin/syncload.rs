@@ -11,7 +11,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use navarch_testkit::cluster::{Cluster, ClusterConfig};
-use navarch_testkit::istio::Istiod;
+use navarch_testkit::istio::{Istiod, IstiodConfig};
 use navarch_testkit::navarch::Navarch;
 
 /// The arguments of `xdsload run` for the size of the mesh, which `xdsload generate` also gets.
@@ -76,7 +76,15 @@ async fn main() -> Result<()> {
     if let Some(folder) = istiod {
         cluster.apply("{apiVersion: v1, kind: Namespace, metadata: {name: istio-system}}")?;
         let log = result.with_extension("istiod.log");
-        let istiod = Istiod::start(&folder, &kubeconfig, &mesh, &log).await?;
+        let config = IstiodConfig {
+            folder: &folder,
+            kubeconfig: &kubeconfig,
+            mesh_config: &mesh,
+            log: &log,
+            variables: &[],
+            has_tls: false,
+        };
+        let istiod = Istiod::start(config).await?;
         return measure(istiod.xds, istiod.pid());
     }
 
