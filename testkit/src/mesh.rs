@@ -185,17 +185,27 @@ impl Mesh {
     /// # Errors
     /// If Helm fails.
     pub fn install_chart(&self, release: &str, chart: &Path, set: &[&str]) -> Result<()> {
+        self.upgrade(release, chart, &["--install", "--create-namespace"], set)
+    }
+
+    /// Upgrades a release of another chart to this one with values from a file, without CRDs, and
+    /// waits until it is rolled out. The image of the control plane is the cluster's.
+    ///
+    /// # Errors
+    /// If Helm fails.
+    pub fn take_over(&self, release: &str, values: &Path) -> Result<()> {
+        let values = values.display().to_string();
+        let flags = ["--values", &values, "--skip-crds"];
+        let tag = format!("tag={TAG}");
+        self.upgrade(release, &self.chart, &flags, &["hub=localhost", &tag])
+    }
+
+    /// Runs `helm upgrade` with further flags and values.
+    fn upgrade(&self, release: &str, chart: &Path, flags: &[&str], set: &[&str]) -> Result<()> {
         let chart = chart.display().to_string();
-        let mut arguments = vec![
-            "upgrade",
-            "--install",
-            release,
-            &chart,
-            "--namespace",
-            NAMESPACE,
-            "--create-namespace",
-        ];
+        let mut arguments = vec!["upgrade", release, &chart, "--namespace", NAMESPACE];
         arguments.extend(["--wait", "--timeout", "120s"]);
+        arguments.extend(flags);
         for value in set {
             arguments.extend(["--set", value]);
         }

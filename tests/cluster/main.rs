@@ -18,6 +18,7 @@
 mod answers;
 mod asked;
 mod changes;
+mod charts;
 mod injected;
 mod istioctl;
 mod locks;
@@ -143,4 +144,21 @@ async fn istiod_is_replaced_by_navarch_and_back_without_failed_requests() -> Res
     };
     let _turn = ONE_NODE.lock().await;
     swap::replace_and_restore(&istiod).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_of_istios_chart_becomes_this_chart_and_back_without_failed_requests()
+-> Result<()> {
+    if let Some(why) = node::missing(root()) {
+        navarch_testkit::skip::skip(&why);
+        return Ok(());
+    }
+    let Some(istio) = charts::IstiosChart::find() else {
+        navarch_testkit::skip::skip(
+            "Istio's chart is missing: run `make tools` (scripts/istio-chart)",
+        );
+        return Ok(());
+    };
+    let _turn = ONE_NODE.lock().await;
+    charts::take_over_and_return(&istio).await
 }

@@ -23,8 +23,10 @@ use crate::watched::Watched;
 use crate::{program, root};
 
 /// The image of istiod in the cluster.
-const ISTIOD: &str = "localhost/pilot:test";
-const NAVARCH: &str = "localhost/navarch:test";
+pub(crate) const ISTIOD: &str = "localhost/pilot:test";
+pub(crate) const NAVARCH: &str = "localhost/navarch:test";
+/// The Deployment whose pods start anew after each replacement.
+const RESTARTED: &str = "catalog-v1";
 
 /// The directory with istiod and its charts, as `scripts/istiod` builds them.
 pub(crate) struct Istiod(PathBuf);
@@ -36,12 +38,12 @@ impl Istiod {
     }
 
     /// A chart of Istio's.
-    fn chart(&self, name: &str) -> PathBuf {
+    pub(crate) fn chart(&self, name: &str) -> PathBuf {
         self.0.join("charts").join(name)
     }
 
     /// Builds its image with the entry point of Istio's own.
-    fn image(&self, out: &Path) -> Result<PathBuf> {
+    pub(crate) fn image(&self, out: &Path) -> Result<PathBuf> {
         let files = out.join("pilot");
         let archive = out.join("pilot.tar");
         let run = |command: &mut Command| -> Result<()> {
@@ -70,29 +72,29 @@ impl Istiod {
         run(pack.arg("--root").arg(&files))?;
         Ok(archive)
     }
+}
 
-    /// Installs Istio with this image as the control plane.
-    fn install(&self, mesh: &Mesh, image: &str) -> Result<()> {
-        let image = format!("image={image}");
-        let set = [
-            image.as_str(),
-            "global.hub=localhost",
-            "global.tag=test",
-            "global.imagePullPolicy=IfNotPresent",
-            "global.proxy.image=navarch-proxy",
-            "global.proxy_init.image=navarch-proxy",
-            "global.proxy.resources.requests.cpu=10m",
-            "global.proxy.resources.requests.memory=40Mi",
-            "autoscaleEnabled=false",
-            "resources.requests.cpu=20m",
-            "resources.requests.memory=64Mi",
-            "telemetry.enabled=false",
-            "env.PILOT_ENABLE_METADATA_EXCHANGE=false",
-            "env.PILOT_ENABLE_ALPN_FILTER=false",
-        ];
+/// Installs Istio's chart with this image as the control plane.
+pub(crate) fn install(mesh: &Mesh, chart: &Path, image: &str) -> Result<()> {
+    let image = format!("image={image}");
+    let set = [
+        image.as_str(),
+        "global.hub=localhost",
+        "global.tag=test",
+        "global.imagePullPolicy=IfNotPresent",
+        "global.proxy.image=navarch-proxy",
+        "global.proxy_init.image=navarch-proxy",
+        "global.proxy.resources.requests.cpu=10m",
+        "global.proxy.resources.requests.memory=40Mi",
+        "autoscaleEnabled=false",
+        "resources.requests.cpu=20m",
+        "resources.requests.memory=64Mi",
+        "telemetry.enabled=false",
+        "env.PILOT_ENABLE_METADATA_EXCHANGE=false",
+        "env.PILOT_ENABLE_ALPN_FILTER=false",
+    ];
 
-        mesh.install_chart("istiod", &self.chart("istio-discovery"), &set)
-    }
+    mesh.install_chart("istiod", chart, &set)
 }
 
 /// The serial numbers of the certificates of all proxies, by pod.
@@ -168,38 +170,70 @@ fn control_plane(mesh: &Mesh) -> Result<(String, String)> {
 }
 
 /// A mesh whose control plane is replaced.
-struct Swapped<'a> {
-    istiod: &'a Istiod,
+pub(crate) struct Swapped {
     mesh: Mesh,
     watched: Watched,
     locks: Locks,
     stages: Stages,
 }
 
-impl Swapped<'_> {
-    /// Replaces the image. The proxies keep running with their certificates; later edits reach
-    /// them, and new pods start.
-    async fn swap(
+/// What a replacement brings, and the edit of a route after it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Replacement {
+    pub(crate) what: &'static str,
+    /// The image of the control plane.
+    pub(crate) image: &'static str,
+    /// The percentage of requests for the new reviews, and the version that readers see then.
+    pub(crate) share: u32,
+    pub(crate) version: &'static str,
+}
+
+impl Swapped {
+    /// Starts the bookshop on a mesh with a control plane.
+    pub(crate) async fn start(mesh: Mesh, mut stages: Stages) -> Result<Self> {
+        let locks = Locks::watch(&mesh).await?;
+        stages.over("the first control plane");
+        mesh.bookshop(root())?;
+        split(&mesh, 0)?;
+        all_see(&mesh, "v1").await?;
+        let watched = Watched::start(&mesh).await?;
+        stages.over("bookshop");
+        Ok(Self {
+            mesh,
+            watched,
+            locks,
+            stages,
+        })
+    }
+
+    /// Replaces the control plane. The proxies keep running with their certificates; later edits
+    /// reach them, and new pods start.
+    pub(crate) async fn replace(
         &mut self,
-        image: &str,
-        share: u32,
-        version: &str,
-        restarted: &str,
+        replacement: Replacement,
+        install: impl FnOnce(&Mesh) -> Result<()>,
     ) -> Result<()> {
+        let Replacement {
+            what,
+            image,
+            share,
+            version,
+        } = replacement;
         let before = certificates(&self.mesh)?;
         let trust = root_of_trust(&self.mesh)?;
-        self.istiod.install(&self.mesh, image)?;
+        install(&self.mesh)?;
         settled(&self.mesh, mesh::NAMESPACE).await?;
         let (pod, runs) = control_plane(&self.mesh)?;
-        ensure!(runs == image, "{pod} runs {runs} instead of {image}");
-        self.watched
-            .count_lost(&format!("swapped for {image}"), AFTER)
-            .await?;
+        ensure!(
+            runs == image,
+            "{what}: {pod} runs {runs} instead of {image}"
+        );
+        self.watched.count_lost(what, AFTER).await?;
 
         split(&self.mesh, share)?;
         all_see(&self.mesh, version).await?;
         self.watched
-            .count_lost(&format!("an edit under {image}"), AFTER)
+            .count_lost(&format!("an edit after {what}"), AFTER)
             .await?;
         let after = certificates(&self.mesh)?;
         ensure!(
@@ -208,9 +242,9 @@ impl Swapped<'_> {
         );
 
         ensure!(trust == root_of_trust(&self.mesh)?, "the root has changed");
-        restart(&self.mesh, pods::NAMESPACE, &[restarted]).await?;
+        restart(&self.mesh, pods::NAMESPACE, &[RESTARTED]).await?;
         self.watched
-            .count_lost(&format!("{restarted} anew under {image}"), AFTER)
+            .count_lost(&format!("{RESTARTED} anew after {what}"), AFTER)
             .await?;
         let locks = &self.locks;
         wait::until(&format!("{pod} leads"), || async {
@@ -218,12 +252,20 @@ impl Swapped<'_> {
         })
         .await;
         eprintln!("  {pod} holds {:?}", self.locks.of(&pod));
-        self.stages.over(image);
+        self.stages.over(what);
         Ok(())
+    }
+
+    /// Fails if a request was lost, or a lock had two holders.
+    pub(crate) fn verdict(&self) -> Result<()> {
+        for change in self.locks.verdict()? {
+            eprintln!("  {change}");
+        }
+        self.watched.verdict()
     }
 }
 
-/// From istiod to Navarch, and back.
+/// From istiod to Navarch, back, and to Navarch again.
 pub(crate) async fn replace_and_restore(istiod: &Istiod) -> Result<()> {
     let mut stages = Stages::default();
     let folder = tempfile::tempdir()?;
@@ -234,31 +276,26 @@ pub(crate) async fn replace_and_restore(istiod: &Istiod) -> Result<()> {
     drop(folder);
     stages.over("node");
 
+    let chart = istiod.chart("istio-discovery");
     mesh.install_chart("istio-base", &istiod.chart("base"), &[])?;
-    istiod.install(&mesh, ISTIOD)?;
-    let locks = Locks::watch(&mesh).await?;
-    stages.over("istiod");
-    mesh.bookshop(root())?;
-    split(&mesh, 0)?;
-    all_see(&mesh, "v1").await?;
-    let watched = Watched::start(&mesh).await?;
+    install(&mesh, &chart, ISTIOD)?;
+    let mut swapped = Swapped::start(mesh, stages).await?;
 
-    stages.over("bookshop");
-
-    let mut swapped = Swapped {
-        istiod,
-        mesh,
-        watched,
-        locks,
-        stages,
+    let navarch = Replacement {
+        what: "Navarch in istiod's place",
+        image: NAVARCH,
+        share: 100,
+        version: "v2",
     };
-
-    swapped.swap(NAVARCH, 100, "v2", "catalog-v1").await?;
-    swapped.swap(ISTIOD, 0, "v1", "catalog-v1").await?;
-    swapped.swap(NAVARCH, 100, "v2", "catalog-v1").await?;
-    for change in swapped.locks.verdict()? {
-        eprintln!("  {change}");
+    let istiod = Replacement {
+        what: "istiod in Navarch's place",
+        image: ISTIOD,
+        share: 0,
+        version: "v1",
+    };
+    for replacement in [navarch, istiod, navarch] {
+        let install = |mesh: &Mesh| install(mesh, &chart, replacement.image);
+        swapped.replace(replacement, install).await?;
     }
-
-    swapped.watched.verdict()
+    swapped.verdict()
 }
