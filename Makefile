@@ -1,6 +1,6 @@
 # The tasks of the project; `make test` must pass before a change is merged.
 
-.PHONY: test quick simulate soak conformance istio-suites mass-comparison fmt lint unit doc laws demo release program cluster cluster-down crds image bench bench-agent bench-release bench-engine bench-kubernetes bench-clusters bench-gateway-api bench-answers bench-ambient tools dist dist-check sign publish gie-conformance conformance-report
+.PHONY: test quick simulate soak conformance istio-suites mass-comparison shadow-worlds compatibility fmt lint unit doc laws demo release program cluster cluster-down crds image bench bench-agent bench-release bench-engine bench-kubernetes bench-clusters bench-gateway-api bench-answers bench-ambient tools dist dist-check sign publish gie-conformance conformance-report
 
 # The CI discards its clone; compiled files are worth keeping, except the state of incremental builds: because each crate changes
 # between runs, it is 14 GB that are never read. Unchanged files get their former times, which cargo compares.
@@ -32,6 +32,7 @@ fmt:
 lint:
 	$(CARGO) clippy $(LOCKED) --workspace --all-targets -- -D warnings
 	scripts/deny
+	scripts/compatibility page --check
 
 unit:
 	scripts/test-lanes
@@ -91,6 +92,16 @@ STATUSES ?= 0
 
 mass-comparison:
 	scripts/mass-comparison --seed $(SEED) --count $(COUNT) --statuses $(STATUSES)
+
+# The tests of a component with other versions of it (docs/compatibility.md): COMPONENT=envoy VERSIONS="1.38.3 1.39.3".
+compatibility: tools
+	scripts/compatibility run $(COMPONENT) $(VERSIONS)
+
+# `navarch shadow` beside the real istiod on so many random worlds, each on an API server of its own.
+WORLDS ?= 10
+
+shadow-worlds:
+	scripts/shadow-worlds --seed $(SEED) --count $(WORLDS)
 
 # Not of generated code: rustdoc reads and writes the index of all crates for each crate, and four fifths of it were proto's.
 doc:

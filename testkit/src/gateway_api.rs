@@ -1,13 +1,14 @@
 //! The Gateway API's CustomResourceDefinitions.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
 use crate::envoy;
 
-/// The CRDs of the experimental channel that `scripts/gateway-api` has downloaded with the
-/// conformance suite, as YAML documents.
+/// The CRDs of the experimental channel as YAML documents: those that `scripts/gateway-api` has
+/// downloaded with the conformance suite, or another version in the file of
+/// `NAVARCH_GATEWAY_API_CRDS`.
 ///
 /// # Errors
 /// If the file is missing.
@@ -17,7 +18,8 @@ pub fn crds() -> Result<String> {
         .parent()
         .and_then(Path::parent)
         .context("the folder of the tools is unknown")?;
-    let file = tools.join("gateway-api/crds.yaml");
+    let other = std::env::var_os("NAVARCH_GATEWAY_API_CRDS").map(PathBuf::from);
+    let file = other.unwrap_or_else(|| tools.join("gateway-api/crds.yaml"));
     std::fs::read_to_string(&file)
         .with_context(|| format!("{}: run scripts/gateway-api", file.display()))
 }
