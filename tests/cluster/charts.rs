@@ -7,7 +7,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
+use navarch::api::version::ISTIO_VERSION;
 use navarch_testkit::istio;
 use navarch_testkit::mesh::{self, Mesh};
 use navarch_testkit::node::Node;
@@ -36,12 +37,17 @@ impl IstiosChart {
         Some(Self { istiod, chart })
     }
 
-    /// The image of the control plane under it.
-    fn image(&self) -> &'static str {
-        match &self.istiod {
+    /// The image of the control plane under it, on a node that has it with the tag of tests: with
+    /// that of a release, by which preflight tells which Istio it is.
+    fn image(&self, mesh: &Mesh) -> Result<String> {
+        let image = match &self.istiod {
             Some(_) => ISTIOD,
             None => NAVARCH,
-        }
+        };
+        let name = image.strip_suffix(mesh::TAG).context("a tag")?;
+        let released = format!("{name}{ISTIO_VERSION}");
+        mesh.node.tag(image, &released)?;
+        Ok(released)
     }
 
     /// Installs the definitions of Istio's kinds: Istio's own, with its istiod.
@@ -88,7 +94,8 @@ pub(crate) async fn take_over_and_return(istio: &IstiosChart) -> Result<()> {
     stages.over("node");
 
     istio.define_kinds(&mesh)?;
-    install(&mesh, &istio.chart, istio.image())?;
+    let image = istio.image(&mesh)?;
+    install(&mesh, &istio.chart, &image)?;
     let folder = tempfile::tempdir()?;
     let values = values(&mesh, folder.path())?;
     let mut swapped = Swapped::start(mesh, stages).await?;
@@ -101,13 +108,13 @@ pub(crate) async fn take_over_and_return(istio: &IstiosChart) -> Result<()> {
     };
     let back = Replacement {
         what: "helm upgrade to Istio's chart",
-        image: istio.image(),
+        image: &image,
         share: 0,
         version: "v1",
     };
     let take_over = |mesh: &Mesh| mesh.take_over(RELEASE, &values);
     swapped.replace(own, take_over).await?;
-    let restore = |mesh: &Mesh| install(mesh, &istio.chart, istio.image());
+    let restore = |mesh: &Mesh| install(mesh, &istio.chart, &image);
     swapped.replace(back, restore).await?;
     swapped.replace(own, take_over).await?;
     swapped.verdict()

@@ -179,13 +179,13 @@ pub(crate) struct Swapped {
 
 /// What a replacement brings, and the edit of a route after it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Replacement {
-    pub(crate) what: &'static str,
+pub(crate) struct Replacement<'a> {
+    pub(crate) what: &'a str,
     /// The image of the control plane.
-    pub(crate) image: &'static str,
+    pub(crate) image: &'a str,
     /// The percentage of requests for the new reviews, and the version that readers see then.
     pub(crate) share: u32,
-    pub(crate) version: &'static str,
+    pub(crate) version: &'a str,
 }
 
 impl Swapped {
@@ -210,7 +210,7 @@ impl Swapped {
     /// reach them, and new pods start.
     pub(crate) async fn replace(
         &mut self,
-        replacement: Replacement,
+        replacement: Replacement<'_>,
         install: impl FnOnce(&Mesh) -> Result<()>,
     ) -> Result<()> {
         let Replacement {
