@@ -6,6 +6,7 @@ mod worlds;
 use std::path::Path;
 
 use navarch_testkit::navarch::Navarch;
+use navarch_testkit::process::Process;
 use navarch_testkit::wait::until;
 use serde_json::Value;
 use tokio::task::spawn_blocking;
@@ -127,4 +128,41 @@ async fn a_control_plane_that_does_not_respond_is_an_error_with_the_next_step() 
         .unwrap();
     assert_eq!(code, 2, "{text}");
     assert!(text.contains("forward port 15014"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watched_difference_is_reported_when_it_appears_and_when_it_ends() {
+    let (_folder, navarch) = start().await;
+    let _sidecars = connected(&navarch).await;
+    let objects = bookshop();
+    let mut arguments = arguments(&navarch, objects.path());
+    arguments.extend(["--watch", "--interval=200ms", "-ojson"].map(str::to_owned));
+    let log = tempfile::tempdir().unwrap();
+    let program = Path::new(env!("CARGO_BIN_EXE_navarch"));
+    let shadow = Process::start("shadow", program, &arguments, &log.path().join("log")).unwrap();
+    until("the first report has no difference", async || {
+        shadow.output().contains("\"equal\": 2")
+    })
+    .await;
+
+    let complete = edited(ROUTING, &[]);
+    let (without_rule, _) = complete
+        .split_once("---\napiVersion: networking.istio.io/v1\nkind: DestinationRule")
+        .unwrap();
+    let file = objects.path().join(ROUTING);
+    std::fs::write(&file, without_rule).unwrap();
+    let cause = format!("istiod has applied {RULE}, Navarch has not");
+    until("the difference appears", async || {
+        let output = shadow.output();
+        output.contains("\"appeared\": [\n") && output.contains(&cause)
+    })
+    .await;
+
+    std::fs::write(&file, &complete).unwrap();
+    until("the difference ends", async || {
+        let output = shadow.output();
+        // Named once when it appeared, and once when it ends.
+        output.contains("\"ended\": [\n") && output.matches(&cause).count() == 2
+    })
+    .await;
 }
