@@ -28,6 +28,7 @@ pub mod local_http;
 pub mod mesh_metrics;
 pub mod metrics;
 pub mod node;
+mod oci;
 pub mod own_metrics;
 pub mod platform;
 pub mod proxy_config;

@@ -12,12 +12,9 @@
 
 mod cache;
 mod convert;
-mod credentials;
-mod fetch;
+mod image;
 mod listener;
 pub mod manifest;
-mod reference;
-mod registry;
 mod unpack;
 
 use std::collections::BTreeSet;
@@ -33,6 +30,7 @@ pub use unpack::{UnpackError, unpack};
 
 use super::metrics::AgentMetrics;
 use crate::Clock;
+use crate::oci::registry::RegistryAccess;
 use navarch_net::destination::AddressPolicy;
 
 /// Configuration of the Wasm module cache.
@@ -77,6 +75,15 @@ impl ModulesConfig {
                 allow_loopback: true,
                 ..AddressPolicy::default()
             },
+        }
+    }
+
+    /// How registries are accessed.
+    fn registry_access(&self) -> RegistryAccess<'_> {
+        RegistryAccess {
+            insecure: &self.insecure,
+            request_timeout: self.request_timeout,
+            addresses: &self.addresses,
         }
     }
 

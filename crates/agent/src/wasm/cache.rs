@@ -11,13 +11,15 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use super::ModulesConfig;
-use super::fetch::{self, FetchError, FetchRequest, FetchedModule};
+use super::image::{Image, ImageError};
 use super::manifest::Packing;
-use super::reference::{Reference, Version, is_sha256};
-use super::registry::{self, Registry, RegistryError};
 use super::unpack::{UnpackError, unpack};
 use crate::Clock;
 use crate::metrics::AgentMetrics;
+use crate::oci::SCHEME;
+use crate::oci::fetch::{self, FetchError, FetchRequest, FetchResponse};
+use crate::oci::reference::{Reference, Version, is_sha256};
+use crate::oci::registry::{self, Blob, Registry};
 use navarch_api::atomic_file;
 use navarch_api::digest::sha256_hex;
 use navarch_api::kubernetes::SecretBytes;
@@ -25,8 +27,6 @@ use navarch_net::backoff::Backoff;
 
 /// Maximum number of concurrent downloads. Each may hold a module of maximum size in memory.
 const MAX_CONCURRENT_FETCHES: usize = 2;
-/// The URL scheme of OCI images.
-const IMAGE: &str = "oci://";
 /// Delays between download attempts.
 const RETRY_DELAYS: Backoff = Backoff::jittered(Duration::from_millis(500), Duration::from_secs(5));
 
@@ -68,7 +68,7 @@ pub(super) enum ModuleError {
     Fetch(#[from] FetchError),
     /// Pulling the OCI image failed.
     #[error("failed to fetch the image")]
-    Registry(#[from] RegistryError),
+    Image(#[from] ImageError),
     /// Its sha256 differs from the configured one.
     #[error("checksum mismatch: got {found}, want {wanted}")]
     Checksum { wanted: String, found: String },
@@ -85,7 +85,7 @@ impl ModuleError {
     fn result(&self) -> &'static str {
         match self {
             Self::Checksum { .. } => "checksum_mismatched",
-            Self::Registry(_) => "manifest_failure",
+            Self::Image(_) => "manifest_failure",
             Self::Url(_) | Self::Fetch(_) | Self::Unpack(_) | Self::Write(_) => "download_failure",
         }
     }
@@ -201,7 +201,7 @@ impl Cache {
     /// The image of an `oci://` URL; `None` for other URLs.
     fn image(url: &str) -> Result<Option<Reference>, ModuleError> {
         let wrong = || ModuleError::Url(url.to_owned());
-        match url.strip_prefix(IMAGE) {
+        match url.strip_prefix(SCHEME) {
             Some(name) => Reference::parse(name).map(Some).ok_or_else(wrong),
             None if url.starts_with("http://") || url.starts_with("https://") => Ok(None),
             None => Err(wrong()),
@@ -235,12 +235,12 @@ impl Cache {
                 timeout: left.min(self.config.request_timeout),
             };
             let outcome = match fetch::get(ask).await {
-                Ok(FetchedModule {
+                Ok(FetchResponse {
                     status: StatusCode::OK,
                     headers: _,
                     body,
                 }) => Ok(body),
-                Ok(FetchedModule {
+                Ok(FetchResponse {
                     status,
                     headers: _,
                     body: _,
@@ -277,12 +277,20 @@ impl Cache {
         end: tokio::time::Instant,
     ) -> Result<(String, Vec<u8>), ModuleError> {
         let secret = wanted.secret.as_ref().map(|secret| &secret.expose()[..]);
-        let mut registry = Registry::new(&self.config, reference, secret, end);
-        let image = registry.image().await?;
+        let mut registry = Registry::new(self.config.registry_access(), reference, secret, end);
+        let image = Image::read(&mut registry, reference).await?;
         check(&wanted.checksum, &image.digest)?;
-        let layer = registry.layer(&image.layer).await?;
-        let packing = image.layer.packing;
+
         let max_bytes = self.config.max_bytes;
+        let blob = Blob {
+            digest: &image.layer.digest,
+            size: image.layer.size,
+        };
+        let layer = registry
+            .blob(blob, max_bytes)
+            .await
+            .map_err(ImageError::from)?;
+        let packing = image.layer.packing;
         let module = unpacked(move || unpack(&layer, packing, max_bytes)).await?;
         Ok((image.digest, module))
     }

@@ -2,10 +2,8 @@
 
 use serde::Deserialize;
 
-use super::reference::is_sha256;
+use crate::oci::reference::is_sha256;
 
-/// Maximum size of a manifest: the limit of registries.
-pub const MAX_BYTES: u64 = 4 << 20;
 /// The media type of Docker's manifests.
 const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
 /// The media type of Docker's layers.
@@ -14,11 +12,6 @@ const DOCKER_LAYER: &str = "application/vnd.docker.image.rootfs.diff.tar.gzip";
 const OCI_LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 /// The media type of a layer that is a module.
 const WASM_LAYER: &str = "application/vnd.module.wasm.content.layer.v1+wasm";
-/// The `Accept` header: the supported manifest types.
-pub(super) const ACCEPT: &str = "application/vnd.oci.image.manifest.v1+json, \
-    application/vnd.docker.distribution.manifest.v2+json, application/vnd.oci.image.index.v1+json, \
-    application/vnd.docker.distribution.manifest.list.v2+json";
-
 /// The result of parsing a manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Manifest {

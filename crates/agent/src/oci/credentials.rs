@@ -12,7 +12,7 @@ const DOCKER: &str = "https://index.docker.io/v1/";
 
 /// Credentials. `Debug` does not print them.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) enum Credentials {
+pub(crate) enum Credentials {
     /// Basic authentication.
     Basic(String),
     /// A bearer token for the registry itself.
@@ -41,7 +41,7 @@ struct RegistryAuth {
 
 impl Credentials {
     /// The credentials for a registry; `None` if the pull secret has none.
-    pub(super) fn find(secret: &[u8], registry: &str) -> Option<Self> {
+    pub(crate) fn find(secret: &[u8], registry: &str) -> Option<Self> {
         let config: Config = serde_json::from_slice(secret).ok()?;
         let host = |key: &str| {
             let key = key
@@ -77,7 +77,7 @@ impl Credentials {
         Some(Self::Basic(auth.clone())).filter(|_| !auth.is_empty())
     }
 
-    pub(super) fn header(&self) -> Option<http::HeaderValue> {
+    pub(crate) fn header(&self) -> Option<http::HeaderValue> {
         let text = match self {
             Self::Basic(encoded) => format!("Basic {encoded}"),
             Self::Bearer(token) => format!("Bearer {token}"),

@@ -7,17 +7,17 @@ const MAX: usize = 512;
 
 /// A parsed image name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Reference {
+pub(crate) struct Reference {
     /// The registry, with its port if one is given.
-    pub(super) registry: String,
-    pub(super) repository: String,
+    pub(crate) registry: String,
+    pub(crate) repository: String,
     /// The tag or digest.
-    pub(super) version: Version,
+    pub(crate) version: Version,
 }
 
 /// The tag or digest of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Version {
+pub(crate) enum Version {
     /// A tag, which may be moved.
     Tag(String),
     /// A digest: sha256 in hexadecimal.
@@ -26,7 +26,7 @@ pub(super) enum Version {
 
 impl Reference {
     /// Parses a name without scheme.
-    pub(super) fn parse(name: &str) -> Option<Self> {
+    pub(crate) fn parse(name: &str) -> Option<Self> {
         if name.len() > MAX {
             return None;
         }
@@ -101,7 +101,7 @@ impl Reference {
     }
 
     /// The version in the registry's protocol.
-    pub(super) fn version(&self) -> String {
+    pub(crate) fn version(&self) -> String {
         match &self.version {
             Version::Tag(tag) => tag.clone(),
             Version::Digest(digest) => format!("sha256:{digest}"),
@@ -109,13 +109,13 @@ impl Reference {
     }
 
     /// The URL without version.
-    pub(super) fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         format!("oci://{}/{}", self.registry, self.repository)
     }
 }
 
 /// Whether this is a sha256 in hexadecimal, as in names of digests and files.
-pub(super) fn is_sha256(text: &str) -> bool {
+pub(crate) fn is_sha256(text: &str) -> bool {
     text.len() == 64
         && text
             .bytes()

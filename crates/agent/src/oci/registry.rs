@@ -1,50 +1,60 @@
-//! A client of the OCI registry protocol, as far as needed to pull a module.
+//! A client of the OCI registry protocol, as far as needed to pull manifests and layers.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use serde::Deserialize;
+use tokio::fs::File;
 use tokio::time::Instant;
 
-use super::ModulesConfig;
 use super::credentials::Credentials;
-use super::fetch::{self, FetchError, FetchRequest, FetchedModule};
-use super::manifest::{self, Layer, Manifest, ManifestError};
+use super::fetch::{self, FetchError, FetchRequest, FetchResponse};
 use super::reference::{Reference, Version};
 
 use navarch_api::digest::sha256_hex;
-use navarch_net::destination::is_private;
+use navarch_net::destination::{AddressPolicy, is_private};
 
 /// Maximum size of a token response.
 const TOKEN_BYTES: u64 = 64 << 10;
-/// Maximum depth of nested indexes.
-const INDEXES: usize = 2;
+/// Maximum size of a manifest: the limit of registries.
+const MAX_MANIFEST_BYTES: u64 = 4 << 20;
+/// The `Accept` header: the supported manifest types.
+const MANIFEST_TYPES: &str = "application/vnd.oci.image.manifest.v1+json, \
+    application/vnd.docker.distribution.manifest.v2+json, application/vnd.oci.image.index.v1+json, \
+    application/vnd.docker.distribution.manifest.list.v2+json";
 
 /// Errors of pulling an image.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum RegistryError {
+pub(crate) enum RegistryError {
     /// An HTTP request failed.
     #[error(transparent)]
     Fetch(#[from] FetchError),
-    /// A manifest is invalid.
-    #[error(transparent)]
-    Manifest(#[from] ManifestError),
     /// A digest does not match.
     #[error("{what} does not match its digest")]
     Digest { what: &'static str },
     /// The token server is not allowed.
     #[error("token server {0:?} of the registry is not allowed")]
     Realm(String),
-    /// Indexes are nested too deeply.
-    #[error("the image index refers to another index")]
-    Indexes,
+}
+
+/// How registries are accessed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RegistryAccess<'a> {
+    /// Hosts whose certificates are not verified and that may be accessed in plain text; `*` is
+    /// all.
+    pub(crate) insecure: &'a BTreeSet<String>,
+    /// Timeout of one request.
+    pub(crate) request_timeout: Duration,
+    /// The addresses that may be connected to.
+    pub(crate) addresses: &'a AddressPolicy,
 }
 
 /// A registry while an image is pulled from it.
-pub(super) struct Registry<'a> {
-    config: &'a ModulesConfig,
+pub(crate) struct Registry<'a> {
+    access: RegistryAccess<'a>,
     reference: &'a Reference,
     credentials: Option<Credentials>,
     /// `https`, or `http` if it is allowed and HTTPS is not available.
@@ -55,12 +65,21 @@ pub(super) struct Registry<'a> {
     end: Instant,
 }
 
-/// The image's manifest.
-pub(super) struct Image {
-    /// The digest of the manifest: the image's checksum.
-    pub(super) digest: String,
-    /// The layer with the module.
-    pub(super) layer: Layer,
+/// A manifest as the registry has it.
+#[derive(Clone, Debug)]
+pub(crate) struct FetchedManifest {
+    /// The sha256 of the JSON, in hexadecimal.
+    pub(crate) digest: String,
+    pub(crate) json: Bytes,
+}
+
+/// A blob of a repository.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Blob<'a> {
+    /// Its sha256 in hexadecimal.
+    pub(crate) digest: &'a str,
+    /// Its size in bytes by the manifest.
+    pub(crate) size: u64,
 }
 
 /// The response of a token server.
@@ -72,17 +91,24 @@ struct Token {
     access_token: String,
 }
 
+impl RegistryAccess<'_> {
+    /// Whether a host, with its port if given, is accessed without verification.
+    fn is_insecure(&self, host: &str) -> bool {
+        self.insecure.contains("*") || self.insecure.contains(host)
+    }
+}
+
 impl<'a> Registry<'a> {
     /// A registry client; no request is sent yet.
-    pub(super) fn new(
-        config: &'a ModulesConfig,
+    pub(crate) fn new(
+        access: RegistryAccess<'a>,
         reference: &'a Reference,
         secret: Option<&[u8]>,
         end: Instant,
     ) -> Self {
         let credentials = secret.and_then(|secret| Credentials::find(secret, &reference.registry));
         Self {
-            config,
+            access,
             reference,
             credentials,
             scheme: "https",
@@ -91,43 +117,58 @@ impl<'a> Registry<'a> {
         }
     }
 
-    /// Reads the image's manifest.
-    pub(super) async fn image(&mut self) -> Result<Image, RegistryError> {
-        let mut version = self.reference.version();
-
-        for _ in 0..=INDEXES {
-            let got = self
-                .get(&format!("manifests/{version}"), manifest::MAX_BYTES)
-                .await?;
-            let digest = sha256_hex(&got);
-            if version
-                .strip_prefix("sha256:")
-                .is_some_and(|expected| expected != digest)
-            {
-                return Err(RegistryError::Digest { what: "a manifest" });
-            }
-
-            match manifest::parse(&got)? {
-                Manifest::Module(layer) => return Ok(Image { digest, layer }),
-                Manifest::Index(chosen) => version = format!("sha256:{chosen}"),
-            }
+    /// Reads the manifest of a tag, or of `sha256:…`, which it must match.
+    pub(crate) async fn manifest(
+        &mut self,
+        version: &str,
+    ) -> Result<FetchedManifest, RegistryError> {
+        let json = self
+            .get(&format!("manifests/{version}"), MAX_MANIFEST_BYTES)
+            .await?;
+        let digest = sha256_hex(&json);
+        if version
+            .strip_prefix("sha256:")
+            .is_some_and(|expected| expected != digest)
+        {
+            return Err(RegistryError::Digest { what: "a manifest" });
         }
-
-        Err(RegistryError::Indexes)
+        Ok(FetchedManifest { digest, json })
     }
 
-    pub(super) async fn layer(&mut self, layer: &Layer) -> Result<Bytes, RegistryError> {
-        if layer.size > self.config.max_bytes {
-            return Err(FetchError::TooLarge(self.config.max_bytes).into());
+    /// Reads a blob into memory.
+    pub(crate) async fn blob(
+        &mut self,
+        blob: Blob<'_>,
+        max_bytes: u64,
+    ) -> Result<Bytes, RegistryError> {
+        if blob.size > max_bytes {
+            return Err(FetchError::TooLarge(max_bytes).into());
         }
         let got = self
-            .get(
-                &format!("blobs/sha256:{}", layer.digest),
-                self.config.max_bytes,
-            )
+            .get(&format!("blobs/sha256:{}", blob.digest), max_bytes)
             .await?;
-        if sha256_hex(&got) == layer.digest {
+        if sha256_hex(&got) == blob.digest {
             Ok(got)
+        } else {
+            Err(RegistryError::Digest { what: "a layer" })
+        }
+    }
+
+    /// Writes a blob to a file. A manifest of the repository must have been read before, by which
+    /// the protocol and the token are known.
+    pub(crate) async fn save_blob(
+        &self,
+        blob: Blob<'_>,
+        max_bytes: u64,
+        file: &mut File,
+    ) -> Result<(), RegistryError> {
+        if blob.size > max_bytes {
+            return Err(FetchError::TooLarge(max_bytes).into());
+        }
+        let url = self.url(&format!("blobs/sha256:{}", blob.digest))?;
+        let request = self.request(url, self.headers(), max_bytes);
+        if fetch::save(request, file).await? == blob.digest {
+            Ok(())
         } else {
             Err(RegistryError::Digest { what: "a layer" })
         }
@@ -140,7 +181,7 @@ impl<'a> Registry<'a> {
         let host = registry
             .rsplit_once(':')
             .map_or(registry.as_str(), |(host, _)| host);
-        self.config.is_insecure(registry) || is_private(host) || host.ends_with(".local")
+        self.access.is_insecure(registry) || is_private(host) || host.ends_with(".local")
     }
 
     /// Reads a path of the repository; requests a token, or falls back to plain text, if necessary.
@@ -164,43 +205,46 @@ impl<'a> Registry<'a> {
     }
 
     /// One request to the registry.
-    async fn try_get(&self, path: &str, max_bytes: u64) -> Result<FetchedModule, FetchError> {
+    async fn try_get(&self, path: &str, max_bytes: u64) -> Result<FetchResponse, FetchError> {
+        let url = self.url(path)?;
+        fetch::get(self.request(url, self.headers(), max_bytes)).await
+    }
+
+    /// The address of a path of the repository.
+    fn url(&self, path: &str) -> Result<Uri, FetchError> {
         let Reference {
             registry,
             repository,
             version: Version::Tag(_) | Version::Digest(_),
         } = self.reference;
         let text = format!("{}://{registry}/v2/{repository}/{path}", self.scheme);
-        let url = text.parse::<Uri>().map_err(|_| FetchError::Url(text))?;
+        text.parse().map_err(|_| FetchError::Url(text))
+    }
+
+    /// The headers of a request for a manifest or a blob.
+    fn headers(&self) -> HeaderMap {
         let mut headers = HeaderMap::new();
-        headers.insert(ACCEPT, HeaderValue::from_static(manifest::ACCEPT));
+        headers.insert(ACCEPT, HeaderValue::from_static(MANIFEST_TYPES));
         if let Some(token) = &self.token {
             headers.insert(AUTHORIZATION, token.clone());
         }
-        self.fetch_url(url, headers, max_bytes).await
+        headers
     }
 
-    /// Sends a request within the remaining time.
-    async fn fetch_url(
-        &self,
-        url: Uri,
-        headers: HeaderMap,
-        max_bytes: u64,
-    ) -> Result<FetchedModule, FetchError> {
+    /// A request within the remaining time.
+    fn request(&self, url: Uri, headers: HeaderMap, max_bytes: u64) -> FetchRequest<'a> {
         let left = self
             .end
             .saturating_duration_since(Instant::now())
-            .min(self.config.request_timeout);
-        let insecure = self.config.is_insecure(&self.reference.registry);
-        fetch::get(FetchRequest {
+            .min(self.access.request_timeout);
+        FetchRequest {
             url,
             headers,
-            insecure,
-            addresses: &self.config.addresses,
+            insecure: self.access.is_insecure(&self.reference.registry),
+            addresses: self.access.addresses,
             max_bytes,
             timeout: left,
-        })
-        .await
+        }
     }
 
     /// The `Authorization` header that the registry requires.
@@ -268,7 +312,7 @@ impl<'a> Registry<'a> {
             headers.insert(AUTHORIZATION, value);
         }
 
-        let got = self.fetch_url(url, headers, TOKEN_BYTES).await?;
+        let got = fetch::get(self.request(url, headers, TOKEN_BYTES)).await?;
         if got.status != StatusCode::OK {
             return Err(FetchError::Status(got.status).into());
         }
@@ -314,6 +358,6 @@ fn encode(text: &str) -> String {
 }
 
 /// The deadline of a fetch.
-pub(super) fn end(timeout: Duration) -> Instant {
+pub(crate) fn end(timeout: Duration) -> Instant {
     Instant::now() + timeout
 }

@@ -1,5 +1,5 @@
 //! HTTP GET requests, each on its own connection: limited in time, size and redirects, and never to
-//! a blocked address.
+//! a blocked address. A body is collected in memory, or written to a file while it arrives.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,7 +12,9 @@ use http_body_util::{BodyExt as _, Empty};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncWrite};
+use sha2::{Digest as _, Sha256};
+use tokio::fs::File;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
@@ -24,7 +26,7 @@ const MAX_REDIRECTS: usize = 5;
 
 /// Errors of a download.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum FetchError {
+pub(crate) enum FetchError {
     /// The URL is not supported.
     #[error("unsupported module URL {0:?}")]
     Url(String),
@@ -49,6 +51,9 @@ pub(super) enum FetchError {
     /// The response exceeds the size limit.
     #[error("the response exceeds {0} bytes")]
     TooLarge(u64),
+    /// The file of the response cannot be written.
+    #[error("failed to write the response to a file")]
+    Write(#[source] io::Error),
     /// There were too many redirects.
     #[error("more than {MAX_REDIRECTS} redirects, or a redirect from HTTPS to HTTP")]
     Hops,
@@ -56,53 +61,75 @@ pub(super) enum FetchError {
 
 impl FetchError {
     /// Whether the error may be temporary.
-    pub(super) fn is_temporary(&self) -> bool {
+    pub(crate) fn is_temporary(&self) -> bool {
         match self {
             Self::Connect(..) | Self::Http(_) | Self::Slow(_) => true,
             Self::Status(status) => {
                 status.is_server_error() || *status == StatusCode::TOO_MANY_REQUESTS
             }
-            Self::Url(_) | Self::Blocked { .. } | Self::Tls(_) | Self::TooLarge(_) | Self::Hops => {
-                false
-            }
+            Self::Url(_)
+            | Self::Blocked { .. }
+            | Self::Tls(_)
+            | Self::TooLarge(_)
+            | Self::Write(_)
+            | Self::Hops => false,
         }
     }
 }
 
 /// A download and its limits.
 #[derive(Clone, Debug)]
-pub(super) struct FetchRequest<'a> {
-    pub(super) url: Uri,
+pub(crate) struct FetchRequest<'a> {
+    pub(crate) url: Uri,
     /// Request headers. Credentials are not sent to other hosts after a redirect.
-    pub(super) headers: HeaderMap,
+    pub(crate) headers: HeaderMap,
     /// Whether to skip verification of the server certificate.
-    pub(super) insecure: bool,
+    pub(crate) insecure: bool,
     /// The addresses that may be connected to.
-    pub(super) addresses: &'a AddressPolicy,
+    pub(crate) addresses: &'a AddressPolicy,
     /// Maximum size of the response.
-    pub(super) max_bytes: u64,
+    pub(crate) max_bytes: u64,
     /// Timeout of the download, including redirects.
-    pub(super) timeout: Duration,
+    pub(crate) timeout: Duration,
 }
 
 /// A response, whatever its status.
 #[derive(Clone, Debug)]
-pub(super) struct FetchedModule {
-    pub(super) status: StatusCode,
-    pub(super) headers: HeaderMap,
-    pub(super) body: Bytes,
+pub(crate) struct FetchResponse {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
 }
 
 /// Sends the request and follows redirects.
-pub(super) async fn get(ask: FetchRequest<'_>) -> Result<FetchedModule, FetchError> {
+pub(crate) async fn get(ask: FetchRequest<'_>) -> Result<FetchResponse, FetchError> {
     let timeout = ask.timeout;
-    tokio::time::timeout(timeout, follow(ask))
+    let max_bytes = ask.max_bytes;
+    let exchange = async { collect(follow(ask).await?, max_bytes).await };
+    tokio::time::timeout(timeout, exchange)
         .await
         .unwrap_or(Err(FetchError::Slow(timeout)))
 }
 
-/// Follows redirects.
-async fn follow(mut ask: FetchRequest<'_>) -> Result<FetchedModule, FetchError> {
+/// Sends the request, follows redirects, and writes the body of a successful response to `file`
+/// while it arrives. Returns the body's sha256 in hexadecimal.
+pub(crate) async fn save(ask: FetchRequest<'_>, file: &mut File) -> Result<String, FetchError> {
+    let timeout = ask.timeout;
+    let max_bytes = ask.max_bytes;
+    let exchange = async {
+        let response = follow(ask).await?;
+        if response.status() != StatusCode::OK {
+            return Err(FetchError::Status(response.status()));
+        }
+        write(response, max_bytes, file).await
+    };
+    tokio::time::timeout(timeout, exchange)
+        .await
+        .unwrap_or(Err(FetchError::Slow(timeout)))
+}
+
+/// Follows redirects. Returns the last response without its body.
+async fn follow(mut ask: FetchRequest<'_>) -> Result<Response<Incoming>, FetchError> {
     for _ in 0..=MAX_REDIRECTS {
         let response = hop(&ask).await?;
         let location = response
@@ -110,7 +137,7 @@ async fn follow(mut ask: FetchRequest<'_>) -> Result<FetchedModule, FetchError> 
             .get(LOCATION)
             .filter(|_| response.status().is_redirection());
         let Some(location) = location else {
-            return collect(response, ask.max_bytes).await;
+            return Ok(response);
         };
 
         let next = resolve(&ask.url, location)?;
@@ -241,7 +268,7 @@ where
 async fn collect(
     response: Response<Incoming>,
     max_bytes: u64,
-) -> Result<FetchedModule, FetchError> {
+) -> Result<FetchResponse, FetchError> {
     let (parts, mut body) = response.into_parts();
     let mut bytes = BytesMut::new();
     while let Some(frame) = body.frame().await {
@@ -253,9 +280,36 @@ async fn collect(
         }
         bytes.extend_from_slice(&data);
     }
-    Ok(FetchedModule {
+    Ok(FetchResponse {
         status: parts.status,
         headers: parts.headers,
         body: bytes.freeze(),
     })
+}
+
+/// Writes a whole response to a file, up to the size limit; returns its sha256 in hexadecimal.
+async fn write(
+    response: Response<Incoming>,
+    max_bytes: u64,
+    file: &mut File,
+) -> Result<String, FetchError> {
+    let mut body = response.into_body();
+    let mut left = max_bytes;
+    let mut hash = Sha256::new();
+
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame?.into_data() else {
+            continue;
+        };
+        let length = u64::try_from(data.len()).unwrap_or(u64::MAX);
+        left = left
+            .checked_sub(length)
+            .ok_or(FetchError::TooLarge(max_bytes))?;
+        hash.update(&data);
+        file.write_all(&data).await.map_err(FetchError::Write)?;
+    }
+
+    file.flush().await.map_err(FetchError::Write)?;
+    let digest = hash.finalize();
+    Ok(digest.iter().map(|byte| format!("{byte:02x}")).collect())
 }
