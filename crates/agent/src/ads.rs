@@ -14,12 +14,14 @@
 //! of a stream outlives it.
 
 mod debug;
+mod envoys;
 mod own;
 mod peek;
 mod stream;
 mod wire;
 
 pub use debug::{DebugClient, OpenConnections};
+pub use envoys::{EnvoyStreams, StreamReport};
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -27,7 +29,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::{HeaderValue, Request, Response, header};
-use parking_lot::Mutex;
 use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tokio_stream::wrappers::UnixListenerStream;
@@ -36,6 +37,7 @@ use tokio_util::task::TaskTracker;
 use tonic::body::Body;
 use tonic::codec::Codec as _;
 use tonic::server::NamedService;
+use tonic::transport::server::UdsConnectInfo;
 use tonic::{Status, Streaming};
 
 use super::dns::NameTableSink;
@@ -87,8 +89,11 @@ pub struct AdsConfig {
     /// The Wasm module cache (`ISTIO_AGENT_ENABLE_WASM_REMOTE_LOAD_CONVERSION`).
     pub modules: Option<Modules>,
     /// Whether concurrent streams are allowed, as a gRPC application opens one for each of its
-    /// targets and servers. Envoy has one stream, and a new one replaces the previous one.
+    /// targets and servers. Envoy has one stream, and a new one replaces the previous one of the
+    /// same process.
     pub side_by_side: bool,
+    /// Receives what each Envoy answers on its stream.
+    pub envoys: EnvoyStreams,
     /// Receives the connections of Envoy's streams, over which debug requests are sent.
     pub connections: OpenConnections,
     /// Maximum size of a response in bytes, decompressed ([`MAX_RESPONSE_BYTES`]).
@@ -109,8 +114,6 @@ enum Protocol {
 #[derive(Debug)]
 struct Core {
     config: AdsConfig,
-    /// Ends the current stream of Envoy.
-    current: Mutex<CancellationToken>,
     /// Ends all streams.
     stop: CancellationToken,
 }
@@ -134,7 +137,6 @@ pub async fn serve(
     let access_logs = config.mesh_metrics.clone().map(mesh_metrics::service);
     let core = Core {
         config,
-        current: Mutex::new(CancellationToken::new()),
         stop: stop.clone(),
     };
     let proxy = Proxy {
@@ -178,6 +180,10 @@ impl Protocol {
 impl Proxy {
     /// Starts a stream.
     fn begin(&self, protocol: Protocol, request: Request<Body>) -> Response<Body> {
+        let process = request
+            .extensions()
+            .get::<UdsConnectInfo>()
+            .and_then(|info| info.peer_cred?.pid());
         let requests = Streaming::new_request(
             wire::Opaque.decoder(),
             request.into_body(),
@@ -185,8 +191,9 @@ impl Proxy {
             Some(usize::MAX),
         );
         let (outbox, responses) = wire::channel();
+        let client = stream::Client { protocol, process };
         self.tasks
-            .spawn(stream::run(self.core.clone(), protocol, requests, outbox));
+            .spawn(stream::run(self.core.clone(), client, requests, outbox));
         let mut response = Response::new(Body::new(responses));
         response.headers_mut().insert(
             header::CONTENT_TYPE,

@@ -71,6 +71,8 @@ pub struct ServicesConfig {
     pub modules: Option<ModulesConfig>,
     /// Whether applications use xDS themselves instead of Envoy (`DISABLE_ENVOY`).
     pub without_envoy: bool,
+    /// Receives what each Envoy answers on its xDS stream.
+    pub envoys: ads::EnvoyStreams,
     /// Updated by all services; clones share the values that `/stats/prometheus` shows.
     pub metrics: AgentMetrics,
 }
@@ -176,6 +178,7 @@ pub async fn start(
         mesh_metrics: config.mesh_metrics,
         modules,
         side_by_side: config.without_envoy,
+        envoys: config.envoys,
         connections,
         max_response: ads::MAX_RESPONSE_BYTES,
         metrics: config.metrics,

@@ -8,13 +8,31 @@ pub(super) const TYPE: u32 = 4;
 /// The field number of the type URL in delta requests.
 pub(super) const DELTA_REQUEST_TYPE: u32 = 2;
 
+/// The field number of the nonce in state-of-the-world requests.
+pub(super) const NONCE: u32 = 5;
+/// The field number of the nonce in delta requests.
+pub(super) const DELTA_REQUEST_NONCE: u32 = 6;
+/// The field number of a NACK's reason in state-of-the-world requests.
+pub(super) const ERROR: u32 = 6;
+/// The field number of a NACK's reason in delta requests.
+pub(super) const DELTA_REQUEST_ERROR: u32 = 7;
+
 /// The last string with this field number at the top level of a message; empty if it is missing.
-/// The cost depends on the number of fields, not on their size.
 ///
 /// # Errors
 /// If the bytes are not a protobuf message.
-pub(super) fn string(mut message: &[u8], number: u32) -> Result<&str, prost::DecodeError> {
-    let mut found = "";
+pub(super) fn string(message: &[u8], number: u32) -> Result<&str, prost::DecodeError> {
+    let field = bytes(message, number)?.unwrap_or_default();
+    Ok(std::str::from_utf8(field).unwrap_or_default())
+}
+
+/// The last string, message or bytes with this field number at the top level of a message. The cost
+/// depends on the number of fields, not on their size.
+///
+/// # Errors
+/// If the bytes are not a protobuf message.
+pub(super) fn bytes(mut message: &[u8], number: u32) -> Result<Option<&[u8]>, prost::DecodeError> {
+    let mut found = None;
 
     while !message.is_empty() {
         let (tag, wire_type) = decode_key(&mut message)?;
@@ -33,7 +51,7 @@ pub(super) fn string(mut message: &[u8], number: u32) -> Result<&str, prost::Dec
             };
 
             if tag == number {
-                found = std::str::from_utf8(field).unwrap_or_default();
+                found = Some(field);
             }
 
             message = rest;

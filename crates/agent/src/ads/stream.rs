@@ -19,6 +19,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Request, Status, Streaming};
 
 use super::debug::OpenConnection;
+use super::envoys::{EnvoyStream, ProcessId};
 use super::wire::{Opaque, Outbox};
 use super::{Core, Health, Protocol, own, peek};
 use crate::mesh_metrics::{MeshMetrics, WORKLOAD};
@@ -35,11 +36,20 @@ const EXTENSIONS: usize = 64;
 /// Minimum interval between requests for peers; changes meanwhile are sent together.
 const PEERS_PAUSE: Duration = Duration::from_millis(500);
 
+/// The client of a stream.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Client {
+    pub(super) protocol: Protocol,
+    pub(super) process: ProcessId,
+}
+
 /// The shared state of both directions of a stream.
 struct Stream {
     /// The shared state of all streams.
     core: Arc<Core>,
     protocol: Protocol,
+    /// The process of the client.
+    process: ProcessId,
     /// The connection to the control plane.
     channel: Channel,
     /// Requests to the control plane.
@@ -56,6 +66,14 @@ struct Stream {
     replaced: CancellationToken,
 }
 
+/// A stream of Envoy, as others see it, until it is dropped.
+struct Registered {
+    /// The connection for debug requests.
+    _connection: OpenConnection,
+    /// What Envoy answers; `None` if streams are side by side.
+    envoy: Option<EnvoyStream>,
+}
+
 /// The side that failed, and its status.
 enum Failure {
     Envoys(Status),
@@ -65,7 +83,7 @@ enum Failure {
 /// Serves a stream until either side ends it.
 pub(super) async fn run(
     core: Arc<Core>,
-    protocol: Protocol,
+    client: Client,
     downstream: Streaming<Bytes>,
     outbox: Outbox,
 ) {
@@ -75,7 +93,7 @@ pub(super) async fn run(
         // Polled first, so that Envoy's end is not counted as one of the control plane's.
         biased;
         () = outbox.closed() => return metrics.count_stream_end(Code::Cancelled),
-        status = pass(core, protocol, downstream, &outbox) => status,
+        status = pass(core, client, downstream, &outbox) => status,
         () = stop.cancelled() => Status::unavailable("the agent is shutting down"),
     };
     outbox.end(status);
@@ -84,7 +102,7 @@ pub(super) async fn run(
 /// Forwards messages both ways; returns the final status.
 async fn pass(
     core: Arc<Core>,
-    protocol: Protocol,
+    Client { protocol, process }: Client,
     downstream: Streaming<Bytes>,
     outbox: &Outbox,
 ) -> Status {
@@ -125,6 +143,7 @@ async fn pass(
     let stream = Stream {
         core,
         protocol,
+        process,
         channel,
         requests,
         opened: watch::Sender::new(false),
@@ -207,7 +226,7 @@ impl Stream {
             Protocol::State => peek::TYPE,
             Protocol::Delta => peek::DELTA_REQUEST_TYPE,
         };
-        let mut registered: Option<OpenConnection> = None;
+        let mut registered: Option<Registered> = None;
 
         while let Some(request) = downstream.message().await.map_err(Failure::Envoys)? {
             self.core.config.metrics.received(request.len());
@@ -220,6 +239,14 @@ impl Stream {
 
             if registered.is_none() && !own::is_debug(type_url) {
                 registered = Some(self.register());
+            }
+            if let Some(Registered {
+                envoy: Some(envoy), ..
+            }) = &registered
+            {
+                envoy
+                    .note(self.protocol, type_url, &request)
+                    .map_err(unreadable)?;
             }
 
             let opens = type_url == own::LISTENER && !*self.opened.borrow();
@@ -255,14 +282,15 @@ impl Stream {
         std::future::pending().await
     }
 
-    /// Marks the stream as Envoy's: an earlier one ends, unless concurrent ones are allowed, and
-    /// debug requests use its connection until the result is dropped.
-    fn register(&self) -> OpenConnection {
+    /// Marks the stream as Envoy's: an earlier one of the same process ends, unless concurrent ones
+    /// are allowed, and debug requests use its connection until the result is dropped.
+    fn register(&self) -> Registered {
         let config = &self.core.config;
-        if !config.side_by_side {
-            std::mem::replace(&mut *self.core.current.lock(), self.replaced.clone()).cancel();
+        let is_alone = !config.side_by_side;
+        Registered {
+            envoy: is_alone.then(|| config.envoys.add(self.process, self.replaced.clone())),
+            _connection: config.connections.add(self.channel.clone()),
         }
-        config.connections.add(self.channel.clone())
     }
 
     /// Records the version of extension configs that Envoy acknowledged.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::ca_provider::{self, CaProviderError, GKE};
 use super::prepare::Prepared;
 use crate::Clock;
+use crate::ads::EnvoyStreams;
 use crate::credentials::{CredentialError, TokenSource, TokenSources};
 use crate::dns::{BeforeTable, DnsConfig, TableConfig};
 use crate::go_path;
@@ -118,6 +119,7 @@ pub(super) fn plan(
         mesh_metrics: prepared.mesh_metrics.clone(),
         modules: modules(variables)?,
         without_envoy: prepared.settings.disable_envoy,
+        envoys: EnvoyStreams::default(),
         metrics,
     })
 }
