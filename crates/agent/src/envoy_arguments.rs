@@ -38,7 +38,7 @@ pub fn envoy_arguments(
         flush.to_string(),
     ];
 
-    if settings.certificate_files.is_empty() {
+    if !settings.uses_hot_restart() {
         arguments.push("--disable-hot-restart".to_owned());
     }
     arguments.push("--allow-unknown-static-fields".to_owned());

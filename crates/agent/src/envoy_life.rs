@@ -7,25 +7,37 @@
 //!                    ├─ /drain, later SIGTERM ─▶ killed at once ──▶ over
 //!                    ├─ /quitquitquit ─▶ killed at once ──────────▶ over
 //!                    ├─ another bootstrap ─▶ draining ─▶ killed ──▶ started anew
-//!                    └─ the next epoch ─▶ a successor takes over; the process drains and ends
+//!                    ├─ the next epoch ─▶ a successor takes over; the process drains and ends
+//!                    └─ another program ─▶ the same, on trial
 //! ```
+//!
+//! If Envoy is replaced in place, another bootstrap starts the next epoch, too, and an Envoy that
+//! crashes is started again.
 //!
 //! The process is started through the agent's own program, which asks the kernel to kill it with
 //! the agent.
 
+mod admin;
+mod crashes;
 mod drain;
 mod epochs;
 mod process;
+mod shared_memory;
+mod states;
 
-pub use drain::{AdminApi, DrainPlan};
+pub use admin::{AdminApi, RequestCount, ServerInfo};
+pub use drain::DrainPlan;
 pub use epochs::HotRestart;
 pub use process::Launch;
+pub use states::{EnvoyExit, RunningEnvoy, RunningEnvoys};
 
 use std::pin::pin;
 use std::process::ExitStatus;
 
+use crashes::{Crashes, MAX_RESTARTS};
 use epochs::Epochs;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep};
 
 /// Commands to the task that runs Envoy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,10 +48,16 @@ pub enum EnvoyCommand {
     Terminate,
     /// End at once.
     Quit,
-    /// Drain, then start with other arguments.
+    /// Start with other arguments: after a drain, or as the next epoch if Envoy is replaced in
+    /// place.
     Restart(Vec<String>),
     /// Start another process with the same arguments, which takes over by hot restart.
     NextEpoch,
+    /// Start another program with the same arguments, which takes over by hot restart. If it exits,
+    /// the program before goes on.
+    NextProgram(String),
+    /// Kill the program that was started by the last `NextProgram`, so that the one before goes on.
+    Abandon,
 }
 
 /// How Envoy ended.
@@ -69,7 +87,7 @@ enum EndCommand {
 }
 
 /// Runs an Envoy until it exits or a command ends it. Commands may come at any time; redundant
-/// ones, such as a second SIGTERM, are ignored.
+/// ones, such as a second SIGTERM, are ignored. `states` shows which processes run.
 ///
 /// # Errors
 /// When the program cannot be started.
@@ -77,8 +95,10 @@ pub async fn keep(
     launch: Launch,
     plan: &DrainPlan,
     commands: &mut mpsc::Receiver<EnvoyCommand>,
+    states: watch::Sender<RunningEnvoys>,
 ) -> std::io::Result<EnvoyEnd> {
-    let mut epochs = Epochs::start(launch)?;
+    let mut epochs = Epochs::start(launch, plan.admin.clone(), states)?;
+    let mut crashes = Crashes::default();
     let mut drained = false;
 
     loop {
@@ -88,11 +108,34 @@ pub async fn keep(
         };
         match after {
             After::Exit(status) => {
-                return status.map(|status| EnvoyEnd::ByItself(exit_code(status)));
+                let code = exit_code(status?);
+                let is_restarted = epochs.is_in_place() && code != 0 && !drained;
+                let delay = crashes.delay(Instant::now()).filter(|_| is_restarted);
+                let Some(delay) = delay else {
+                    return Ok(EnvoyEnd::ByItself(code));
+                };
+
+                tracing::error!(
+                    code,
+                    ?delay,
+                    max = MAX_RESTARTS,
+                    "Envoy exited; starting it again"
+                );
+                tokio::select! {
+                    () = sleep(delay) => {}
+                    _ = next_end_command(commands) => return Ok(EnvoyEnd::OnCommand),
+                }
+                epochs.start_again()?;
             }
             After::Command(Some(EnvoyCommand::Drain)) => {
                 plan.drain(drain::AfterDrain::GoOn).await;
                 drained = true;
+            }
+            After::Command(Some(EnvoyCommand::Restart(arguments)))
+                if epochs.is_in_place() && !drained =>
+            {
+                tracing::info!("starting the next epoch of Envoy with a changed bootstrap");
+                epochs.next_with(arguments).await;
             }
             After::Command(Some(EnvoyCommand::Restart(arguments))) => {
                 tracing::info!("restarting Envoy with a changed bootstrap");
@@ -104,8 +147,13 @@ pub async fn keep(
                 drained = false;
             }
             // A drained Envoy is about to end.
-            After::Command(Some(EnvoyCommand::NextEpoch)) if drained => {}
-            After::Command(Some(EnvoyCommand::NextEpoch)) => epochs.next(),
+            After::Command(Some(EnvoyCommand::NextEpoch | EnvoyCommand::NextProgram(_)))
+                if drained => {}
+            After::Command(Some(EnvoyCommand::NextEpoch)) => epochs.next().await,
+            After::Command(Some(EnvoyCommand::NextProgram(program))) => {
+                epochs.next_program(program).await;
+            }
+            After::Command(Some(EnvoyCommand::Abandon)) => epochs.abandon(),
             After::Command(Some(EnvoyCommand::Quit)) => {
                 epochs.kill().await;
                 return Ok(EnvoyEnd::OnCommand);
@@ -153,7 +201,13 @@ async fn next_end_command(commands: &mut mpsc::Receiver<EnvoyCommand>) -> EndCom
         match commands.recv().await {
             Some(EnvoyCommand::Terminate) => return EndCommand::Terminate,
             Some(EnvoyCommand::Quit) => return EndCommand::Quit,
-            Some(EnvoyCommand::Drain | EnvoyCommand::Restart(_) | EnvoyCommand::NextEpoch) => {}
+            Some(
+                EnvoyCommand::Drain
+                | EnvoyCommand::Restart(_)
+                | EnvoyCommand::NextEpoch
+                | EnvoyCommand::NextProgram(_)
+                | EnvoyCommand::Abandon,
+            ) => {}
             None => std::future::pending().await,
         }
     }

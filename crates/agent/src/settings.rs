@@ -67,6 +67,9 @@ pub struct Settings {
     /// `NAVARCH_CERTIFICATE_RELOAD_DELAY`: how long after a change the files are read; the first
     /// agents' `minDelay`.
     pub certificate_reload_delay: Duration,
+    /// `NAVARCH_PROXY_UPGRADE`: whether Envoy is replaced in place, for another program, a changed
+    /// bootstrap and after a crash.
+    pub replaces_in_place: bool,
     /// `ISTIO_BOOTSTRAP_OVERRIDE`: a file that overrides parts of the bootstrap.
     pub bootstrap_override: String,
     /// `ISTIO_BOOTSTRAP`: a template that replaces the built-in bootstrap.
@@ -117,9 +120,10 @@ impl Settings {
             compliance_policy: variables.text_or("COMPLIANCE_POLICY", ""),
             host_ip: variables.text_or("HOST_IP", ""),
             output_certs: variables.text_or("OUTPUT_CERTS", ""),
-            certificate_files: paths(variables.text("NAVARCH_CERTIFICATE_FILES")),
+            certificate_files: Self::paths(variables.text("NAVARCH_CERTIFICATE_FILES")),
             certificate_reload_delay: variables
                 .duration("NAVARCH_CERTIFICATE_RELOAD_DELAY", Duration::from_secs(10)),
+            replaces_in_place: variables.flag("NAVARCH_PROXY_UPGRADE", false),
             bootstrap_override: variables.text_or("ISTIO_BOOTSTRAP_OVERRIDE", ""),
             bootstrap_template: variables.text_or("ISTIO_BOOTSTRAP", ""),
             core_dump: variables.flag("ISTIO_ENVOY_ENABLE_CORE_DUMP", false),
@@ -127,6 +131,21 @@ impl Settings {
             log_level: "warning".to_owned(),
             component_log_level: String::new(),
         }
+    }
+
+    /// The paths of a list with commas.
+    pub(crate) fn paths(list: &str) -> Vec<PathBuf> {
+        list.split(',')
+            .map(str::trim)
+            .filter(|path| !path.is_empty())
+            .map(PathBuf::from)
+            .collect()
+    }
+
+    /// Whether one Envoy can take over from another by hot restart.
+    #[must_use]
+    pub fn uses_hot_restart(&self) -> bool {
+        self.replaces_in_place || !self.certificate_files.is_empty()
     }
 
     /// What the bootstrap depends on, for an Envoy with these features.
@@ -150,13 +169,4 @@ impl Settings {
             workload_discovery: features.workload_discovery,
         }
     }
-}
-
-/// The paths of a list with commas.
-fn paths(list: &str) -> Vec<PathBuf> {
-    list.split(',')
-        .map(str::trim)
-        .filter(|path| !path.is_empty())
-        .map(PathBuf::from)
-        .collect()
 }

@@ -4,21 +4,13 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::local_http::{HttpError, LocalRequest};
+use super::admin::AdminApi;
+use crate::local_http::LocalRequest;
 
 /// Interval at which connections are counted while Envoy drains.
 const COUNT_INTERVAL: Duration = Duration::from_secs(1);
 /// Number of consecutive errors after which counting is aborted.
 const MAX_FAILURES: u32 = 5;
-
-/// Envoy's admin API.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AdminApi {
-    /// The loopback address.
-    pub host: String,
-    /// `proxyAdminPort` of the proxy config, 15000 by default.
-    pub port: u16,
-}
 
 /// How Envoy is drained.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,17 +35,6 @@ pub(super) enum AfterDrain {
     GoOn,
     /// It closes its listeners.
     Close,
-}
-
-impl AdminApi {
-    /// Sends a request to the admin API, and returns the body of a successful response.
-    async fn send(&self, question: LocalRequest) -> Result<String, HttpError> {
-        let answer = question.send().await?;
-        if !answer.status.is_success() {
-            return Err(HttpError::Status(answer.status));
-        }
-        Ok(String::from_utf8_lossy(&answer.body).into_owned())
-    }
 }
 
 impl DrainPlan {

@@ -3,8 +3,14 @@
 //!
 //! ```text
 //!  epoch 0 ─▶ command ─▶ epoch 1 initializes ─┬─ it takes over: epoch 0 drains, ends
-//!                                             └─ it exits: epoch 0 goes on, epoch 1 is tried again
+//!                                             └─ it exits: epoch 0 goes on, epoch 1 is tried again,
+//!                                                with the program of epoch 0 if another was on trial
 //! ```
+//!
+//! Envoys hand over in steps: the successor takes the admin port when it starts, copies of the
+//! listening sockets when it gets listeners, and tells its predecessor to drain when its workers
+//! have started. The third epoch ends the first one. A successor that exits after the first step has
+//! left its predecessor without an admin port, which only another epoch opens again.
 
 use std::future::{Future as _, pending, poll_fn};
 use std::path::{Path, PathBuf};
@@ -15,9 +21,13 @@ use std::time::Duration;
 
 use navarch_api::regular_file;
 use tokio::process::Child;
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
+use super::admin::AdminApi;
 use super::process::Launch;
+use super::shared_memory::SharedMemory;
+use super::states::{EnvoyExit, RunningEnvoy, RunningEnvoys};
 
 /// How often an epoch that exits is tried again, as by the agents of Istio 0.8.
 const MAX_RETRIES: u32 = 10;
@@ -30,27 +40,45 @@ pub struct HotRestart {
     /// The file to which the first epoch writes its base id, by which later ones find it. No two
     /// Envoys of a network namespace have the same.
     pub base_id: PathBuf,
+    /// The beginning of the paths of the sockets over which Envoys hand over to each other. `None`
+    /// is Envoy's default, abstract sockets, which every process of the network namespace can use.
+    pub sockets: Option<PathBuf>,
     /// How long after the start of its successor a process ends.
     pub parent_shutdown: Duration,
+    /// Whether Envoy is replaced in place: a changed bootstrap starts the next epoch, and a crashed
+    /// Envoy is started again, instead of ending the agent.
+    pub in_place: bool,
 }
 
 /// The processes of one agent.
 #[derive(Debug)]
 pub(super) struct Epochs {
-    launch: Launch,
+    admin: AdminApi,
     current: Process,
     /// Processes that drain, or that go on if their successor exits. Oldest first.
     previous: Vec<Process>,
     /// How many epochs have exited while their predecessor ran, since the last command.
     failures: u32,
-    /// When the next epoch is tried again.
-    retry_at: Option<Instant>,
+    retry: Option<Retry>,
+    states: watch::Sender<RunningEnvoys>,
 }
 
 #[derive(Debug)]
 struct Process {
     child: Child,
     epoch: u32,
+    launch: Launch,
+    /// Whether the program is on trial: if it exits, the one before goes on.
+    is_on_trial: bool,
+    /// Whether its workers had started when its successor was started.
+    is_initialized: bool,
+}
+
+/// The next epoch after one that has exited.
+#[derive(Debug)]
+struct Retry {
+    at: Instant,
+    launch: Launch,
 }
 
 /// What a task that waits for the processes sees first.
@@ -62,54 +90,115 @@ enum Event {
 
 impl Epochs {
     /// Starts the first epoch.
-    pub(super) fn start(launch: Launch) -> std::io::Result<Self> {
-        let current = Process {
-            child: launch.start(&launch.first_epoch())?,
-            epoch: 0,
-        };
-        Ok(Self {
-            launch,
+    pub(super) fn start(
+        launch: Launch,
+        admin: AdminApi,
+        states: watch::Sender<RunningEnvoys>,
+    ) -> std::io::Result<Self> {
+        let current = Process::start(launch, 0, false)?;
+        let new = Self {
+            admin,
             current,
             previous: Vec::new(),
             failures: 0,
-            retry_at: None,
-        })
+            retry: None,
+            states,
+        };
+        new.publish();
+        Ok(new)
     }
 
     /// Starts a first epoch with other arguments, after all processes were killed.
     pub(super) fn restart(&mut self, arguments: Vec<String>) -> std::io::Result<()> {
         let launch = Launch {
             arguments,
-            ..self.launch.clone()
+            ..self.current.launch.clone()
         };
-        *self = Self::start(launch)?;
+        *self = Self::start(launch, self.admin.clone(), self.states.clone())?;
         Ok(())
     }
 
-    /// Starts the next epoch. The current one goes on if that fails.
-    pub(super) fn next(&mut self) {
-        self.failures = 0;
-        self.retry_at = None;
-        self.try_next();
+    /// Starts a first epoch in place of one that has crashed.
+    pub(super) fn start_again(&mut self) -> std::io::Result<()> {
+        self.current.launch.remove_shared_memory();
+        self.states.send_modify(|all| all.restarts += 1);
+        self.restart(self.current.launch.arguments.clone())
     }
 
-    fn try_next(&mut self) {
-        let epoch = self.current.epoch.saturating_add(1);
-        let started = self
-            .launch
-            .later_epoch(epoch)
-            .and_then(|arguments| self.launch.start(&arguments));
+    /// Whether Envoy is replaced in place.
+    pub(super) fn is_in_place(&self) -> bool {
+        let hot_restart = self.current.launch.hot_restart.as_ref();
+        hot_restart.is_some_and(|hot_restart| hot_restart.in_place)
+    }
 
-        match started {
-            Ok(child) => {
-                let successor = Process { child, epoch };
+    /// Starts the next epoch. The current one goes on if that fails.
+    pub(super) async fn next(&mut self) {
+        let arguments = self.current.launch.arguments.clone();
+        self.next_with(arguments).await;
+    }
+
+    /// Starts the next epoch with other arguments. The current one goes on if that fails.
+    pub(super) async fn next_with(&mut self, arguments: Vec<String>) {
+        let launch = Launch {
+            arguments,
+            ..self.current.launch.clone()
+        };
+        self.begin(launch, false).await;
+    }
+
+    /// Starts the next epoch with another program, on trial.
+    pub(super) async fn next_program(&mut self, program: String) {
+        let launch = Launch {
+            program,
+            ..self.current.launch.clone()
+        };
+        self.begin(launch, true).await;
+    }
+
+    /// Kills the newest epoch if it is on trial. The one before goes on, or is succeeded by another
+    /// epoch of its program if it has given up its admin port already.
+    pub(super) fn abandon(&mut self) {
+        if !self.current.is_on_trial || self.previous.is_empty() {
+            return;
+        }
+        if let Err(error) = self.current.child.start_kill() {
+            tracing::debug!(epoch = self.current.epoch, %error, "Envoy had exited already");
+        }
+    }
+
+    /// Starts the next epoch on command.
+    async fn begin(&mut self, launch: Launch, is_on_trial: bool) {
+        self.failures = 0;
+        self.retry = None;
+        self.current.is_initialized = self.current_answers().await;
+        self.try_next(launch, is_on_trial);
+    }
+
+    /// Whether the newest process is live and has the admin port.
+    async fn current_answers(&self) -> bool {
+        let server = self.admin.server().await;
+        server.is_ok_and(|server| server.is_live && server.epoch == self.current.epoch)
+    }
+
+    fn try_next(&mut self, launch: Launch, is_on_trial: bool) {
+        let epoch = self.current.epoch.saturating_add(1);
+        match Process::start(launch.clone(), epoch, is_on_trial) {
+            Ok(successor) => {
                 let predecessor = std::mem::replace(&mut self.current, successor);
                 self.previous.push(predecessor);
+                self.publish();
             }
             Err(error) => {
                 tracing::error!(epoch, %error, "failed to start the next epoch of Envoy");
-                self.failures = self.failures.saturating_add(1);
-                self.schedule_retry();
+                let exit = EnvoyExit {
+                    epoch,
+                    reason: error.to_string(),
+                };
+                self.states.send_modify(|all| all.last_exit = Some(exit));
+                if !is_on_trial {
+                    self.failures = self.failures.saturating_add(1);
+                    self.schedule_retry(launch);
+                }
             }
         }
     }
@@ -121,35 +210,67 @@ impl Epochs {
         loop {
             match self.event().await? {
                 Event::RetryDue => {
-                    self.retry_at = None;
-                    self.try_next();
+                    if let Some(retry) = self.retry.take() {
+                        self.try_next(retry.launch, false);
+                    }
                 }
                 Event::PreviousExited(index) => {
                     let Process { epoch, .. } = self.previous.remove(index);
                     tracing::info!(epoch, "a previous epoch of Envoy exited");
+                    self.publish();
                 }
                 Event::CurrentExited(status) => {
                     let Some(predecessor) = self.previous.pop() else {
                         return Ok(status);
                     };
-                    let epoch = self.current.epoch;
-                    tracing::error!(epoch, %status, "Envoy exited; the epoch before goes on");
-                    self.current = predecessor;
-                    self.failures = self.failures.saturating_add(1);
-
-                    // The predecessor may have closed its listeners already.
-                    if self.failures > MAX_RETRIES {
-                        self.kill().await;
+                    let is_over = self.go_back(predecessor, status).await;
+                    if is_over {
                         return Ok(status);
                     }
-                    self.schedule_retry();
                 }
             }
         }
     }
 
+    /// Goes on with the process before the one that has exited. Returns whether epochs have exited
+    /// so often that none is tried again: the predecessor may have closed its listeners already, and
+    /// is killed.
+    async fn go_back(&mut self, predecessor: Process, status: ExitStatus) -> bool {
+        let exited = std::mem::replace(&mut self.current, predecessor);
+        let epoch = exited.epoch;
+        tracing::error!(epoch, %status, "Envoy exited; the epoch before goes on");
+        let exit = EnvoyExit {
+            epoch,
+            reason: status.to_string(),
+        };
+        self.states.send_modify(|all| all.last_exit = Some(exit));
+        self.publish();
+
+        self.failures = self.failures.saturating_add(1);
+        if self.failures > MAX_RETRIES {
+            self.kill().await;
+            return true;
+        }
+
+        // Whatever the exited process has kept the others from is over.
+        if self.current.is_initialized {
+            self.current.launch.clear_initializing();
+        }
+        let launch = match exited.is_on_trial {
+            true => self.current.launch.clone(),
+            false => exited.launch,
+        };
+        self.schedule_retry(launch);
+
+        // An Envoy hands over its admin port before its listeners.
+        if exited.is_on_trial && self.current_answers().await {
+            self.retry = None;
+        }
+        false
+    }
+
     async fn event(&mut self) -> std::io::Result<Event> {
-        let retry_at = self.retry_at;
+        let retry_at = self.retry.as_ref().map(|retry| retry.at);
         let retry_due = async {
             match retry_at {
                 Some(at) => sleep_until(at).await,
@@ -164,13 +285,16 @@ impl Epochs {
         }
     }
 
-    fn schedule_retry(&mut self) {
+    fn schedule_retry(&mut self, launch: Launch) {
         if self.failures > MAX_RETRIES {
             return;
         }
         let doublings = self.failures.saturating_sub(1);
         let wait = FIRST_RETRY.saturating_mul(1 << doublings);
-        self.retry_at = Some(Instant::now() + wait);
+        self.retry = Some(Retry {
+            at: Instant::now() + wait,
+            launch,
+        });
     }
 
     /// Kills all processes and waits for them.
@@ -181,7 +305,43 @@ impl Epochs {
             }
         }
         self.previous.clear();
+        self.current.launch.remove_shared_memory();
         tracing::info!("Envoy exited");
+    }
+
+    /// Shows the running processes to the rest of the agent.
+    fn publish(&self) {
+        let current = self.current.state();
+        let draining = self.previous.iter().map(Process::state).collect();
+        self.states.send_modify(|all| {
+            all.current = Some(current);
+            all.draining = draining;
+        });
+    }
+}
+
+impl Process {
+    /// Starts an epoch.
+    fn start(launch: Launch, epoch: u32, is_on_trial: bool) -> std::io::Result<Self> {
+        let arguments = match epoch {
+            0 => launch.first_epoch(),
+            later => launch.later_epoch(later)?,
+        };
+        Ok(Self {
+            child: launch.start(&arguments)?,
+            epoch,
+            launch,
+            is_on_trial,
+            is_initialized: false,
+        })
+    }
+
+    fn state(&self) -> RunningEnvoy {
+        RunningEnvoy {
+            epoch: self.epoch,
+            process: self.child.id(),
+            program: self.launch.program.clone(),
+        }
     }
 }
 
@@ -197,7 +357,7 @@ impl Launch {
             "--base-id-path".to_owned(),
             base_id,
         ];
-        arguments.extend(hot_restart.shutdown_arguments());
+        arguments.extend(hot_restart.arguments());
         arguments
     }
 
@@ -215,17 +375,49 @@ impl Launch {
             "--restart-epoch".to_owned(),
             epoch.to_string(),
         ];
-        arguments.extend(hot_restart.shutdown_arguments());
+        arguments.extend(hot_restart.arguments());
         Ok(arguments)
+    }
+
+    /// Clears the flag of an epoch that has exited before it was initialized.
+    fn clear_initializing(&self) {
+        let Some(hot_restart) = &self.hot_restart else {
+            return;
+        };
+        let cleared = read_base_id(&hot_restart.base_id)
+            .and_then(|base_id| SharedMemory::of(base_id).clear_initializing());
+        if let Err(error) = cleared {
+            tracing::warn!(%error, "failed to prepare the shared memory of Envoy for another epoch");
+        }
+    }
+
+    fn remove_shared_memory(&self) {
+        let base_id = self
+            .hot_restart
+            .as_ref()
+            .and_then(|hot_restart| read_base_id(&hot_restart.base_id).ok());
+        if let Some(base_id) = base_id {
+            SharedMemory::of(base_id).remove();
+        }
     }
 }
 
 impl HotRestart {
-    fn shutdown_arguments(&self) -> [String; 2] {
-        [
+    /// The arguments of each epoch.
+    fn arguments(&self) -> Vec<String> {
+        let mut arguments = vec![
             "--parent-shutdown-time-s".to_owned(),
             self.parent_shutdown.as_secs().to_string(),
-        ]
+        ];
+        if let Some(sockets) = &self.sockets {
+            arguments.extend([
+                "--socket-path".to_owned(),
+                sockets.to_string_lossy().into_owned(),
+                "--socket-mode".to_owned(),
+                "600".to_owned(),
+            ]);
+        }
+        arguments
     }
 }
 

@@ -1,11 +1,12 @@
 //! Processes exit on command, and their exit status is reported.
 
+use std::path::Path;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout};
 
-use super::{AdminApi, DrainPlan, EnvoyCommand, EnvoyEnd, HotRestart, Launch, keep};
+use super::{AdminApi, DrainPlan, EnvoyCommand, EnvoyEnd, HotRestart, Launch, RunningEnvoys, keep};
 
 fn shell(script: &str) -> Launch {
     let arguments = vec!["-c".to_owned(), script.to_owned()];
@@ -34,6 +35,10 @@ fn plan(duration: Duration) -> DrainPlan {
     }
 }
 
+fn states() -> watch::Sender<RunningEnvoys> {
+    watch::Sender::new(RunningEnvoys::default())
+}
+
 /// Runs a script with a list of commands.
 async fn run(script: &str, drain: Duration, given: &[EnvoyCommand]) -> (EnvoyEnd, Duration) {
     let (give, mut commands) = mpsc::channel(8);
@@ -43,7 +48,7 @@ async fn run(script: &str, drain: Duration, given: &[EnvoyCommand]) -> (EnvoyEnd
     let start = Instant::now();
     let ended = timeout(
         Duration::from_secs(10),
-        keep(shell(script), &plan(drain), &mut commands),
+        keep(shell(script), &plan(drain), &mut commands, states()),
     )
     .await;
     (ended.expect("it ends").unwrap(), start.elapsed())
@@ -140,7 +145,9 @@ async fn run_epochs(first: &str, later: &str, base_id: Option<&str>) -> EnvoyEnd
     let launch = Launch {
         hot_restart: Some(HotRestart {
             base_id: path,
+            sockets: None,
             parent_shutdown: Duration::from_secs(60),
+            in_place: false,
         }),
         ..shell(&script)
     };
@@ -148,7 +155,7 @@ async fn run_epochs(first: &str, later: &str, base_id: Option<&str>) -> EnvoyEnd
     let (give, mut commands) = mpsc::channel(8);
     give.send(EnvoyCommand::NextEpoch).await.unwrap();
     let plan = plan(Duration::ZERO);
-    let ended = keep(launch, &plan, &mut commands);
+    let ended = keep(launch, &plan, &mut commands, states());
     timeout(Duration::from_secs(10), ended)
         .await
         .expect("it ends")
@@ -183,4 +190,114 @@ async fn an_epoch_that_exited_is_tried_again() {
 async fn without_a_base_id_the_running_envoy_goes_on() {
     let ended = run_epochs("sleep 0.5; exit 5", "exit 9", None).await;
     assert_eq!(ended, EnvoyEnd::ByItself(5));
+}
+
+/// A script that is replaced in place, in this folder.
+fn in_place(folder: &Path, script: &str) -> Launch {
+    let base_id = folder.join("envoy-base-id");
+    std::fs::write(&base_id, "7").unwrap();
+    Launch {
+        hot_restart: Some(HotRestart {
+            base_id,
+            sockets: None,
+            parent_shutdown: Duration::from_secs(60),
+            in_place: true,
+        }),
+        ..shell(script)
+    }
+}
+
+/// Runs an Envoy until it ends.
+async fn run_to_end(launch: Launch, given: &[EnvoyCommand]) -> (EnvoyEnd, RunningEnvoys) {
+    let (give, mut commands) = mpsc::channel(8);
+    for command in given {
+        give.send(command.clone()).await.unwrap();
+    }
+    let states = states();
+    let seen = states.subscribe();
+    let plan = plan(Duration::ZERO);
+    let ended = keep(launch, &plan, &mut commands, states);
+    let ended = timeout(Duration::from_secs(10), ended).await;
+    let seen = seen.borrow().clone();
+    (ended.expect("it ends").unwrap(), seen)
+}
+
+#[tokio::test]
+async fn a_crashed_envoy_is_started_again_in_place_and_ends_by_itself_with_zero() {
+    let folder = tempfile::tempdir().unwrap();
+    let mark = folder.path().join("crashed");
+    let mark = mark.display();
+    let script = format!("[ -e {mark} ] && {{ sleep 0.2; exit 0; }}; touch {mark}; kill -SEGV $$");
+
+    let (ended, seen) = run_to_end(in_place(folder.path(), &script), &[]).await;
+
+    assert_eq!((ended, seen.restarts), (EnvoyEnd::ByItself(0), 1));
+}
+
+#[tokio::test]
+async fn a_command_to_end_ends_the_wait_before_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let (give, mut commands) = mpsc::channel(8);
+    let plan = plan(Duration::ZERO);
+    let launch = in_place(folder.path(), "exit 3");
+    let terminate = async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        give.send(EnvoyCommand::Terminate).await.unwrap();
+        std::future::pending::<()>().await;
+    };
+
+    let ended = tokio::select! {
+        ended = keep(launch, &plan, &mut commands, states()) => ended.unwrap(),
+        () = terminate => panic!("it goes on"),
+    };
+
+    assert_eq!(ended, EnvoyEnd::OnCommand);
+}
+
+#[tokio::test]
+async fn a_changed_bootstrap_starts_the_next_epoch_in_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let changed = vec!["-c".to_owned(), "sleep 0.4; exit 0".to_owned()];
+    let launch = in_place(folder.path(), "exec sleep 0.2");
+
+    let (ended, seen) = run_to_end(launch, &[EnvoyCommand::Restart(changed)]).await;
+
+    assert_eq!(ended, EnvoyEnd::ByItself(0));
+    assert_eq!(seen.current.unwrap().epoch, 1);
+}
+
+#[tokio::test]
+async fn a_program_on_trial_that_exits_is_not_tried_again() {
+    let folder = tempfile::tempdir().unwrap();
+    // A later epoch of the former program runs on; the other program ends at once.
+    let script = "case \"$*\" in *--restart-epoch*) sleep 1.5; exit 0;; *) exec sleep 1;; esac";
+    let launch = in_place(folder.path(), script);
+    let other = EnvoyCommand::NextProgram("/bin/false".to_owned());
+
+    let (ended, seen) = run_to_end(launch, &[other]).await;
+
+    // No admin API answers here, so that the former program takes over from itself.
+    assert_eq!(ended, EnvoyEnd::ByItself(0));
+    assert_eq!(seen.current.unwrap().program, "/bin/sh");
+    assert_eq!(seen.last_exit.unwrap().epoch, 1);
+}
+
+#[tokio::test]
+async fn a_program_on_trial_is_killed_when_it_is_abandoned() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = "case \"$*\" in *--restart-epoch*) sleep 1.5; exit 0;; *) exec sleep 1;; esac";
+    let launch = in_place(folder.path(), script);
+    let hangs = folder.path().join("hangs");
+    std::fs::write(&hangs, "#!/bin/sh\nexec sleep 60\n").unwrap();
+    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&hangs, executable).unwrap();
+    let given = [
+        EnvoyCommand::NextProgram(hangs.display().to_string()),
+        EnvoyCommand::Abandon,
+    ];
+
+    let (ended, seen) = run_to_end(launch, &given).await;
+
+    assert_eq!(ended, EnvoyEnd::ByItself(0));
+    assert!(seen.last_exit.unwrap().reason.contains("SIGKILL"));
 }

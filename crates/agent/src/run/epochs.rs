@@ -22,9 +22,14 @@ use navarch_api::regular_file::{self, MAX_SETTINGS_BYTES};
 /// of the default, as in Istio 0.8.
 const SHUTDOWN_AFTER_DRAIN: Duration = Duration::from_secs(15);
 
-/// How Envoy is started so that it can be succeeded; `None` if no files are watched.
+/// The longest path that a socket can have, less what Envoy adds to it: the role, the base id, the
+/// epoch.
+const MAX_SOCKET_PATH: usize = 107 - "_udp_parent_".len() - 11;
+
+/// How Envoy is started so that it can be succeeded; `None` if it never is.
 pub(super) fn hot_restart(prepared: &Prepared) -> Option<HotRestart> {
-    if prepared.settings.certificate_files.is_empty() {
+    let settings = &prepared.settings;
+    if !settings.uses_hot_restart() {
         return None;
     }
     let drain = prepared
@@ -32,9 +37,23 @@ pub(super) fn hot_restart(prepared: &Prepared) -> Option<HotRestart> {
         .drain_duration
         .and_then(|duration| duration.as_std())
         .unwrap_or_default();
+
+    let folder = &prepared.config.config_path;
+    let sockets = go_path::join(folder, "envoy-hot-restart");
+    let is_short = sockets.len() <= MAX_SOCKET_PATH;
+    if !is_short {
+        tracing::warn!(
+            folder,
+            "the path is too long for sockets of hot restart: they are in the network namespace, \
+             where other processes of the pod can use them"
+        );
+    }
+
     Some(HotRestart {
-        base_id: go_path::join(&prepared.config.config_path, "envoy-base-id").into(),
+        base_id: go_path::join(folder, "envoy-base-id").into(),
+        sockets: is_short.then(|| sockets.into()),
         parent_shutdown: drain.saturating_add(SHUTDOWN_AFTER_DRAIN),
+        in_place: settings.replaces_in_place,
     })
 }
 

@@ -1,0 +1,34 @@
+//! Which Envoys run, for the rest of the agent.
+
+/// The Envoys of the agent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RunningEnvoys {
+    /// The newest; `None` before the first start.
+    pub current: Option<RunningEnvoy>,
+    /// Those before it, which drain, or go on if it exits. Oldest first.
+    pub draining: Vec<RunningEnvoy>,
+    /// The last one that has exited, or could not be started, while the one before went on.
+    pub last_exit: Option<EnvoyExit>,
+    /// How often a crashed Envoy was started again.
+    pub restarts: u32,
+}
+
+/// A running Envoy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunningEnvoy {
+    /// The number of hot restarts before it.
+    pub epoch: u32,
+    /// The process id; `None` once it has exited.
+    pub process: Option<u32>,
+    /// The path of the program.
+    pub program: String,
+}
+
+/// How an Envoy has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EnvoyExit {
+    /// Its number, which the next one gets again.
+    pub epoch: u32,
+    /// The exit status, or why it could not be started.
+    pub reason: String,
+}
