@@ -45,6 +45,7 @@ mod sts;
 mod tap;
 mod tls;
 pub mod trace_log;
+pub mod upgrade;
 pub mod upstream;
 pub mod variables;
 pub mod wasm;

@@ -66,6 +66,8 @@ pub struct AgentMetrics {
     conversions: Family<ResultLabel, Count>,
     /// Duration of conversions in milliseconds.
     conversion_time: Histogram,
+    /// Attempts to replace Envoy by another version, by result.
+    proxy_upgrades: Family<ResultLabel, Counter>,
     /// Seconds until certificates expire.
     certificates: Family<ResourceLabel, Gauge>,
     /// Expiry of the workload's certificate, and the clock for it.
@@ -168,6 +170,7 @@ impl AgentMetrics {
             conversions: Family::default(),
             conversion_time: Histogram::new((0..15).map(|power| f64::from(1_u32 << power))),
 
+            proxy_upgrades: Family::default(),
             certificates: Family::default(),
             ends: Arc::default(),
         }
@@ -184,6 +187,7 @@ impl AgentMetrics {
         self.register_status(registry);
         self.register_modules(registry);
         self.register_certificates(registry);
+        self.register_upgrades(registry);
     }
 
     /// Registers the metrics of xDS streams, of Envoy and to the control plane.
@@ -345,6 +349,15 @@ impl AgentMetrics {
         );
     }
 
+    /// Registers the metric of other versions of Envoy.
+    fn register_upgrades(&self, registry: &mut Registry) {
+        registry.register(
+            "proxy_upgrades",
+            "Attempts to replace Envoy by another version, by result: done, refused, failed",
+            self.proxy_upgrades.clone(),
+        );
+    }
+
     /// Counts a forwarded request of Envoy.
     pub(crate) fn requested(&self) {
         self.xds_requests.inc();
@@ -480,6 +493,13 @@ impl AgentMetrics {
             .get_or_create(&ResultLabel { result })
             .inc();
         self.conversion_time.observe(took.as_secs_f64() * 1000.0);
+    }
+
+    /// Counts an attempt to replace Envoy.
+    pub(crate) fn proxy_upgraded(&self, result: &'static str) {
+        self.proxy_upgrades
+            .get_or_create(&ResultLabel { result })
+            .inc();
     }
 
     /// Records that the pod is ready; only the first call has an effect.

@@ -19,6 +19,7 @@ mod signals;
 mod status;
 mod sts;
 mod tap;
+mod upgrade;
 mod watch;
 mod xds_request;
 mod zone;
@@ -27,19 +28,20 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch as channel};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::command::ProxyCommand;
 use super::dns::NameTableSink;
-use super::envoy_life::{AdminApi, DrainPlan, EnvoyCommand, EnvoyEnd, Launch, keep};
+use super::envoy_life::{AdminApi, DrainPlan, EnvoyCommand, EnvoyEnd, Launch, RunningEnvoys, keep};
 use super::iptables::TRACE_GROUP;
 use super::metrics::AgentMetrics;
 use super::services::{self as parts, Services, ServicesError};
 use super::status_server::{self, Condition};
 use super::trace_log::TraceLog;
+use super::upgrade::status::SharedStatus;
 use super::variables::Variables;
 use crate::Clock;
 use dynamic_bootstrap::DynamicBootstrap;
@@ -113,6 +115,8 @@ pub async fn run(
     let prepared = Prepared::new(command, variables).await?;
     let plan = services::plan(&prepared, variables, environment.clock, metrics.clone())?;
     let control_plane = plan.control_plane.clone();
+    let envoys = plan.envoys.clone();
+    let proxy = SharedStatus::default();
     let zone_request = ZoneRequest::planned(&prepared, variables, control_plane.clone());
     let dynamic_bootstrap = DynamicBootstrap::planned(&prepared, variables, control_plane)?;
     let Services {
@@ -130,7 +134,11 @@ pub async fn run(
         tasks.spawn(stop.clone().run_until_cancelled_owned(log_packets()));
     }
 
-    serve_status(&prepared, variables, names, metrics, &give, &tasks, &stop).await?;
+    let shown = Shown {
+        metrics: metrics.clone(),
+        proxy: proxy.clone(),
+    };
+    serve_status(&prepared, variables, names, shown, &give, &tasks, &stop).await?;
     if let Some(serving) = sts::start(&prepared, variables, environment.clock)? {
         tasks.spawn(stop.clone().run_until_cancelled_owned(serving));
     }
@@ -146,14 +154,27 @@ pub async fn run(
         let watched = watch::watched(&prepared);
         let restarting = watch::restart_on_change(watched, &prepared, variables, give.clone());
         let reloading = zone::reload_when_known(zone_request, &prepared, give.clone());
-        let succeeding = epochs::next_epoch_on_change(&prepared, give);
+        let succeeding = epochs::next_epoch_on_change(&prepared, give.clone());
         let launch = launch(&prepared, variables, environment);
         let plan = drain_plan(&prepared);
+        let states = channel::Sender::new(RunningEnvoys::default());
+        let upgrades = upgrade::Upgrades {
+            config: upgrade::config(&prepared, variables, launch.user),
+            admin: plan.admin.clone(),
+            commands: give,
+            running: states.subscribe(),
+            envoys,
+            status: proxy,
+            metrics,
+            clock: environment.clock,
+        };
+        let upgrading = upgrades.run(&prepared);
         tokio::select! {
-            ended = keep(launch, &plan, &mut commands) => ended.map_err(RunError::Start)?,
+            ended = keep(launch, &plan, &mut commands, states) => ended.map_err(RunError::Start)?,
             () = restarting => pending().await,
             () = reloading => pending().await,
             () = succeeding => pending().await,
+            () = upgrading => pending().await,
         }
     };
 
@@ -173,12 +194,18 @@ pub async fn run(
     })
 }
 
+/// What the status server shows of the agent's work.
+struct Shown {
+    metrics: AgentMetrics,
+    proxy: SharedStatus,
+}
+
 /// Starts the status server, unless its port is 0.
 async fn serve_status(
     prepared: &Prepared,
     variables: &Variables,
     table_source: Option<NameTableSink>,
-    metrics: AgentMetrics,
+    shown: Shown,
     give: &mpsc::Sender<EnvoyCommand>,
     tasks: &TaskTracker,
     stop: &CancellationToken,
@@ -209,15 +236,14 @@ async fn serve_status(
             .map(|table| names::to_json(&table))
     });
 
-    let config = status::config(
-        prepared,
-        variables,
-        port,
+    let parts = status::StatusParts {
         conditions,
-        metrics,
-        table,
-        give.clone(),
-    )?;
+        work: shown.metrics,
+        proxy: shown.proxy,
+        name_table: table,
+        commands: give.clone(),
+    };
+    let config = status::config(prepared, variables, port, parts)?;
 
     let listener = status::listen(port)?;
     tasks.spawn(
@@ -256,8 +282,13 @@ async fn log_packets() {
 
 /// Waits for a command to terminate. Other commands have no receiver and are ignored.
 async fn wait_for_end(commands: &mut mpsc::Receiver<EnvoyCommand>) -> EnvoyEnd {
-    while let Some(EnvoyCommand::Drain | EnvoyCommand::Restart(_) | EnvoyCommand::NextEpoch) =
-        commands.recv().await
+    while let Some(
+        EnvoyCommand::Drain
+        | EnvoyCommand::Restart(_)
+        | EnvoyCommand::NextEpoch
+        | EnvoyCommand::NextProgram(_)
+        | EnvoyCommand::Abandon,
+    ) = commands.recv().await
     {}
     EnvoyEnd::OnCommand
 }

@@ -33,6 +33,7 @@ use tokio::sync::mpsc;
 use super::envoy_life::{AdminApi, EnvoyCommand};
 use super::mesh_metrics::MeshMetrics;
 use super::metrics::{AgentMetrics, ScrapeTarget};
+use super::upgrade::status::SharedStatus;
 use crate::http_server::{denial, only_of_this_machine};
 use kept::KeptConnections;
 use navarch_api::printable::{escape, escape_json};
@@ -87,6 +88,8 @@ pub struct StatusConfig {
     pub conditions: Vec<Condition>,
     /// The name table as JSON, if there is one.
     pub name_table: Arc<dyn Fn() -> Option<Value> + Send + Sync>,
+    /// The running Envoy, and the last attempt to replace it.
+    pub proxy: SharedStatus,
     /// The agent's own metrics as text.
     pub metrics: Arc<dyn Fn() -> String + Send + Sync>,
     /// The mesh's metrics, if the agent computes them.
@@ -148,6 +151,7 @@ fn router(config: StatusConfig) -> Router {
         .route("/quitquitquit", any(quit))
         .route("/drain", any(drain))
         .route("/debug/ndsz", any(name_table))
+        .route("/navarch/proxy", get(proxy))
         .route_layer(from_fn(only_of_this_machine))
         .route_layer(from_fn(only_from_loopback));
 
@@ -275,6 +279,11 @@ async fn send_command(shared: &Shared, method: &Method, command: EnvoyCommand) -
             "the agent is shutting down\n",
         ),
     }
+}
+
+/// The running Envoy, and the last attempt to replace it.
+async fn proxy(State(shared): State<Arc<Shared>>) -> Response {
+    axum::Json(shared.config.proxy.get()).into_response()
 }
 
 /// The name table that DNS answers from.

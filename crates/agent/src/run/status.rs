@@ -14,6 +14,7 @@ use crate::own_metrics::OwnMetrics;
 use crate::status_server::{
     Condition, ProbeSpecError, Probes, ScrapeConfig, ScrapeConfigError, StatusConfig,
 };
+use crate::upgrade::status::SharedStatus;
 use crate::variables::Variables;
 use navarch_net::listen::listen_on_all;
 
@@ -42,16 +43,29 @@ pub(super) fn listen(port: u16) -> Result<TcpListener, StatusError> {
     listen_on_all(port).map_err(|error| StatusError::Listen(port, error))
 }
 
+/// What the server shows, and where it sends commands.
+pub(super) struct StatusParts {
+    pub(super) conditions: Vec<Condition>,
+    pub(super) work: AgentMetrics,
+    pub(super) proxy: SharedStatus,
+    pub(super) name_table: NameTableSource,
+    pub(super) commands: mpsc::Sender<EnvoyCommand>,
+}
+
 /// The configuration of the server.
 pub(super) fn config(
     prepared: &Prepared,
     variables: &Variables,
     port: u16,
-    conditions: Vec<Condition>,
-    work: AgentMetrics,
-    name_table: NameTableSource,
-    commands: mpsc::Sender<EnvoyCommand>,
+    parts: StatusParts,
 ) -> Result<StatusConfig, StatusError> {
+    let StatusParts {
+        conditions,
+        work,
+        proxy,
+        name_table,
+        commands,
+    } = parts;
     let settings = &prepared.settings;
     let pod = variables.text("INSTANCE_IP");
     let of_v6 = prepared.localhost() == "::1" || pod.parse::<IpAddr>().is_ok_and(|ip| ip.is_ipv6());
@@ -96,6 +110,7 @@ pub(super) fn config(
         metrics_on_loopback_only: variables.flag("METRICS_LOCALHOST_ACCESS_ONLY", false),
         conditions,
         name_table,
+        proxy,
         rejections: metrics.rejections(),
         metrics: Arc::new(move || metrics.scrape()),
         mesh_metrics: prepared.mesh_metrics.clone(),

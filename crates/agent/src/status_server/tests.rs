@@ -104,6 +104,7 @@ fn config(
         metrics_on_loopback_only: true,
         conditions: Vec::new(),
         name_table: Arc::new(|| None),
+        proxy: crate::upgrade::status::SharedStatus::default(),
         metrics: Arc::new(|| "agent 1\n".to_owned()),
         work: AgentMetrics::default(),
         commands,

@@ -1,0 +1,438 @@
+//! Follows the annotation that asks for another version of Envoy: fetches, checks and starts the
+//! program, judges it, and goes back if it fails.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::epochs;
+use super::files;
+use super::prepare::Prepared;
+use super::watch as watched;
+use crate::Clock;
+use crate::ads::EnvoyStreams;
+use crate::downward_api::ANNOTATIONS_FILE;
+use crate::envoy_life::{AdminApi, EnvoyCommand, RequestCount, RunningEnvoy, RunningEnvoys};
+use crate::metrics::AgentMetrics;
+use crate::settings::Settings;
+use crate::upgrade::artefact::{ArtefactError, Store};
+use crate::upgrade::attempt::{Attempt, AttemptLimits, Before, Failure, Observation, Verdict};
+use crate::upgrade::program::{ProgramCheck, ProgramError, short_version};
+use crate::upgrade::signature::{KeyError, Keys};
+use crate::upgrade::status::{SharedStatus, UpgradeState};
+use crate::upgrade::wanted::{Wanted, WantedError, admitted};
+use crate::upgrade::{ANNOTATION, ENABLED_VARIABLE, UpgradeConfig};
+use crate::variables::Variables;
+use navarch_api::file_events::{FileEvents, WATCHED_INTERVAL};
+use navarch_api::regular_file;
+
+/// Interval at which a new Envoy is looked at.
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+/// Interval at which its requests are counted, whose answer is large in large meshes.
+const COUNT_INTERVAL: Duration = Duration::from_secs(5);
+/// Interval at which the annotation is read while it has no effect.
+const DISABLED_INTERVAL: Duration = Duration::from_mins(1);
+/// How much longer than it may drain an Envoy is waited for.
+const DRAIN_SLACK: Duration = Duration::from_secs(30);
+
+/// What the task needs of the rest of the agent.
+pub(super) struct Upgrades {
+    pub(super) config: UpgradeConfig,
+    pub(super) admin: AdminApi,
+    pub(super) commands: mpsc::Sender<EnvoyCommand>,
+    pub(super) running: watch::Receiver<RunningEnvoys>,
+    pub(super) envoys: EnvoyStreams,
+    pub(super) status: SharedStatus,
+    pub(super) metrics: AgentMetrics,
+    pub(super) clock: Clock,
+}
+
+/// Why a program is refused before it is started.
+#[derive(Debug, thiserror::Error)]
+enum Refusal {
+    /// The annotation, or the file that it names.
+    #[error(transparent)]
+    Wanted(#[from] WantedError),
+    /// Artefacts are not admitted.
+    #[error("artefacts need the operator's public key: set NAVARCH_PROXY_UPGRADE_KEY")]
+    NoKey,
+    /// The configured key cannot be used.
+    #[error("{0}")]
+    Key(String),
+    /// The artefact.
+    #[error(transparent)]
+    Artefact(#[from] ArtefactError),
+    /// The program.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+    /// The override of the bootstrap is invalid at the moment.
+    #[error("the bootstrap override is invalid")]
+    Override,
+    /// The old Envoy could not hand over.
+    #[error("the running Envoy is not LIVE, and cannot hand over")]
+    NotLive,
+    /// Envoy is about to end.
+    #[error("the agent is shutting down")]
+    Ending,
+}
+
+/// Reads the settings. A key that cannot be used is logged, and artefacts are refused with the
+/// reason.
+pub(super) fn config(
+    prepared: &Prepared,
+    variables: &Variables,
+    user: Option<u32>,
+) -> UpgradeConfig {
+    let original = PathBuf::from(&prepared.config.binary_path);
+    let folders = Settings::paths(variables.text("NAVARCH_PROXY_UPGRADE_PATHS"));
+    let own_folder = original.parent().map(Path::to_owned);
+    let store = variables.text_or("NAVARCH_PROXY_UPGRADE_STORE", "/var/lib/istio/data/envoy");
+    let seconds = |name: &str, default| variables.duration(name, Duration::from_secs(default));
+
+    UpgradeConfig {
+        folders: if folders.is_empty() {
+            own_folder.into_iter().collect()
+        } else {
+            folders
+        },
+        original,
+        keys: keys(variables.text("NAVARCH_PROXY_UPGRADE_KEY")),
+        store: store.into(),
+        limits: AttemptLimits {
+            fetch: seconds("NAVARCH_PROXY_UPGRADE_FETCH_TIMEOUT", 300),
+            start: seconds("NAVARCH_PROXY_UPGRADE_START_TIMEOUT", 60),
+            judging: seconds("NAVARCH_PROXY_UPGRADE_JUDGING", 30),
+        },
+        user,
+        drain: epochs::hot_restart(prepared)
+            .map_or(Duration::ZERO, |hot_restart| hot_restart.parent_shutdown),
+    }
+}
+
+/// The public keys in a PEM text, or in the file with this path.
+fn keys(text: &str) -> Option<Result<Keys, KeyError>> {
+    if text.is_empty() {
+        return None;
+    }
+    let keys = if text.trim_start().starts_with("-----BEGIN") {
+        Keys::parse(text.as_bytes())
+    } else {
+        let read = regular_file::read_text(text.as_ref());
+        read.map_err(|source| KeyError::File {
+            path: text.to_owned(),
+            source,
+        })
+        .and_then(|pem| Keys::parse(pem.as_bytes()))
+    };
+    if let Err(error) = &keys {
+        let reason: &dyn std::error::Error = error;
+        tracing::error!(reason, "artefacts with another Envoy are refused");
+    }
+    Some(keys)
+}
+
+/// The value of the annotation; empty without one. `None` if the annotations cannot be read.
+fn annotation() -> Option<String> {
+    let annotations = files::downward(ANNOTATIONS_FILE)?;
+    Some(annotations.get(ANNOTATION).cloned().unwrap_or_default())
+}
+
+/// Warns once if the annotation asks for something while replacing Envoy is disabled.
+async fn warn_without_effect() {
+    loop {
+        if annotation().is_some_and(|wanted| !wanted.is_empty()) {
+            tracing::warn!(
+                annotation = ANNOTATION,
+                "the annotation has no effect: set {ENABLED_VARIABLE}=true in proxyMetadata, and start the pod again"
+            );
+            break;
+        }
+        sleep(DISABLED_INTERVAL).await;
+    }
+    std::future::pending().await
+}
+
+impl Upgrades {
+    /// Follows the annotation if Envoy is replaced in place; otherwise it has no effect. Does not
+    /// return.
+    pub(super) async fn run(self, prepared: &Prepared) {
+        if prepared.settings.replaces_in_place {
+            self.follow(prepared).await;
+        } else {
+            warn_without_effect().await;
+        }
+    }
+
+    /// Follows the annotation. Does not return. A change during an attempt is looked at after it.
+    async fn follow(mut self, prepared: &Prepared) {
+        let mut events = FileEvents::of_files([Path::new(ANNOTATIONS_FILE)]);
+        let mut handled = String::new();
+        self.status.update(|status| status.enabled = true);
+
+        loop {
+            self.show_running().await;
+            if let Some(wanted) = annotation()
+                && wanted != handled
+            {
+                self.attempt(&wanted, prepared).await;
+                handled = wanted;
+                continue;
+            }
+
+            tokio::select! {
+                () = events.wait(WATCHED_INTERVAL) => {}
+                changed = self.running.changed() => if changed.is_err() {
+                    return std::future::pending().await;
+                }
+            }
+        }
+    }
+
+    /// Makes an attempt for one value of the annotation.
+    async fn attempt(&mut self, text: &str, prepared: &Prepared) {
+        self.begin(text, UpgradeState::Fetching, "");
+        let outcome = match self.program(text, prepared).await {
+            Ok(program) if self.runs(&program) => Ok(()),
+            Ok(program) => self.replace(text, &program).await,
+            Err(refusal) => Err((UpgradeState::Refused, refusal.to_string())),
+        };
+
+        match outcome {
+            Ok(()) => {
+                tracing::info!(wanted = text, "Envoy runs as the annotation asks");
+                self.begin(text, UpgradeState::Done, "");
+            }
+            Err((state, reason)) => {
+                tracing::error!(wanted = text, reason, ?state, "Envoy was not replaced");
+                self.begin(text, state, &reason);
+            }
+        }
+        self.remove_unused();
+    }
+
+    fn begin(&self, wanted: &str, state: UpgradeState, reason: &str) {
+        let now = (self.clock)();
+        self.status.begin(wanted, state, reason, now);
+        if let Some(result) = state.result() {
+            self.metrics.proxy_upgraded(result);
+        }
+    }
+
+    /// The program for a value of the annotation, if it may run and can take over.
+    async fn program(&self, text: &str, prepared: &Prepared) -> Result<PathBuf, Refusal> {
+        let config = &self.config;
+        let path = match Wanted::parse(text)? {
+            Wanted::Original => config.original.clone(),
+            Wanted::Path(path) => admitted(&path, &config.folders)?,
+            Wanted::Artefact(name) => {
+                let keys = match &config.keys {
+                    None => return Err(Refusal::NoKey),
+                    Some(Err(error)) => return Err(Refusal::Key(error.to_string())),
+                    Some(Ok(keys)) => keys,
+                };
+                let store = Store::new(config.store.clone());
+                store.program(&name, keys, config.limits.fetch).await?
+            }
+        };
+        if self.runs(&path) {
+            return Ok(path);
+        }
+
+        let check = ProgramCheck { user: config.user };
+        let running = self.current().map(|envoy| envoy.program);
+        let running = running.ok_or(Refusal::Ending)?;
+        check.takes_over(Path::new(&running), &path).await?;
+        let arguments = watched::arguments(prepared).ok_or(Refusal::Override)?;
+        check.accepts(&path, &arguments).await?;
+        let version = check.version(&path).await?;
+        tracing::info!(version, program = %path.display(), "another version of Envoy is wanted");
+        Ok(path)
+    }
+
+    /// Replaces the running Envoy by a program, and judges it.
+    async fn replace(&mut self, text: &str, program: &Path) -> Result<(), (UpgradeState, String)> {
+        let refused = |refusal: Refusal| (UpgradeState::Refused, refusal.to_string());
+        self.wait_for_drain(text).await;
+        let old = self.wait_until_live().await.map_err(refused)?;
+        let before = self.before(&old).await;
+
+        self.begin(text, UpgradeState::Starting, "");
+        let epoch = old.epoch.saturating_add(1);
+        // The exit of an earlier one is no exit of this one.
+        self.running.mark_unchanged();
+        let last_exit = self.running.borrow().last_exit.clone();
+        let command = EnvoyCommand::NextProgram(program.display().to_string());
+        if self.commands.send(command).await.is_err() {
+            return Err(refused(Refusal::Ending));
+        }
+
+        let mut attempt = Attempt::new(epoch, self.config.limits, before, Instant::now());
+        let mut next_count = Instant::now();
+        let mut is_judging = false;
+        loop {
+            sleep(LOOK_INTERVAL).await;
+            let mut seen = self.observe(epoch, program).await;
+            if seen.exit.is_none() {
+                let running = self.running.borrow();
+                let exit = running
+                    .last_exit
+                    .clone()
+                    .filter(|_| running.last_exit != last_exit);
+                seen.exit = exit
+                    .filter(|exit| exit.epoch == epoch)
+                    .map(|exit| exit.reason);
+            }
+            if is_judging && Instant::now() >= next_count {
+                seen.requests = self.admin.requests().await.ok();
+                next_count = Instant::now() + COUNT_INTERVAL;
+            }
+
+            match attempt.observe(Instant::now(), &seen) {
+                Verdict::Starting => {}
+                Verdict::Judging => {
+                    if !is_judging {
+                        self.begin(text, UpgradeState::Judging, "");
+                        self.show_running().await;
+                    }
+                    is_judging = true;
+                }
+                Verdict::Stays => return Ok(()),
+                Verdict::FailedBefore(failure) => {
+                    self.abandon(&failure).await;
+                    return Err((UpgradeState::Failed, failure.to_string()));
+                }
+                Verdict::FailedAfter(failure) => {
+                    self.go_back(&old, &failure).await;
+                    return Err((UpgradeState::Failed, failure.to_string()));
+                }
+            }
+        }
+    }
+
+    /// Waits until no Envoy drains any more: a third one would end it, with its connections.
+    async fn wait_for_drain(&mut self, text: &str) {
+        if self.running.borrow().draining.is_empty() {
+            return;
+        }
+        self.begin(text, UpgradeState::Waiting, "");
+        let limit = self.config.drain.saturating_add(DRAIN_SLACK);
+        let is_over = self.running.wait_for(|all| all.draining.is_empty());
+        if timeout(limit, is_over).await.is_err() {
+            tracing::warn!(?limit, "an Envoy still drains; the next one ends it");
+        }
+    }
+
+    /// Waits until the running Envoy is LIVE, so that it can hand over.
+    async fn wait_until_live(&self) -> Result<RunningEnvoy, Refusal> {
+        let end = Instant::now() + self.config.limits.start;
+        loop {
+            let current = self.current().ok_or(Refusal::Ending)?;
+            let server = self.admin.server().await;
+            if server.is_ok_and(|server| server.is_live && server.epoch == current.epoch) {
+                return Ok(current);
+            }
+            if Instant::now() >= end {
+                return Err(Refusal::NotLive);
+            }
+            sleep(LOOK_INTERVAL).await;
+        }
+    }
+
+    /// What is known of the old Envoy.
+    async fn before(&self, old: &RunningEnvoy) -> Before {
+        Before {
+            requests: self.admin.requests().await.ok(),
+            report: old.process.and_then(|process| self.envoys.report(process)),
+        }
+    }
+
+    /// What is seen of the new Envoy.
+    async fn observe(&self, epoch: u32, program: &Path) -> Observation {
+        let current = self.current();
+        let new =
+            current.filter(|envoy| envoy.epoch == epoch && Path::new(&envoy.program) == program);
+        Observation {
+            exit: None,
+            server: self.admin.server().await.ok(),
+            report: new
+                .and_then(|envoy| envoy.process)
+                .and_then(|process| self.envoys.report(process)),
+            requests: None::<RequestCount>,
+        }
+    }
+
+    /// Kills the new Envoy, which has not taken over. If it has exited, the former one goes on
+    /// already.
+    async fn abandon(&mut self, failure: &Failure) {
+        if !matches!(failure, Failure::Exited(_)) {
+            // Without a receiver Envoy is about to end.
+            let _ = self.commands.send(EnvoyCommand::Abandon).await;
+        }
+        self.wait_for_service().await;
+    }
+
+    /// Starts another epoch of the former program, to which the new Envoy hands over. If it has
+    /// exited, that is done already.
+    async fn go_back(&mut self, old: &RunningEnvoy, failure: &Failure) {
+        tracing::warn!(reason = %failure, program = old.program, "going back to the former Envoy");
+        if !matches!(failure, Failure::Exited(_)) {
+            let command = EnvoyCommand::NextProgram(old.program.clone());
+            // Without a receiver Envoy is about to end.
+            let _ = self.commands.send(command).await;
+        }
+        self.wait_for_service().await;
+    }
+
+    /// Waits until an Envoy is LIVE again, for the status; it serves meanwhile.
+    async fn wait_for_service(&mut self) {
+        sleep(LOOK_INTERVAL).await;
+        if let Err(refusal) = self.wait_until_live().await {
+            tracing::error!(reason = %refusal, "no Envoy is live after a failed upgrade");
+        }
+        self.show_running().await;
+    }
+
+    /// The newest Envoy.
+    fn current(&self) -> Option<RunningEnvoy> {
+        self.running.borrow().current.clone()
+    }
+
+    /// Whether a program runs.
+    fn runs(&self, program: &Path) -> bool {
+        self.current()
+            .is_some_and(|envoy| Path::new(&envoy.program) == program)
+    }
+
+    /// Shows the running Envoys in the status.
+    async fn show_running(&mut self) {
+        let running = self.running.borrow_and_update().clone();
+        let version = match self.admin.server().await {
+            Ok(server) => short_version(&server.version),
+            Err(_) => None,
+        };
+        self.status.update(|status| {
+            if let Some(current) = running.current {
+                status.program = current.program;
+                status.epoch = current.epoch;
+            }
+            status.draining = running.draining.iter().map(|envoy| envoy.epoch).collect();
+            status.restarts = running.restarts;
+            if let Some(version) = version {
+                status.version = version;
+            }
+        });
+    }
+
+    /// Removes artefacts whose program does not run.
+    fn remove_unused(&self) {
+        let running = self.running.borrow().clone();
+        let programs: Vec<_> = running.current.iter().chain(&running.draining).collect();
+        let programs: Vec<_> = programs
+            .iter()
+            .map(|envoy| Path::new(&envoy.program))
+            .collect();
+        Store::new(self.config.store.clone()).keep_only(&programs);
+    }
+}

@@ -1,0 +1,353 @@
+//! Signed artefacts with a program: one layer, which is Envoy itself or a `tar.gz` with one file
+//! `envoy`. Nothing of an artefact is written before its signature is verified, and nothing is run
+//! before its digest is.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, Permissions};
+use std::io::{self, BufReader, Read, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use flate2::read::GzDecoder;
+use serde::Deserialize;
+use tokio::time::Instant;
+
+use super::signature::{Keys, SignatureError};
+use super::wanted::ArtefactName;
+use crate::oci::fetch::FetchError;
+use crate::oci::reference::is_sha256;
+use crate::oci::registry::{Blob, Registry, RegistryAccess, RegistryError};
+use http::StatusCode;
+use navarch_net::destination::AddressPolicy;
+
+/// Maximum size of a layer.
+const MAX_LAYER_BYTES: u64 = 256 << 20;
+/// Maximum size of a program. Envoy 1.40 has 120 MB.
+const MAX_PROGRAM_BYTES: u64 = 512 << 20;
+/// Maximum size of a payload of a signature.
+const MAX_PAYLOAD_BYTES: u64 = 64 << 10;
+/// Maximum number of signatures that are looked at.
+const MAX_SIGNATURES: usize = 16;
+/// The annotation of cosign with a signature.
+const SIGNATURE_ANNOTATION: &str = "dev.cosignproject.cosign/signature";
+/// The name of the program, in the store and in archives.
+const FILE: &str = "envoy";
+/// The beginning of the names of folders that are not complete.
+const PARTIAL: &str = "partial-";
+/// The magic number of gzip.
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+/// The magic number of programs.
+const ELF: [u8; 4] = *b"\x7fELF";
+
+/// Why an artefact is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum ArtefactError {
+    /// No program can be unpacked without a folder.
+    #[error("failed to write to the store {path}")]
+    Store {
+        /// `NAVARCH_PROXY_UPGRADE_STORE`.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The registry failed, or a digest does not match.
+    #[error("failed to fetch the artefact: {0}")]
+    Registry(String),
+    /// The repository has no signature of the artefact.
+    #[error("the artefact has no signature: there is no tag sha256-{0}.sig")]
+    Unsigned(String),
+    /// No signature of the artefact can be accepted.
+    #[error("no signature of the artefact is accepted: {0}")]
+    Signature(#[from] SignatureError),
+    /// A manifest is invalid.
+    #[error("the manifest of {what} is invalid: {reason}")]
+    Manifest {
+        /// The artefact or its signature.
+        what: &'static str,
+        /// Why.
+        reason: String,
+    },
+    /// The layer has no program.
+    #[error("the layer of the artefact is refused: {0}")]
+    Layer(String),
+}
+
+impl From<RegistryError> for ArtefactError {
+    fn from(error: RegistryError) -> Self {
+        let mut text = error.to_string();
+        let mut source = std::error::Error::source(&error);
+        while let Some(error) = source {
+            text = format!("{text}: {error}");
+            source = error.source();
+        }
+        Self::Registry(text)
+    }
+}
+
+/// A manifest, as far as it is read.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Manifest {
+    layers: Vec<Layer>,
+    manifests: Vec<Layer>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Layer {
+    digest: String,
+    /// In bytes.
+    size: u64,
+    annotations: BTreeMap<String, String>,
+}
+
+/// Unpacked artefacts, each in a folder with the name of its digest.
+#[derive(Clone, Debug)]
+pub struct Store(PathBuf);
+
+impl Store {
+    /// A store in this folder, which is created when it is needed.
+    #[must_use]
+    pub fn new(folder: PathBuf) -> Self {
+        Self(folder)
+    }
+
+    /// The program of an artefact: from the store, or fetched and verified within the time.
+    ///
+    /// # Errors
+    /// If it cannot be fetched, no key has signed it, or it has no program.
+    pub async fn program(
+        &self,
+        name: &ArtefactName,
+        keys: &Keys,
+        timeout: Duration,
+    ) -> Result<PathBuf, ArtefactError> {
+        let path = self.0.join(&name.digest).join(FILE);
+        if path.is_file() {
+            return Ok(path);
+        }
+
+        let insecure = BTreeSet::new();
+        let addresses = AddressPolicy {
+            allow_loopback: true,
+            ..AddressPolicy::default()
+        };
+        let access = RegistryAccess {
+            insecure: &insecure,
+            request_timeout: timeout,
+            addresses: &addresses,
+        };
+        let end = Instant::now() + timeout;
+        let mut registry = Registry::new(access, &name.reference, None, end);
+
+        verify(&mut registry, &name.digest, keys).await?;
+        let layer = program_layer(&mut registry, &name.digest).await?;
+        self.save(&registry, &name.digest, &layer).await?;
+        Ok(path)
+    }
+
+    /// Downloads and unpacks a layer. The folder appears when it is complete.
+    async fn save(
+        &self,
+        registry: &Registry<'_>,
+        digest: &str,
+        layer: &Layer,
+    ) -> Result<(), ArtefactError> {
+        debug_assert!(is_sha256(digest), "folders are named by digests");
+        let failed = |source| ArtefactError::Store {
+            path: self.0.clone(),
+            source,
+        };
+        let partial = self.0.join(format!("{PARTIAL}{digest}"));
+        let packed = partial.join("layer");
+        let program = partial.join(FILE);
+        if partial.exists() {
+            fs::remove_dir_all(&partial).map_err(failed)?;
+        }
+        fs::create_dir_all(&partial).map_err(failed)?;
+
+        let mut file = tokio::fs::File::create(&packed).await.map_err(failed)?;
+        let hex = sha256(&layer.digest, "the artefact")?;
+        let blob = Blob {
+            digest: hex,
+            size: layer.size,
+        };
+        let saved = registry.save_blob(blob, MAX_LAYER_BYTES, &mut file).await;
+        drop(file);
+
+        let unpacked = match saved {
+            Ok(()) => {
+                let work = move || unpack(&packed, &program, MAX_PROGRAM_BYTES);
+                let unpacked = tokio::task::spawn_blocking(work).await;
+                unpacked.unwrap_or_else(|error| Err(ArtefactError::Layer(error.to_string())))
+            }
+            Err(error) => Err(error.into()),
+        };
+        if unpacked.is_err() {
+            // A refused artefact leaves nothing; the next one replaces what cannot be removed.
+            let _ = fs::remove_dir_all(&partial);
+            return unpacked;
+        }
+        fs::rename(&partial, self.0.join(digest)).map_err(failed)
+    }
+
+    /// Removes all artefacts but those of these programs.
+    pub fn keep_only(&self, programs: &[&Path]) {
+        // Without a folder there is nothing to remove.
+        let Ok(entries) = fs::read_dir(&self.0) else {
+            return;
+        };
+        for entry in entries.flatten() {
+            let path = entry.path();
+            let is_used = programs.iter().any(|program| program.starts_with(&path));
+            if !is_used && let Err(error) = fs::remove_dir_all(&path) {
+                tracing::warn!(path = %path.display(), %error, "failed to remove an old version of Envoy");
+            }
+        }
+    }
+}
+
+/// Verifies that one of the signatures beside an artefact is of one of the keys.
+async fn verify(
+    registry: &mut Registry<'_>,
+    digest: &str,
+    keys: &Keys,
+) -> Result<(), ArtefactError> {
+    let tag = format!("sha256-{digest}.sig");
+    let manifest = match registry.manifest(&tag).await {
+        Err(RegistryError::Fetch(FetchError::Status(StatusCode::NOT_FOUND))) => {
+            return Err(ArtefactError::Unsigned(digest.to_owned()));
+        }
+        fetched => fetched?,
+    };
+    let manifest = parse(&manifest.json, "the signature")?;
+
+    let mut refused = None;
+    for layer in manifest.layers.iter().take(MAX_SIGNATURES) {
+        let Some(signature) = layer.annotations.get(SIGNATURE_ANNOTATION) else {
+            continue;
+        };
+        let blob = Blob {
+            digest: sha256(&layer.digest, "the signature")?,
+            size: layer.size,
+        };
+        let payload = registry.blob(blob, MAX_PAYLOAD_BYTES).await?;
+        match keys.verify(&payload, signature, digest) {
+            Ok(()) => return Ok(()),
+            Err(error) => refused = Some(error),
+        }
+    }
+
+    Err(refused.map_or_else(
+        || ArtefactError::Unsigned(digest.to_owned()),
+        ArtefactError::Signature,
+    ))
+}
+
+/// The only layer of an artefact.
+async fn program_layer(registry: &mut Registry<'_>, digest: &str) -> Result<Layer, ArtefactError> {
+    let manifest = registry.manifest(&format!("sha256:{digest}")).await?;
+    let mut manifest = parse(&manifest.json, "the artefact")?;
+    let invalid = |reason: String| ArtefactError::Manifest {
+        what: "the artefact",
+        reason,
+    };
+    if !manifest.manifests.is_empty() {
+        let reason = "it is an index: name the digest of the artefact for this platform";
+        return Err(invalid(reason.to_owned()));
+    }
+
+    let count = manifest.layers.len();
+    match (manifest.layers.pop(), count) {
+        (Some(layer), 1) => Ok(layer),
+        _ => Err(invalid(format!("it has {count} layers, not one"))),
+    }
+}
+
+fn parse(json: &[u8], what: &'static str) -> Result<Manifest, ArtefactError> {
+    serde_json::from_slice(json).map_err(|error| ArtefactError::Manifest {
+        what,
+        reason: error.to_string(),
+    })
+}
+
+/// The hexadecimal part of a digest.
+fn sha256<'a>(digest: &'a str, what: &'static str) -> Result<&'a str, ArtefactError> {
+    let hex = digest.strip_prefix("sha256:").filter(|hex| is_sha256(hex));
+    hex.ok_or_else(|| ArtefactError::Manifest {
+        what,
+        reason: "a digest is not sha256".to_owned(),
+    })
+}
+
+/// Writes the program in a layer to a file, makes it executable, and removes the layer.
+fn unpack(packed: &Path, program: &Path, max_bytes: u64) -> Result<(), ArtefactError> {
+    let broken = |error: io::Error| ArtefactError::Layer(error.to_string());
+    let mut layer = BufReader::new(fs::File::open(packed).map_err(broken)?);
+    let mut magic = [0; GZIP.len()];
+    let is_packed = layer.read_exact(&mut magic).is_ok() && magic == GZIP;
+    let layer = BufReader::new(fs::File::open(packed).map_err(broken)?);
+
+    if is_packed {
+        // Folders and the ends of files count as well.
+        let bounded = GzDecoder::new(layer).take(max_bytes.saturating_add(1 << 20));
+        unpack_archive(bounded, program, max_bytes)?;
+    } else {
+        copy(layer, program, max_bytes)?;
+    }
+
+    let mut magic = [0; ELF.len()];
+    let read = fs::File::open(program).and_then(|mut file| file.read_exact(&mut magic));
+    if read.is_err() || magic != ELF {
+        return Err(ArtefactError::Layer("it is not a program".to_owned()));
+    }
+    fs::remove_file(packed).map_err(broken)?;
+    fs::set_permissions(program, Permissions::from_mode(0o755)).map_err(broken)
+}
+
+/// Writes the only file of an archive.
+fn unpack_archive(archive: impl Read, program: &Path, max_bytes: u64) -> Result<(), ArtefactError> {
+    let broken = |error: io::Error| ArtefactError::Layer(error.to_string());
+    let mut archive = tar::Archive::new(archive);
+    let mut is_found = false;
+    for entry in archive.entries().map_err(broken)? {
+        let entry = entry.map_err(broken)?;
+        let kind = entry.header().entry_type();
+        if kind.is_dir() {
+            continue;
+        }
+
+        let name = entry.path_bytes().into_owned();
+        let name = name.rsplit(|sign| *sign == b'/').next().unwrap_or_default();
+        if is_found || !kind.is_file() || name != FILE.as_bytes() {
+            let reason = "the archive has other files than envoy";
+            return Err(ArtefactError::Layer(reason.to_owned()));
+        }
+        // It is never written under a name from the archive.
+        copy(entry, program, max_bytes)?;
+        is_found = true;
+    }
+
+    if is_found {
+        Ok(())
+    } else {
+        let reason = "the archive has no file envoy";
+        Err(ArtefactError::Layer(reason.to_owned()))
+    }
+}
+
+/// Writes a file, up to the size limit.
+fn copy(from: impl Read, to: &Path, max_bytes: u64) -> Result<(), ArtefactError> {
+    let broken = |error: io::Error| ArtefactError::Layer(error.to_string());
+    let mut file = fs::File::create(to).map_err(broken)?;
+    let written = io::copy(&mut from.take(max_bytes.saturating_add(1)), &mut file);
+    if written.map_err(broken)? > max_bytes {
+        let reason = format!("the program has more than {max_bytes} bytes");
+        return Err(ArtefactError::Layer(reason));
+    }
+    file.flush().map_err(broken)
+}
+
+#[cfg(test)]
+mod tests;

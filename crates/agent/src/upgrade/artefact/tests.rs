@@ -1,0 +1,258 @@
+//! Artefacts of a registry: signed, unsigned, changed, and with other contents than Envoy.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Path as UrlPath, State};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+use navarch_api::digest::sha256_hex;
+use rcgen::KeyPair;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+use super::super::signature::tests::{key, payload, sign};
+use super::super::wanted::Wanted;
+use super::*;
+
+const PROGRAM: &[u8] = b"\x7fELF and so on";
+
+/// The manifests and blobs of a repository, by path.
+type Files = BTreeMap<String, Vec<u8>>;
+
+/// A registry with one repository.
+struct TestRegistry {
+    address: SocketAddr,
+    _serving: JoinSet<()>,
+}
+
+async fn file(State(files): State<Arc<Files>>, UrlPath(path): UrlPath<String>) -> Response {
+    match files.get(&path) {
+        Some(bytes) => bytes.clone().into_response(),
+        None => StatusCode::NOT_FOUND.into_response(),
+    }
+}
+
+impl TestRegistry {
+    async fn start(files: Files) -> Self {
+        let router = Router::new()
+            .route("/v2/me/envoy/{*path}", get(file))
+            .with_state(Arc::new(files));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut serving = JoinSet::new();
+        serving.spawn(async move { axum::serve(listener, router).await.unwrap() });
+        Self {
+            address,
+            _serving: serving,
+        }
+    }
+
+    fn name(&self, digest: &str) -> ArtefactName {
+        let text = format!("oci://{}/me/envoy@sha256:{digest}", self.address);
+        match Wanted::parse(&text).unwrap() {
+            Wanted::Artefact(name) => name,
+            Wanted::Original | Wanted::Path(_) => panic!("no artefact"),
+        }
+    }
+}
+
+/// Adds a blob; returns its descriptor.
+fn add_blob(files: &mut Files, bytes: &[u8]) -> Value {
+    let digest = sha256_hex(bytes);
+    files.insert(format!("blobs/sha256:{digest}"), bytes.to_vec());
+    json!({"digest": format!("sha256:{digest}"), "size": bytes.len(), "mediaType": "x"})
+}
+
+/// Adds an artefact with these layers; returns its digest.
+fn add_artefact(files: &mut Files, layers: &[&[u8]]) -> String {
+    let layers: Vec<_> = layers.iter().map(|layer| add_blob(files, layer)).collect();
+    let manifest = json!({"schemaVersion": 2, "layers": layers}).to_string();
+    let digest = sha256_hex(&manifest);
+    files.insert(format!("manifests/sha256:{digest}"), manifest.into_bytes());
+    digest
+}
+
+/// Adds a signature, by this key, of a payload for `signed`, beside the artefact.
+fn add_signature(files: &mut Files, key: &KeyPair, digest: &str, signed: &str) {
+    let payload = payload(signed);
+    let mut layer = add_blob(files, &payload);
+    layer["annotations"] = json!({SIGNATURE_ANNOTATION: sign(key, &payload)});
+    let manifest = json!({"schemaVersion": 2, "layers": [layer]}).to_string();
+    files.insert(
+        format!("manifests/sha256-{digest}.sig"),
+        manifest.into_bytes(),
+    );
+}
+
+fn archive(files: &[(&str, &[u8])]) -> Vec<u8> {
+    let gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    let mut builder = tar::Builder::new(gzip);
+    for (name, bytes) in files {
+        let mut header = tar::Header::new_ustar();
+        header.set_size(bytes.len() as u64);
+        header.set_mode(0o644);
+        builder.append_data(&mut header, name, *bytes).unwrap();
+    }
+    builder.into_inner().unwrap().finish().unwrap()
+}
+
+/// What the store makes of the artefact of a registry.
+async fn fetch(
+    files: Files,
+    digest: &str,
+    key: &KeyPair,
+) -> (Result<PathBuf, ArtefactError>, tempfile::TempDir) {
+    let registry = TestRegistry::start(files).await;
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::new(folder.path().join("envoy"));
+    let keys = Keys::parse(key.public_key_pem().as_bytes()).unwrap();
+    let name = registry.name(digest);
+    let fetched = store.program(&name, &keys, Duration::from_secs(10)).await;
+    (fetched, folder)
+}
+
+/// The files below a folder.
+fn count(folder: &Path) -> usize {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries
+        .map(|entry| match entry.file_type().unwrap().is_dir() {
+            true => count(&entry.path()),
+            false => 1,
+        })
+        .sum()
+}
+
+#[tokio::test]
+async fn a_signed_artefact_becomes_an_executable_file() {
+    let packed = archive(&[("bin/envoy", PROGRAM)]);
+    for layer in [PROGRAM, &packed] {
+        let key = key();
+        let mut files = Files::new();
+        let digest = add_artefact(&mut files, &[layer]);
+        add_signature(&mut files, &key, &digest, &digest);
+
+        let (path, folder) = fetch(files, &digest, &key).await;
+        let path = path.unwrap();
+        assert_eq!(fs::read(&path).unwrap(), PROGRAM);
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o755);
+        assert_eq!(count(folder.path()), 1, "the layer is removed");
+    }
+}
+
+#[tokio::test]
+async fn a_program_of_the_store_is_not_fetched_again_and_is_removed_when_unused() {
+    let key = key();
+    let mut files = Files::new();
+    let digest = add_artefact(&mut files, &[PROGRAM]);
+    add_signature(&mut files, &key, &digest, &digest);
+    let (path, folder) = fetch(files, &digest, &key).await;
+    let path = path.unwrap();
+
+    // Nobody listens there any more.
+    let store = Store::new(folder.path().join("envoy"));
+    let keys = Keys::parse(key.public_key_pem().as_bytes()).unwrap();
+    let text = format!("oci://127.0.0.1:1/me/envoy@sha256:{digest}");
+    let Wanted::Artefact(name) = Wanted::parse(&text).unwrap() else {
+        panic!("no artefact");
+    };
+    let again = store.program(&name, &keys, Duration::from_secs(1)).await;
+    assert_eq!(again.unwrap(), path);
+
+    store.keep_only(&[&path]);
+    assert!(path.exists());
+    store.keep_only(&[]);
+    assert!(!path.exists());
+}
+
+#[tokio::test]
+async fn unsigned_and_wrongly_signed_artefacts_are_refused_before_anything_is_written() {
+    let own = key();
+    let mut files = Files::new();
+    let digest = add_artefact(&mut files, &[PROGRAM]);
+    let (unsigned, _folder) = fetch(files.clone(), &digest, &own).await;
+    assert!(matches!(unsigned, Err(ArtefactError::Unsigned(_))));
+
+    let mut by_other = files.clone();
+    add_signature(&mut by_other, &key(), &digest, &digest);
+    let (refused, folder) = fetch(by_other, &digest, &own).await;
+    let expected = Err(ArtefactError::Signature(SignatureError::Key));
+    assert_eq!(
+        format!("{refused:?}"),
+        format!("{expected:?}", expected = expected as Result<PathBuf, _>)
+    );
+    assert_eq!(count(folder.path()), 0);
+
+    // The signature of another artefact, moved beside this one.
+    add_signature(&mut files, &own, &digest, &"b".repeat(64));
+    let (refused, _folder) = fetch(files, &digest, &own).await;
+    let is_of_other = matches!(
+        refused,
+        Err(ArtefactError::Signature(SignatureError::OtherDigest { .. }))
+    );
+    assert!(is_of_other, "{refused:?}");
+}
+
+#[tokio::test]
+async fn changed_manifests_and_layers_are_refused() {
+    let key = key();
+    let mut files = Files::new();
+    let digest = add_artefact(&mut files, &[PROGRAM]);
+    add_signature(&mut files, &key, &digest, &digest);
+
+    let mut changed = files.clone();
+    let manifest = changed.get_mut(&format!("manifests/sha256:{digest}"));
+    manifest.unwrap().push(b' ');
+    let (refused, _folder) = fetch(changed, &digest, &key).await;
+    let text = refused.unwrap_err().to_string();
+    assert!(text.contains("a manifest does not match"), "{text}");
+
+    let layer = format!("blobs/sha256:{}", sha256_hex(PROGRAM));
+    files.get_mut(&layer).unwrap()[5] = b'!';
+    let (refused, folder) = fetch(files, &digest, &key).await;
+    let text = refused.unwrap_err().to_string();
+    assert!(text.contains("a layer does not match"), "{text}");
+    assert_eq!(count(folder.path()), 0, "nothing is left");
+}
+
+#[tokio::test]
+async fn layers_without_exactly_one_program_are_refused() {
+    let script = b"#!/bin/sh\n".as_slice();
+    let two = archive(&[("envoy", PROGRAM), ("more", script)]);
+    let other = archive(&[("plugin.wasm", PROGRAM)]);
+    let empty = archive(&[]);
+    let broken = &archive(&[("envoy", PROGRAM)])[..20];
+    for layers in [
+        &[script][..],
+        &[&two],
+        &[&other],
+        &[&empty],
+        &[broken],
+        &[PROGRAM, PROGRAM],
+        &[],
+    ] {
+        let key = key();
+        let mut files = Files::new();
+        let digest = add_artefact(&mut files, layers);
+        add_signature(&mut files, &key, &digest, &digest);
+        let (refused, folder) = fetch(files, &digest, &key).await;
+        assert!(refused.is_err(), "{refused:?}");
+        assert_eq!(count(folder.path()), 0, "nothing is left");
+    }
+}
+
+#[test]
+fn a_program_that_unpacks_to_too_much_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let packed = folder.path().join("layer");
+    let program = folder.path().join("envoy");
+    let zeros = vec![0; 1 << 20];
+    for layer in [zeros.clone(), archive(&[("envoy", &zeros)])] {
+        fs::write(&packed, layer).unwrap();
+        let error = unpack(&packed, &program, 1000).unwrap_err().to_string();
+        assert!(error.contains("more than 1000 bytes"), "{error}");
+    }
+}
