@@ -126,15 +126,6 @@ impl RequestCount {
 
         count
     }
-
-    /// What has been counted since an earlier count of the same process.
-    #[must_use]
-    pub fn since(self, earlier: Self) -> Self {
-        Self {
-            total: self.total.saturating_sub(earlier.total),
-            errors: self.errors.saturating_sub(earlier.errors),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -157,12 +148,5 @@ mod tests {
             errors: 3,
         };
         assert_eq!(count, expected);
-
-        let earlier = RequestCount {
-            total: 10,
-            errors: 1,
-        };
-        let later = count.since(earlier);
-        assert_eq!((later.total, later.errors), (8, 2));
     }
 }

@@ -194,7 +194,7 @@ impl Epochs {
                     epoch,
                     reason: error.to_string(),
                 };
-                self.states.send_modify(|all| all.last_exit = Some(exit));
+                self.publish_exit(exit);
                 if !is_on_trial {
                     self.failures = self.failures.saturating_add(1);
                     self.schedule_retry(launch);
@@ -243,7 +243,7 @@ impl Epochs {
             epoch,
             reason: status.to_string(),
         };
-        self.states.send_modify(|all| all.last_exit = Some(exit));
+        self.publish_exit(exit);
         self.publish();
 
         self.failures = self.failures.saturating_add(1);
@@ -307,6 +307,14 @@ impl Epochs {
         self.previous.clear();
         self.current.launch.remove_shared_memory();
         tracing::info!("Envoy exited");
+    }
+
+    /// Shows an exit to the rest of the agent.
+    fn publish_exit(&self, exit: EnvoyExit) {
+        self.states.send_modify(|all| {
+            all.last_exit = Some(exit);
+            all.exits = all.exits.saturating_add(1);
+        });
     }
 
     /// Shows the running processes to the rest of the agent.

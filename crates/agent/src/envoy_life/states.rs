@@ -9,6 +9,8 @@ pub struct RunningEnvoys {
     pub draining: Vec<RunningEnvoy>,
     /// The last one that has exited, or could not be started, while the one before went on.
     pub last_exit: Option<EnvoyExit>,
+    /// How often that happened.
+    pub exits: u32,
     /// How often a crashed Envoy was started again.
     pub restarts: u32,
 }

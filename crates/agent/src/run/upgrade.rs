@@ -14,7 +14,7 @@ use super::watch as watched;
 use crate::Clock;
 use crate::ads::EnvoyStreams;
 use crate::downward_api::ANNOTATIONS_FILE;
-use crate::envoy_life::{AdminApi, EnvoyCommand, RequestCount, RunningEnvoy, RunningEnvoys};
+use crate::envoy_life::{AdminApi, EnvoyCommand, RunningEnvoy, RunningEnvoys};
 use crate::metrics::AgentMetrics;
 use crate::settings::Settings;
 use crate::upgrade::artefact::{ArtefactError, Store};
@@ -33,7 +33,9 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// Interval at which its requests are counted, whose answer is large in large meshes.
 const COUNT_INTERVAL: Duration = Duration::from_secs(5);
 /// Interval at which the annotation is read while it has no effect.
-const DISABLED_INTERVAL: Duration = Duration::from_mins(1);
+const DISABLED_INTERVAL: Duration = Duration::from_secs(15);
+/// Interval at which a program is asked for again that was refused for a reason that may pass.
+const RETRY_INTERVAL: Duration = Duration::from_mins(1);
 /// How much longer than it may drain an Envoy is waited for.
 const DRAIN_SLACK: Duration = Duration::from_secs(30);
 
@@ -76,6 +78,43 @@ enum Refusal {
     /// Envoy is about to end.
     #[error("the agent is shutting down")]
     Ending,
+}
+
+/// Why a program does not run.
+#[derive(Debug, thiserror::Error)]
+enum NotReplaced {
+    /// It was not started.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// It was started, and did not stay.
+    #[error(transparent)]
+    Failed(#[from] Failure),
+}
+
+impl NotReplaced {
+    fn state(&self) -> UpgradeState {
+        match self {
+            Self::Refused(_) => UpgradeState::Refused,
+            Self::Failed(_) => UpgradeState::Failed,
+        }
+    }
+
+    /// Whether the same program may run a minute later.
+    fn is_temporary(&self) -> bool {
+        let Self::Refused(refusal) = self else {
+            return false;
+        };
+        match refusal {
+            Refusal::NotLive | Refusal::Override => true,
+            Refusal::Artefact(ArtefactError::Registry { is_temporary, .. }) => *is_temporary,
+            Refusal::Artefact(_)
+            | Refusal::Wanted(_)
+            | Refusal::NoKey
+            | Refusal::Key(_)
+            | Refusal::Program(_)
+            | Refusal::Ending => false,
+        }
+    }
 }
 
 /// Reads the settings. A key that cannot be used is logged, and artefacts are refused with the
@@ -165,18 +204,25 @@ impl Upgrades {
         }
     }
 
-    /// Follows the annotation. Does not return. A change during an attempt is looked at after it.
+    /// Follows the annotation once Envoy is LIVE. Does not return. A change during an attempt is
+    /// looked at after it.
     async fn follow(mut self, prepared: &Prepared) {
         let mut events = FileEvents::of_files([Path::new(ANNOTATIONS_FILE)]);
         let mut handled = String::new();
+        let mut retry_at = None;
         self.status.update(|status| status.enabled = true);
+        while self.wait_until_live().await.is_err() {
+            sleep(LOOK_INTERVAL).await;
+        }
 
         loop {
             self.show_running().await;
+            let is_due = retry_at.is_some_and(|at| Instant::now() >= at);
             if let Some(wanted) = annotation()
-                && wanted != handled
+                && (wanted != handled || is_due)
             {
-                self.attempt(&wanted, prepared).await;
+                let is_temporary = self.attempt(&wanted, prepared).await;
+                retry_at = is_temporary.then(|| Instant::now() + RETRY_INTERVAL);
                 handled = wanted;
                 continue;
             }
@@ -190,26 +236,31 @@ impl Upgrades {
         }
     }
 
-    /// Makes an attempt for one value of the annotation.
-    async fn attempt(&mut self, text: &str, prepared: &Prepared) {
+    /// Makes an attempt for one value of the annotation. Returns whether it was refused for a reason
+    /// that may pass.
+    async fn attempt(&mut self, text: &str, prepared: &Prepared) -> bool {
         self.begin(text, UpgradeState::Fetching, "");
         let outcome = match self.program(text, prepared).await {
             Ok(program) if self.runs(&program) => Ok(()),
             Ok(program) => self.replace(text, &program).await,
-            Err(refusal) => Err((UpgradeState::Refused, refusal.to_string())),
+            Err(refusal) => Err(NotReplaced::Refused(refusal)),
         };
 
-        match outcome {
+        let is_temporary = match outcome {
             Ok(()) => {
                 tracing::info!(wanted = text, "Envoy runs as the annotation asks");
                 self.begin(text, UpgradeState::Done, "");
+                false
             }
-            Err((state, reason)) => {
-                tracing::error!(wanted = text, reason, ?state, "Envoy was not replaced");
-                self.begin(text, state, &reason);
+            Err(error) => {
+                let reason = error.to_string();
+                tracing::error!(wanted = text, reason, "Envoy was not replaced");
+                self.begin(text, error.state(), &reason);
+                error.is_temporary()
             }
-        }
+        };
         self.remove_unused();
+        is_temporary
     }
 
     fn begin(&self, wanted: &str, state: UpgradeState, reason: &str) {
@@ -252,20 +303,17 @@ impl Upgrades {
     }
 
     /// Replaces the running Envoy by a program, and judges it.
-    async fn replace(&mut self, text: &str, program: &Path) -> Result<(), (UpgradeState, String)> {
-        let refused = |refusal: Refusal| (UpgradeState::Refused, refusal.to_string());
+    async fn replace(&mut self, text: &str, program: &Path) -> Result<(), NotReplaced> {
         self.wait_for_drain(text).await;
-        let old = self.wait_until_live().await.map_err(refused)?;
+        let old = self.wait_until_live().await?;
         let before = self.before(&old).await;
 
         self.begin(text, UpgradeState::Starting, "");
         let epoch = old.epoch.saturating_add(1);
-        // The exit of an earlier one is no exit of this one.
-        self.running.mark_unchanged();
-        let last_exit = self.running.borrow().last_exit.clone();
+        let exits = self.running.borrow().exits;
         let command = EnvoyCommand::NextProgram(program.display().to_string());
         if self.commands.send(command).await.is_err() {
-            return Err(refused(Refusal::Ending));
+            return Err(Refusal::Ending.into());
         }
 
         let mut attempt = Attempt::new(epoch, self.config.limits, before, Instant::now());
@@ -273,17 +321,7 @@ impl Upgrades {
         let mut is_judging = false;
         loop {
             sleep(LOOK_INTERVAL).await;
-            let mut seen = self.observe(epoch, program).await;
-            if seen.exit.is_none() {
-                let running = self.running.borrow();
-                let exit = running
-                    .last_exit
-                    .clone()
-                    .filter(|_| running.last_exit != last_exit);
-                seen.exit = exit
-                    .filter(|exit| exit.epoch == epoch)
-                    .map(|exit| exit.reason);
-            }
+            let mut seen = self.observe(epoch, exits).await;
             if is_judging && Instant::now() >= next_count {
                 seen.requests = self.admin.requests().await.ok();
                 next_count = Instant::now() + COUNT_INTERVAL;
@@ -301,11 +339,11 @@ impl Upgrades {
                 Verdict::Stays => return Ok(()),
                 Verdict::FailedBefore(failure) => {
                     self.abandon(&failure).await;
-                    return Err((UpgradeState::Failed, failure.to_string()));
+                    return Err(failure.into());
                 }
                 Verdict::FailedAfter(failure) => {
                     self.go_back(&old, &failure).await;
-                    return Err((UpgradeState::Failed, failure.to_string()));
+                    return Err(failure.into());
                 }
             }
         }
@@ -348,18 +386,20 @@ impl Upgrades {
         }
     }
 
-    /// What is seen of the new Envoy.
-    async fn observe(&self, epoch: u32, program: &Path) -> Observation {
-        let current = self.current();
-        let new =
-            current.filter(|envoy| envoy.epoch == epoch && Path::new(&envoy.program) == program);
+    /// What is seen of the new Envoy, before which there were this number of exits.
+    async fn observe(&self, epoch: u32, exits: u32) -> Observation {
+        let running = self.running.borrow().clone();
+        let has_exited = running.exits != exits;
+        let new = running.current.filter(|envoy| envoy.epoch == epoch);
+        let process = new.and_then(|envoy| envoy.process);
         Observation {
-            exit: None,
+            exit: running
+                .last_exit
+                .filter(|exit| has_exited && exit.epoch == epoch)
+                .map(|exit| exit.reason),
             server: self.admin.server().await.ok(),
-            report: new
-                .and_then(|envoy| envoy.process)
-                .and_then(|process| self.envoys.report(process)),
-            requests: None::<RequestCount>,
+            report: process.and_then(|process| self.envoys.report(process)),
+            requests: None,
         }
     }
 
@@ -399,10 +439,11 @@ impl Upgrades {
         self.running.borrow().current.clone()
     }
 
-    /// Whether a program runs.
+    /// Whether a program runs, under whatever path.
     fn runs(&self, program: &Path) -> bool {
+        let file = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
         self.current()
-            .is_some_and(|envoy| Path::new(&envoy.program) == program)
+            .is_some_and(|envoy| file(Path::new(&envoy.program)) == file(program))
     }
 
     /// Shows the running Envoys in the status.

@@ -44,7 +44,7 @@ const ELF: [u8; 4] = *b"\x7fELF";
 #[derive(Debug, thiserror::Error)]
 pub enum ArtefactError {
     /// No program can be unpacked without a folder.
-    #[error("failed to write to the store {path}")]
+    #[error("failed to write to the store {path}: {source}")]
     Store {
         /// `NAVARCH_PROXY_UPGRADE_STORE`.
         path: PathBuf,
@@ -52,8 +52,13 @@ pub enum ArtefactError {
         source: io::Error,
     },
     /// The registry failed, or a digest does not match.
-    #[error("failed to fetch the artefact: {0}")]
-    Registry(String),
+    #[error("failed to fetch the artefact: {reason}")]
+    Registry {
+        /// With its causes.
+        reason: String,
+        /// Whether it may be different in a minute.
+        is_temporary: bool,
+    },
     /// The repository has no signature of the artefact.
     #[error("the artefact has no signature: there is no tag sha256-{0}.sig")]
     Unsigned(String),
@@ -81,7 +86,11 @@ impl From<RegistryError> for ArtefactError {
             text = format!("{text}: {error}");
             source = error.source();
         }
-        Self::Registry(text)
+        let is_temporary = matches!(&error, RegistryError::Fetch(error) if error.is_temporary());
+        Self::Registry {
+            reason: text,
+            is_temporary,
+        }
     }
 }
 

@@ -20,7 +20,7 @@ const MAX_ANSWER_BYTES: u64 = 4096;
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
     /// It cannot be started.
-    #[error("{program} cannot be run")]
+    #[error("{program} cannot be run: {source}")]
     Start {
         /// The path.
         program: String,

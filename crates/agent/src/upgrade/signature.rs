@@ -27,7 +27,7 @@ pub struct Keys(Vec<Vec<u8>>);
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// The file cannot be read.
-    #[error("NAVARCH_PROXY_UPGRADE_KEY: failed to read {path}")]
+    #[error("NAVARCH_PROXY_UPGRADE_KEY: failed to read {path}: {source}")]
     File {
         /// As configured.
         path: String,

@@ -6,13 +6,13 @@ use std::time::SystemTime;
 
 use navarch_api::printable::{Layout, bounded};
 use parking_lot::Mutex;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Maximum length of a text in the status.
 const MAX_TEXT: usize = 1024;
 
 /// The state of the last attempt.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum UpgradeState {
     /// None was made.
@@ -48,7 +48,8 @@ impl UpgradeState {
 }
 
 /// The status.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ProxyStatus {
     /// Whether Envoy is replaced in place (`NAVARCH_PROXY_UPGRADE`).
     pub enabled: bool,

@@ -38,7 +38,7 @@ pub enum WantedError {
     #[error("{0:?} has no digest: artefacts are named by @sha256:…")]
     NotPinned(String),
     /// The file cannot be read.
-    #[error("{path}")]
+    #[error("{path} cannot be read: {source}")]
     File {
         /// As named.
         path: PathBuf,
