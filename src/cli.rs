@@ -26,6 +26,7 @@ mod pilot_flags;
 mod plan;
 mod preflight;
 mod progress;
+mod proxy;
 mod quarantine;
 mod reading;
 #[cfg(test)]
@@ -92,6 +93,7 @@ enum Command {
     Applied(Box<applied::AppliedCommand>),
     Rollout(Box<rollout::Rollout>),
     Quarantine(Box<quarantine::Quarantine>),
+    Proxy(Box<proxy::Proxy>),
     Why(Box<why::Why>),
     Doctor(Box<doctor::Doctor>),
     Replay(replay::Replay),
@@ -162,6 +164,7 @@ fn run_command() -> anyhow::Result<ExitCode> {
         Command::Applied(applied) => return applied.run(),
         Command::Rollout(rollout) => return rollout.run(),
         Command::Quarantine(quarantine) => return quarantine.run(),
+        Command::Proxy(proxy) => return proxy.run(),
         Command::Why(why) => return why.run(),
         Command::Doctor(doctor) => return doctor.run(),
         Command::Replay(replay) => return replay.run(),

@@ -72,20 +72,32 @@ impl fmt::Debug for Cluster {
     }
 }
 
+/// A port of a pod, which requests reach through the API server.
+#[derive(Clone)]
+pub(super) struct ForwardedPod {
+    pub(super) pods: Api<Pod>,
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) port: u16,
+}
+
 /// One control plane.
 #[derive(Clone)]
 pub(super) struct ReadyPod {
-    pods: Api<Pod>,
-    namespace: String,
-    name: String,
-    port: u16,
+    pod: ForwardedPod,
     /// The label `istio.io/rev`.
     pub(super) revision: Option<String>,
 }
 
-impl fmt::Display for ReadyPod {
+impl fmt::Display for ForwardedPod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.name, self.namespace)
+    }
+}
+
+impl fmt::Display for ReadyPod {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.pod, f)
     }
 }
 
@@ -300,7 +312,7 @@ impl Cluster {
             .filter(is_wanted)
             .map(|pod| self.pod(pod))
             .collect();
-        ready.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+        ready.sort_unstable_by(|one, other| one.pod.name.cmp(&other.pod.name));
 
         if !ready.is_empty() {
             return Ok(ready);
@@ -328,10 +340,12 @@ impl Cluster {
             .and_then(|port| u16::try_from(port.container_port).ok())
             .unwrap_or(DEFAULT_PORT);
         ReadyPod {
-            pods: self.pods.clone(),
-            namespace: self.namespace.clone(),
-            name: pod.name_any(),
-            port,
+            pod: ForwardedPod {
+                pods: self.pods.clone(),
+                namespace: self.namespace.clone(),
+                name: pod.name_any(),
+                port,
+            },
             revision: pod.labels().get(REVISION_LABEL).cloned(),
         }
     }
@@ -359,6 +373,16 @@ fn runs(pod: &Pod) -> bool {
 }
 
 impl ReadyPod {
+    /// Sends a request, as [`ForwardedPod::send`].
+    ///
+    /// # Errors
+    /// As [`ForwardedPod::send`].
+    pub(super) async fn send(&self, question: LocalRequest) -> anyhow::Result<LocalResponse> {
+        self.pod.send(question).await
+    }
+}
+
+impl ForwardedPod {
     /// Sends a request, on its own connection through the API server.
     ///
     /// # Errors
