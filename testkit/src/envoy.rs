@@ -62,15 +62,25 @@ pub struct Envoy {
 /// The path where `scripts/tools` installs Envoy.
 #[must_use]
 pub fn program() -> PathBuf {
-    let tools = std::env::var_os("NAVARCH_TOOLS")
+    tools().join("bin/envoy")
+}
+
+/// The path where `scripts/tools` installs the version before, to which Envoy is replaced in tests.
+#[must_use]
+pub fn former_program() -> PathBuf {
+    tools().join("bin/envoy-former")
+}
+
+/// The folder of `scripts/tools`.
+fn tools() -> PathBuf {
+    std::env::var_os("NAVARCH_TOOLS")
         .map(PathBuf::from)
         .unwrap_or_else(|| {
             let home = std::env::var_os("HOME")
                 .map(PathBuf::from)
                 .unwrap_or_default();
             home.join(".cache/navarch/tools")
-        });
-    tools.join("bin/envoy")
+        })
 }
 
 impl Envoy {

@@ -1,7 +1,7 @@
 //! A stock Envoy under the agent and a real control plane: Envoy becomes ready once it has
 //! certificates and configuration, and exits with the agent, however the agent ends.
 //!
-//! Needs Envoy from `make tools`. The CPU cost of request metrics is printed with `-- --nocapture
+//! Needs both versions of Envoy from `make tools`. The CPU cost of request metrics is printed with `-- --nocapture
 //! cost`; `NAVARCH_BIN` selects another build, `NAVARCH_REQUESTS` the number of requests.
 
 #![allow(
@@ -44,6 +44,7 @@ mod pod;
 mod server;
 mod starting;
 mod tokens;
+mod upgrade;
 mod waypoint;
 #[path = "../secure/web.rs"]
 mod web;

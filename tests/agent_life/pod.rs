@@ -191,6 +191,25 @@ impl Pod {
         Ok(())
     }
 
+    /// Waits until an epoch of Envoy is LIVE.
+    pub(crate) async fn until_live(&self, epoch: u64) -> Result<()> {
+        let end = Instant::now() + TIMEOUT;
+        loop {
+            if let Ok((_, text)) = self.get(self.admin, "/server_info").await
+                && let Ok(info) = serde_json::from_str::<Value>(&text)
+                && info["state"] == "LIVE"
+                && info["command_line_options"]["restart_epoch"]
+                    .as_u64()
+                    .unwrap_or(0)
+                    == epoch
+            {
+                return Ok(());
+            }
+            ensure!(Instant::now() < end, "no epoch {epoch}:\n{}", self.log());
+            sleep(Duration::from_millis(100)).await;
+        }
+    }
+
     /// The path of a file in the pod.
     pub(crate) fn path(&self, path: &str) -> PathBuf {
         self.folder.path().join(path)
