@@ -70,13 +70,20 @@ EXIT_ON_ZERO_ACTIVE_CONNECTIONS | `false` | Draining ends when no connection is 
 GRPC_XDS_BOOTSTRAP | `etc/istio/proxy/grpc-bootstrap.json` | File for the bootstrap of applications that speak xDS themselves; none is written if empty
 HTTP_STRIP_FRAGMENT_FROM_PATH_UNSAFE_IF_DISABLED | `true` | Envoy removes fragments from paths
 ISTIO_BOOTSTRAP | - | Template of the bootstrap instead of the built-in one
-ISTIO_BOOTSTRAP_OVERRIDE | - | File that is merged into the bootstrap; a change restarts Envoy
+ISTIO_BOOTSTRAP_OVERRIDE | - | File that is merged into the bootstrap; a change restarts Envoy, or starts its next epoch with `NAVARCH_PROXY_UPGRADE`
 ISTIO_DELTA_XDS | `true` | Envoy speaks delta xDS
 ISTIO_DUAL_STACK | `false` | Envoy uses both address families
 ISTIO_ENVOY_ENABLE_CORE_DUMP | `false` | Envoy leaves a core file when it crashes
 MINIMUM_DRAIN_DURATION | `5s` | How long Envoy drains before its connections are counted, with `EXIT_ON_ZERO_ACTIVE_CONNECTIONS`
 NAVARCH_BOOTSTRAP_FALLBACK | `exit` | What happens without that bootstrap in time: `exit` ends the agent, `local` starts Envoy with the agent's own
 NAVARCH_BOOTSTRAP_TIMEOUT | 60s | Time limit for that bootstrap
+NAVARCH_PROXY_UPGRADE | `false` | Envoy is replaced in place, by hot restart: for another program that the annotation `navarch.io/proxy-binary` names, and for a changed bootstrap; an Envoy that crashes is started again instead of ending the agent
+NAVARCH_PROXY_UPGRADE_FETCH_TIMEOUT | `5m` | Time limit for fetching an artefact with another Envoy
+NAVARCH_PROXY_UPGRADE_JUDGING | `30s` | How long another Envoy is judged after it has become LIVE
+NAVARCH_PROXY_UPGRADE_KEY | - | Public keys (ECDSA P-256, PEM) one of which must have signed an artefact, or the path of a file with them. Artefacts are refused if it is unset
+NAVARCH_PROXY_UPGRADE_PATHS | the folder of `binaryPath` | Folders with commas between them whose programs the annotation may name by path
+NAVARCH_PROXY_UPGRADE_START_TIMEOUT | `60s` | Time limit for another Envoy to become LIVE
+NAVARCH_PROXY_UPGRADE_STORE | `/var/lib/istio/data/envoy` | Folder in which artefacts are unpacked
 NAVARCH_ZONE_FROM_CONTROL_PLANE | `false` | A proxy whose zone neither a label, the cloud platform nor `availabilityZone` of the proxy config tells asks the control plane for it. Envoy is reloaded when the zone comes
 NAVARCH_ZONE_RETRY_DELAY | 30s | Time between two of the ten attempts to get that zone
 ";
