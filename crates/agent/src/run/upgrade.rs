@@ -1,13 +1,16 @@
 //! Follows the annotation that asks for another version of Envoy: fetches, checks and starts the
 //! program, judges it, and goes back if it fails.
 
+mod settings;
+
+pub(super) use settings::config;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::epochs;
 use super::files;
 use super::prepare::Prepared;
 use super::watch as watched;
@@ -16,17 +19,13 @@ use crate::ads::EnvoyStreams;
 use crate::downward_api::ANNOTATIONS_FILE;
 use crate::envoy_life::{AdminApi, EnvoyCommand, RunningEnvoy, RunningEnvoys};
 use crate::metrics::AgentMetrics;
-use crate::settings::Settings;
 use crate::upgrade::artefact::{ArtefactError, Store};
-use crate::upgrade::attempt::{Attempt, AttemptLimits, Before, Failure, Observation, Verdict};
+use crate::upgrade::attempt::{Attempt, Before, Failure, Observation, Verdict};
 use crate::upgrade::program::{ProgramCheck, ProgramError, short_version};
-use crate::upgrade::signature::{KeyError, Keys};
 use crate::upgrade::status::{SharedStatus, UpgradeState};
 use crate::upgrade::wanted::{Wanted, WantedError, admitted};
 use crate::upgrade::{ANNOTATION, ENABLED_VARIABLE, UpgradeConfig};
-use crate::variables::Variables;
 use navarch_api::file_events::{FileEvents, WATCHED_INTERVAL};
-use navarch_api::regular_file;
 
 /// Interval at which a new Envoy is looked at.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
@@ -49,6 +48,13 @@ pub(super) struct Upgrades {
     pub(super) status: SharedStatus,
     pub(super) metrics: AgentMetrics,
     pub(super) clock: Clock,
+}
+
+/// A program that has passed its judgement.
+struct Accepted {
+    /// The annotation that asked for it.
+    wanted: String,
+    program: PathBuf,
 }
 
 /// Why a program is refused before it is started.
@@ -117,61 +123,6 @@ impl NotReplaced {
     }
 }
 
-/// Reads the settings. A key that cannot be used is logged, and artefacts are refused with the
-/// reason.
-pub(super) fn config(
-    prepared: &Prepared,
-    variables: &Variables,
-    user: Option<u32>,
-) -> UpgradeConfig {
-    let original = PathBuf::from(&prepared.config.binary_path);
-    let folders = Settings::paths(variables.text("NAVARCH_PROXY_UPGRADE_PATHS"));
-    let own_folder = original.parent().map(Path::to_owned);
-    let store = variables.text_or("NAVARCH_PROXY_UPGRADE_STORE", "/var/lib/istio/data/envoy");
-    let seconds = |name: &str, default| variables.duration(name, Duration::from_secs(default));
-
-    UpgradeConfig {
-        folders: if folders.is_empty() {
-            own_folder.into_iter().collect()
-        } else {
-            folders
-        },
-        original,
-        keys: keys(variables.text("NAVARCH_PROXY_UPGRADE_KEY")),
-        store: store.into(),
-        limits: AttemptLimits {
-            fetch: seconds("NAVARCH_PROXY_UPGRADE_FETCH_TIMEOUT", 300),
-            start: seconds("NAVARCH_PROXY_UPGRADE_START_TIMEOUT", 60),
-            judging: seconds("NAVARCH_PROXY_UPGRADE_JUDGING", 30),
-        },
-        user,
-        drain: epochs::hot_restart(prepared)
-            .map_or(Duration::ZERO, |hot_restart| hot_restart.parent_shutdown),
-    }
-}
-
-/// The public keys in a PEM text, or in the file with this path.
-fn keys(text: &str) -> Option<Result<Keys, KeyError>> {
-    if text.is_empty() {
-        return None;
-    }
-    let keys = if text.trim_start().starts_with("-----BEGIN") {
-        Keys::parse(text.as_bytes())
-    } else {
-        let read = regular_file::read_text(text.as_ref());
-        read.map_err(|source| KeyError::File {
-            path: text.to_owned(),
-            source,
-        })
-        .and_then(|pem| Keys::parse(pem.as_bytes()))
-    };
-    if let Err(error) = &keys {
-        let reason: &dyn std::error::Error = error;
-        tracing::error!(reason, "artefacts with another Envoy are refused");
-    }
-    Some(keys)
-}
-
 /// The value of the annotation; empty without one. `None` if the annotations cannot be read.
 fn annotation() -> Option<String> {
     let annotations = files::downward(ANNOTATIONS_FILE)?;
@@ -210,6 +161,7 @@ impl Upgrades {
         let mut events = FileEvents::of_files([Path::new(ANNOTATIONS_FILE)]);
         let mut handled = String::new();
         let mut retry_at = None;
+        let mut accepted: Option<Accepted> = None;
         self.status.update(|status| status.enabled = true);
         while self.wait_until_live().await.is_err() {
             sleep(LOOK_INTERVAL).await;
@@ -217,12 +169,21 @@ impl Upgrades {
 
         loop {
             self.show_running().await;
+            if let Some(lost) = accepted.take_if(|accepted| !self.runs(&accepted.program)) {
+                self.show_lost(&lost);
+            }
+
             let is_due = retry_at.is_some_and(|at| Instant::now() >= at);
             if let Some(wanted) = annotation()
                 && (wanted != handled || is_due)
             {
-                let is_temporary = self.attempt(&wanted, prepared).await;
+                let outcome = self.attempt(&wanted, prepared).await;
+                let is_temporary = outcome.as_ref().is_err_and(NotReplaced::is_temporary);
                 retry_at = is_temporary.then(|| Instant::now() + RETRY_INTERVAL);
+                accepted = outcome.ok().map(|program| Accepted {
+                    wanted: wanted.clone(),
+                    program,
+                });
                 handled = wanted;
                 continue;
             }
@@ -236,31 +197,36 @@ impl Upgrades {
         }
     }
 
-    /// Makes an attempt for one value of the annotation. Returns whether it was refused for a reason
-    /// that may pass.
-    async fn attempt(&mut self, text: &str, prepared: &Prepared) -> bool {
+    /// Makes an attempt for one value of the annotation. Returns the program that runs.
+    async fn attempt(&mut self, text: &str, prepared: &Prepared) -> Result<PathBuf, NotReplaced> {
         self.begin(text, UpgradeState::Fetching, "");
         let outcome = match self.program(text, prepared).await {
-            Ok(program) if self.runs(&program) => Ok(()),
-            Ok(program) => self.replace(text, &program).await,
+            Ok(program) if self.runs(&program) => Ok(program),
+            Ok(program) => self.replace(text, &program).await.map(|()| program),
             Err(refusal) => Err(NotReplaced::Refused(refusal)),
         };
 
-        let is_temporary = match outcome {
-            Ok(()) => {
+        match &outcome {
+            Ok(_) => {
                 tracing::info!(wanted = text, "Envoy runs as the annotation asks");
                 self.begin(text, UpgradeState::Done, "");
-                false
             }
             Err(error) => {
                 let reason = error.to_string();
                 tracing::error!(wanted = text, reason, "Envoy was not replaced");
                 self.begin(text, error.state(), &reason);
-                error.is_temporary()
             }
-        };
+        }
         self.remove_unused();
-        is_temporary
+        outcome
+    }
+
+    /// Shows that a program does not run any more: it has exited while the former Envoy drained, and
+    /// another epoch of the former program has followed.
+    fn show_lost(&self, lost: &Accepted) {
+        let reason = "the new Envoy exited after it was judged; the former program runs again";
+        tracing::error!(wanted = lost.wanted, reason, "Envoy was replaced again");
+        self.begin(&lost.wanted, UpgradeState::Failed, reason);
     }
 
     fn begin(&self, wanted: &str, state: UpgradeState, reason: &str) {

@@ -3,13 +3,14 @@
 //! before its digest is.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, Permissions};
-use std::io::{self, BufReader, Read, Write as _};
+use std::fs::{self, File, Permissions};
+use std::io::{self, BufReader, Read, Seek as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use flate2::read::GzDecoder;
+use http::StatusCode;
 use serde::Deserialize;
 use tokio::time::Instant;
 
@@ -18,7 +19,6 @@ use super::wanted::ArtefactName;
 use crate::oci::fetch::FetchError;
 use crate::oci::reference::is_sha256;
 use crate::oci::registry::{Blob, Registry, RegistryAccess, RegistryError};
-use http::StatusCode;
 use navarch_net::destination::AddressPolicy;
 
 /// Maximum size of a layer.
@@ -161,7 +161,7 @@ impl Store {
         &self,
         registry: &Registry<'_>,
         digest: &str,
-        layer: &Layer,
+        wanted: &Layer,
     ) -> Result<(), ArtefactError> {
         debug_assert!(is_sha256(digest), "folders are named by digests");
         let failed = |source| ArtefactError::Store {
@@ -176,18 +176,20 @@ impl Store {
         }
         fs::create_dir_all(&partial).map_err(failed)?;
 
-        let mut file = tokio::fs::File::create(&packed).await.map_err(failed)?;
-        let hex = sha256(&layer.digest, "the artefact")?;
+        let mut layer = new_file(&packed)
+            .map(tokio::fs::File::from_std)
+            .map_err(failed)?;
+        let hex = sha256(&wanted.digest, "the artefact")?;
         let blob = Blob {
             digest: hex,
-            size: layer.size,
+            size: wanted.size,
         };
-        let saved = registry.save_blob(blob, MAX_LAYER_BYTES, &mut file).await;
-        drop(file);
+        let saved = registry.save_blob(blob, MAX_LAYER_BYTES, &mut layer).await;
 
         let unpacked = match saved {
             Ok(()) => {
-                let work = move || unpack(&packed, &program, MAX_PROGRAM_BYTES);
+                let layer = layer.into_std().await;
+                let work = move || unpack(layer, &program, MAX_PROGRAM_BYTES);
                 let unpacked = tokio::task::spawn_blocking(work).await;
                 unpacked.unwrap_or_else(|error| Err(ArtefactError::Layer(error.to_string())))
             }
@@ -198,6 +200,7 @@ impl Store {
             let _ = fs::remove_dir_all(&partial);
             return unpacked;
         }
+        fs::remove_file(&packed).map_err(failed)?;
         fs::rename(&partial, self.0.join(digest)).map_err(failed)
     }
 
@@ -207,7 +210,12 @@ impl Store {
         let Ok(entries) = fs::read_dir(&self.0) else {
             return;
         };
+        // The folder may be that of something else, by mistake.
+        let is_own = |name: &str| is_sha256(name) || name.starts_with(PARTIAL);
         for entry in entries.flatten() {
+            if !entry.file_name().to_str().is_some_and(is_own) {
+                continue;
+            }
             let path = entry.path();
             let is_used = programs.iter().any(|program| program.starts_with(&path));
             if !is_used && let Err(error) = fs::remove_dir_all(&path) {
@@ -290,33 +298,51 @@ fn sha256<'a>(digest: &'a str, what: &'static str) -> Result<&'a str, ArtefactEr
     })
 }
 
-/// Writes the program in a layer to a file, makes it executable, and removes the layer.
-fn unpack(packed: &Path, program: &Path, max_bytes: u64) -> Result<(), ArtefactError> {
+/// Creates a file that is written, and read by the same handle.
+fn new_file(path: &Path) -> io::Result<File> {
+    File::options()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(path)
+}
+
+/// Writes the program in a layer to an executable file.
+fn unpack(mut layer: File, program: &Path, max_bytes: u64) -> Result<(), ArtefactError> {
     let broken = |error: io::Error| ArtefactError::Layer(error.to_string());
-    let mut layer = BufReader::new(fs::File::open(packed).map_err(broken)?);
-    let mut magic = [0; GZIP.len()];
-    let is_packed = layer.read_exact(&mut magic).is_ok() && magic == GZIP;
-    let layer = BufReader::new(fs::File::open(packed).map_err(broken)?);
+    let mut file = new_file(program).map_err(broken)?;
+    let is_packed = begins_with(&mut layer, GZIP);
+    layer.rewind().map_err(broken)?;
+    let layer = BufReader::new(layer);
 
     if is_packed {
         // Folders and the ends of files count as well.
         let bounded = GzDecoder::new(layer).take(max_bytes.saturating_add(1 << 20));
-        unpack_archive(bounded, program, max_bytes)?;
+        unpack_archive(bounded, &mut file, max_bytes)?;
     } else {
-        copy(layer, program, max_bytes)?;
+        copy(layer, &mut file, max_bytes)?;
     }
 
-    let mut magic = [0; ELF.len()];
-    let read = fs::File::open(program).and_then(|mut file| file.read_exact(&mut magic));
-    if read.is_err() || magic != ELF {
+    if !begins_with(&mut file, ELF) {
         return Err(ArtefactError::Layer("it is not a program".to_owned()));
     }
-    fs::remove_file(packed).map_err(broken)?;
-    fs::set_permissions(program, Permissions::from_mode(0o755)).map_err(broken)
+    file.set_permissions(Permissions::from_mode(0o755))
+        .map_err(broken)
+}
+
+/// Whether a file begins with these bytes.
+fn begins_with<const LENGTH: usize>(file: &mut File, magic: [u8; LENGTH]) -> bool {
+    let mut found = [0; LENGTH];
+    let read = file.rewind().and_then(|()| file.read_exact(&mut found));
+    read.is_ok() && found == magic
 }
 
 /// Writes the only file of an archive.
-fn unpack_archive(archive: impl Read, program: &Path, max_bytes: u64) -> Result<(), ArtefactError> {
+fn unpack_archive(
+    archive: impl Read,
+    program: &mut File,
+    max_bytes: u64,
+) -> Result<(), ArtefactError> {
     let broken = |error: io::Error| ArtefactError::Layer(error.to_string());
     let mut archive = tar::Archive::new(archive);
     let mut is_found = false;
@@ -346,16 +372,15 @@ fn unpack_archive(archive: impl Read, program: &Path, max_bytes: u64) -> Result<
     }
 }
 
-/// Writes a file, up to the size limit.
-fn copy(from: impl Read, to: &Path, max_bytes: u64) -> Result<(), ArtefactError> {
+/// Writes to a file, up to the size limit.
+fn copy(from: impl Read, to: &mut File, max_bytes: u64) -> Result<(), ArtefactError> {
     let broken = |error: io::Error| ArtefactError::Layer(error.to_string());
-    let mut file = fs::File::create(to).map_err(broken)?;
-    let written = io::copy(&mut from.take(max_bytes.saturating_add(1)), &mut file);
+    let written = io::copy(&mut from.take(max_bytes.saturating_add(1)), to);
     if written.map_err(broken)? > max_bytes {
         let reason = format!("the program has more than {max_bytes} bytes");
         return Err(ArtefactError::Layer(reason));
     }
-    file.flush().map_err(broken)
+    Ok(())
 }
 
 #[cfg(test)]

@@ -164,8 +164,10 @@ async fn a_program_of_the_store_is_not_fetched_again_and_is_removed_when_unused(
 
     store.keep_only(&[&path]);
     assert!(path.exists());
+    let other = folder.path().join("envoy/other");
+    fs::write(&other, "").unwrap();
     store.keep_only(&[]);
-    assert!(!path.exists());
+    assert!(!path.exists() && other.exists());
 }
 
 #[tokio::test]
@@ -179,11 +181,8 @@ async fn unsigned_and_wrongly_signed_artefacts_are_refused_before_anything_is_wr
     let mut by_other = files.clone();
     add_signature(&mut by_other, &key(), &digest, &digest);
     let (refused, folder) = fetch(by_other, &digest, &own).await;
-    let expected = Err(ArtefactError::Signature(SignatureError::Key));
-    assert_eq!(
-        format!("{refused:?}"),
-        format!("{expected:?}", expected = expected as Result<PathBuf, _>)
-    );
+    let is_of_other_key = matches!(refused, Err(ArtefactError::Signature(SignatureError::Key)));
+    assert!(is_of_other_key, "{refused:?}");
     assert_eq!(count(folder.path()), 0);
 
     // The signature of another artefact, moved beside this one.
@@ -247,12 +246,16 @@ async fn layers_without_exactly_one_program_are_refused() {
 #[test]
 fn a_program_that_unpacks_to_too_much_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let packed = folder.path().join("layer");
-    let program = folder.path().join("envoy");
     let zeros = vec![0; 1 << 20];
-    for layer in [zeros.clone(), archive(&[("envoy", &zeros)])] {
-        fs::write(&packed, layer).unwrap();
-        let error = unpack(&packed, &program, 1000).unwrap_err().to_string();
+    for (index, layer) in [zeros.clone(), archive(&[("envoy", &zeros)])]
+        .into_iter()
+        .enumerate()
+    {
+        let packed = folder.path().join(format!("layer{index}"));
+        let program = folder.path().join(format!("envoy{index}"));
+        let mut file = new_file(&packed).unwrap();
+        std::io::Write::write_all(&mut file, &layer).unwrap();
+        let error = unpack(file, &program, 1000).unwrap_err().to_string();
         assert!(error.contains("more than 1000 bytes"), "{error}");
     }
 }
