@@ -388,7 +388,7 @@ impl Stream {
         // `self` owns the sender, so this does not fail.
         let _ = self.opened.subscribe().wait_for(|opened| *opened).await;
         if let Some(metrics) = self.peer_metrics() {
-            let asking = metrics.subscribe_to_peers();
+            let mut asking = metrics.subscribe_to_peers();
             loop {
                 let changes = asking.next().await;
                 if self.peer_metrics().is_none() {

@@ -165,6 +165,11 @@ impl Lookups {
         stream
     }
 
+    /// The same if the stream that subscribed has ended; `None` if one does.
+    pub(super) fn begin_if_free(&mut self, now: Instant) -> Option<StreamId> {
+        self.stream.is_none().then(|| self.begin(now))
+    }
+
     pub(super) fn end(&mut self, stream: StreamId) {
         self.stream.take_if(|asks| *asks == stream);
     }

@@ -79,20 +79,33 @@ impl MeshMetrics {
 }
 
 impl PeerSubscription {
-    /// Waits for the next changes of the subscription.
-    pub(crate) async fn next(&self) -> NameChanges {
+    /// Waits for the next changes of the subscription. If the stream that subscribed instead of this
+    /// one has ended, as that of an Envoy that has drained, this one does again.
+    pub(crate) async fn next(&mut self) -> NameChanges {
+        // Notified also by changes before it is awaited.
+        let metrics = self.metrics.clone();
         loop {
-            let wanted = self.metrics.wanted.notified();
-            if let Some(changes) = self.metrics.state.lock().lookups.next(self.stream) {
+            let wanted = metrics.wanted.notified();
+            if let Some(changes) = self.changes() {
                 return changes;
             }
             wanted.await;
         }
+    }
+
+    fn changes(&mut self) -> Option<NameChanges> {
+        let mut state = self.metrics.state.lock();
+        if let Some(stream) = state.lookups.begin_if_free(Instant::now()) {
+            self.stream = stream;
+        }
+        state.lookups.next(self.stream)
     }
 }
 
 impl Drop for PeerSubscription {
     fn drop(&mut self) {
         self.metrics.state.lock().lookups.end(self.stream);
+        // Another stream may go on.
+        self.metrics.wanted.notify_waiters();
     }
 }

@@ -110,7 +110,7 @@ fn lines(metrics: &MeshMetrics, name: &str) -> Vec<String> {
 
 #[tokio::test]
 async fn a_connection_waits_for_the_answer_and_is_counted_with_it() {
-    let (metrics, log, asking) = server();
+    let (metrics, log, mut asking) = server();
     let now = Instant::now();
     metrics.count_connections(&log, &[entry("a", AccessLogType::TcpPeriodic, 10)], now);
     metrics.count_connections(
@@ -208,6 +208,21 @@ fn unresolved_peers_are_counted_as_unknown_after_a_timeout() {
         closed.len() == 1 && closed[0].contains("source_workload=\"unknown\""),
         "{closed:?}"
     );
+}
+
+#[tokio::test]
+async fn a_stream_subscribes_again_when_the_one_that_replaced_it_has_ended() {
+    let (metrics, log, mut first) = server();
+    let mut second = metrics.subscribe_to_peers();
+    let now = Instant::now();
+    metrics.count_connections(&log, &[entry("a", AccessLogType::TcpPeriodic, 10)], now);
+    assert_eq!(second.next().await.subscribe, ["net/10.0.0.1"]);
+
+    let waits = tokio::time::timeout(Duration::from_millis(10), first.next()).await;
+    assert!(waits.is_err(), "the second one subscribes");
+
+    drop(second);
+    assert_eq!(first.next().await.subscribe, ["net/10.0.0.1"]);
 }
 
 #[test]
