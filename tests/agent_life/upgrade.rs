@@ -461,6 +461,38 @@ async fn an_envoy_that_hangs_after_it_took_the_admin_port_is_replaced() -> Resul
 }
 
 #[tokio::test]
+async fn an_envoy_that_fails_while_it_is_judged_hands_back_to_the_former_program() -> Result<()> {
+    let Some(former) = former() else {
+        return Ok(());
+    };
+    let world = World::start(&[
+        ("NAVARCH_PROXY_UPGRADE_PATHS", &tools()?),
+        ("NAVARCH_PROXY_UPGRADE_JUDGING", "60s"),
+    ])
+    .await?;
+    let traffic = Traffic::start(world.http);
+
+    world.ask_for(&former)?;
+    world
+        .until("it is not judged", |status| status["state"] == "judging")
+        .await?;
+    world.pod.until_live(1).await?;
+    // Envoy then says that it drains, and goes on to serve.
+    world.pod.post(world.pod.admin, "/healthcheck/fail").await?;
+
+    let status = world.until_over(&former, "failed").await?;
+    let reason = status["reason"].as_str().unwrap_or_default();
+    ensure!(reason.contains("it is DRAINING"), "{status}");
+    world.pod.until_live(2).await?;
+    world
+        .until("the former program does not run", |status| {
+            status["epoch"] == 2 && status["version"] == "1.40.0"
+        })
+        .await?;
+    traffic.stop_without_loss(&world.pod).await
+}
+
+#[tokio::test]
 async fn programs_that_are_not_admitted_are_refused_with_the_reason() -> Result<()> {
     let world = World::start(&[SCRIPTS]).await?;
     let digest = "a".repeat(64);
