@@ -351,10 +351,12 @@ impl AgentMetrics {
 
     /// Registers the metric of other versions of Envoy.
     fn register_upgrades(&self, registry: &mut Registry) {
+        let m = self.clone();
+
         registry.register(
             "proxy_upgrades",
             "Attempts to replace Envoy by another version, by result: done, refused, failed",
-            self.proxy_upgrades.clone(),
+            m.proxy_upgrades,
         );
     }
 

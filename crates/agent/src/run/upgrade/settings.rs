@@ -23,7 +23,15 @@ pub(in crate::run) fn config(
     let folders = Settings::paths(variables.text("NAVARCH_PROXY_UPGRADE_PATHS"));
     let own_folder = original.parent().map(Path::to_owned);
     let store = variables.text_or("NAVARCH_PROXY_UPGRADE_STORE", "/var/lib/istio/data/envoy");
-    let seconds = |name: &str, default| variables.duration(name, Duration::from_secs(default));
+    let fetch = variables.duration(
+        "NAVARCH_PROXY_UPGRADE_FETCH_TIMEOUT",
+        Duration::from_mins(5),
+    );
+    let start = variables.duration(
+        "NAVARCH_PROXY_UPGRADE_START_TIMEOUT",
+        Duration::from_mins(1),
+    );
+    let judging = variables.duration("NAVARCH_PROXY_UPGRADE_JUDGING", Duration::from_secs(30));
 
     UpgradeConfig {
         folders: if folders.is_empty() {
@@ -35,9 +43,9 @@ pub(in crate::run) fn config(
         keys: keys(variables.text("NAVARCH_PROXY_UPGRADE_KEY")),
         store: store.into(),
         limits: AttemptLimits {
-            fetch: seconds("NAVARCH_PROXY_UPGRADE_FETCH_TIMEOUT", 300),
-            start: seconds("NAVARCH_PROXY_UPGRADE_START_TIMEOUT", 60),
-            judging: seconds("NAVARCH_PROXY_UPGRADE_JUDGING", 30),
+            fetch,
+            start,
+            judging,
         },
         user,
         drain: epochs::hot_restart(prepared)
