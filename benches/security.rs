@@ -39,6 +39,7 @@ use rustls::crypto::{CryptoProvider, SupportedKxGroup};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConnection};
 use serde_json::json;
+use tokio::sync::watch;
 
 use bare_mesh::Mesh;
 
@@ -100,6 +101,7 @@ fn server() -> (ServingTls, Arc<Authority>) {
     let config = ServingConfig {
         certificate,
         further_roots: Vec::new(),
+        signer_roots: watch::channel(Arc::default()).1,
         rules: TlsRules::default(),
     };
     let runtime = tokio::runtime::Builder::new_current_thread()

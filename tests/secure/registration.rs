@@ -228,6 +228,7 @@ async fn for_the_server(
             registration: registration.clone(),
         })),
         further_roots: Vec::new(),
+        signer_roots: watch::channel(Arc::default()).1,
         rules: TlsRules::default(),
     };
 

@@ -109,6 +109,23 @@ impl GrpcTarget {
         S: Fn(TcpStream) -> F + Clone + Send + 'static,
         F: Future<Output = io::Result<Box<dyn Io>>> + Send + 'static,
     {
+        let (endpoint, connector) = self.connector(timeout, secure);
+        endpoint.connect_with_connector(connector).await
+    }
+
+    /// A channel that connects when it is first used, within a timeout, and again after its
+    /// connection has ended. `secure` wraps each TCP connection in the transport.
+    pub fn connect_lazily<S, F>(self, timeout: Duration, secure: S) -> Channel
+    where
+        S: Fn(TcpStream) -> F + Clone + Send + 'static,
+        F: Future<Output = io::Result<Box<dyn Io>>> + Send + 'static,
+    {
+        let (endpoint, connector) = self.connector(timeout, secure);
+        endpoint.connect_with_connector_lazy(connector)
+    }
+
+    /// The endpoint and what opens its connections.
+    fn connector<S>(self, timeout: Duration, secure: S) -> (Endpoint, Connector<S>) {
         let Self {
             host,
             port,
@@ -120,10 +137,7 @@ impl GrpcTarget {
             timeout,
             secure,
         };
-        endpoint
-            .connect_timeout(timeout)
-            .connect_with_connector(connector)
-            .await
+        (endpoint.connect_timeout(timeout), connector)
     }
 }
 

@@ -29,3 +29,4 @@ pub mod rejections;
 pub mod same_machine;
 mod shares;
 pub mod stream;
+pub mod unix_channel;

@@ -4,8 +4,12 @@ use rcgen::SubjectPublicKeyInfo;
 use rustls::pki_types::CertificateSigningRequestDer;
 use rustls::pki_types::pem::PemObject;
 use x509_parser::certification_request::X509CertificationRequest;
+use x509_parser::oid_registry::{OID_EC_P256, OID_NIST_EC_P384};
 use x509_parser::prelude::FromDer;
 use x509_parser::public_key::PublicKey;
+use x509_parser::x509::SubjectPublicKeyInfo as ParsedKeyInfo;
+
+use super::KeyType;
 
 /// Maximum size of a CSR. One with an RSA key of 16384 bits has about 8 KiB.
 const MAX_BYTES: usize = 16 << 10;
@@ -19,6 +23,7 @@ const MAX_RSA_BITS: usize = 8192;
 #[derive(Debug)]
 pub struct SigningRequest {
     key: SubjectPublicKeyInfo,
+    key_type: Option<KeyType>,
 }
 
 /// Errors of checking a CSR.
@@ -66,16 +71,49 @@ impl SigningRequest {
         request
             .verify_signature()
             .map_err(|_| CsrError::Signature)?;
+        let key_type = key_type(key);
         let key = SubjectPublicKeyInfo::from_der(key.raw)
             .map_err(|_| CsrError::Key("of an unknown kind".to_owned()))?;
 
-        Ok(Self { key })
+        Ok(Self { key, key_type })
+    }
+
+    /// The type of the key; `None` for a strong key of another type, such as Ed25519.
+    #[must_use]
+    pub fn key_type(&self) -> Option<KeyType> {
+        self.key_type
     }
 
     /// The key to certify.
     #[must_use]
     pub fn public_key(&self) -> &SubjectPublicKeyInfo {
         &self.key
+    }
+}
+
+/// The type of a key, if it is one of [`KeyType`].
+fn key_type(key: &ParsedKeyInfo<'_>) -> Option<KeyType> {
+    match key.parsed().ok()? {
+        PublicKey::RSA(rsa) => match rsa.key_size() {
+            2048 => Some(KeyType::Rsa2048),
+            3072 => Some(KeyType::Rsa3072),
+            4096 => Some(KeyType::Rsa4096),
+            _ => None,
+        },
+        PublicKey::EC(_) => {
+            let curve = key.algorithm.parameters.as_ref()?.as_oid().ok()?;
+            if curve == OID_EC_P256 {
+                Some(KeyType::P256)
+            } else if curve == OID_NIST_EC_P384 {
+                Some(KeyType::P384)
+            } else {
+                None
+            }
+        }
+        PublicKey::Unknown(_)
+        | PublicKey::DSA(_)
+        | PublicKey::GostR3410(_)
+        | PublicKey::GostR3410_2012(_) => None,
     }
 }
 
@@ -99,5 +137,28 @@ fn check_strength(key: &PublicKey<'_>) -> Result<(), CsrError> {
             Err(CsrError::Key("GOST".to_owned()))
         }
         PublicKey::Unknown(_) => Err(CsrError::Key("of an unknown kind".to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, KeyPair, PKCS_ED25519};
+
+    use super::*;
+
+    #[test]
+    fn the_type_of_a_key_is_that_of_its_request() {
+        for key_type in [KeyType::P256, KeyType::P384, KeyType::Rsa2048] {
+            let key = key_type.generate().unwrap();
+            let csr = CertificateParams::default().serialize_request(&key);
+            let request = SigningRequest::parse(&csr.unwrap().pem().unwrap()).unwrap();
+            assert_eq!(request.key_type(), Some(key_type));
+            assert_eq!(key_type.to_string().parse(), Ok(key_type));
+        }
+
+        let key = KeyPair::generate_for(&PKCS_ED25519).unwrap();
+        let csr = CertificateParams::default().serialize_request(&key);
+        let request = SigningRequest::parse(&csr.unwrap().pem().unwrap()).unwrap();
+        assert_eq!(request.key_type(), None);
     }
 }

@@ -1,20 +1,26 @@
 //! The certificate authority (CA).
 
 mod bundle;
+pub mod cert_manager;
+pub mod external;
 mod impersonate;
 pub mod keeper;
 mod metrics;
 mod plugged_in;
+mod plugin;
 mod receipts;
 mod registration;
 pub mod root_store;
 pub mod rotation;
 pub mod service;
 mod sign;
+pub mod signer;
+pub mod spire;
 
 pub use bundle::{Bundle, BundleError};
 pub use metrics::Metrics;
 pub use plugged_in::PluggedIn;
+pub use plugin::Plugin;
 pub use receipts::Receipts;
 pub use registration::{
     MeshRoots, Registration, RegistrationConfig, RegistrationError, ServerChain,

@@ -67,6 +67,9 @@ pub struct ServingConfig {
     pub certificate: ServerCertificate,
     /// Files with further roots for client certificates, such as those of an external CA.
     pub further_roots: Vec<PathBuf>,
+    /// Further roots for client certificates in PEM, such as those of a signer of workload
+    /// certificates; empty if there are none.
+    pub signer_roots: watch::Receiver<Arc<str>>,
     /// Versions and cipher suites.
     pub rules: TlsRules,
 }
@@ -297,6 +300,14 @@ fn configure(
         }
     }
 
+    trusted.extend(
+        pem::readable_certificates(
+            config.signer_roots.borrow().as_bytes(),
+            "the roots of signers",
+        )
+        .unwrap_or_default(),
+    );
+
     if let ServerCertificate::Given(ConfiguredFiles {
         roots: Some(path), ..
     }) = &config.certificate
@@ -363,6 +374,7 @@ mod tests {
         let config = ServingConfig {
             certificate: ServerCertificate::Given(given),
             further_roots: Vec::new(),
+            signer_roots: watch::channel(Arc::default()).1,
             rules: TlsRules::default(),
         };
         let (_switch, current) = in_force(authority());

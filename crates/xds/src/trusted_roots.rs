@@ -49,7 +49,7 @@ fn lacking(open: &[ConnectionInfo], receipts: &Receipts, roots: &str) -> Vec<Mis
                 // If two proxies cannot be distinguished, one of them may have been handed the
                 // roots.
                 let is_sure = callers.get(&(identity, peer.ip())) == Some(&1);
-                let has = is_sure && receipts.has(identity, peer.ip(), roots);
+                let has = is_sure && receipts.has(identity, peer.ip(), roots, &wanted);
                 (!has).then_some(
                     "it does not use PCDS, and has received no certificate since the change",
                 )

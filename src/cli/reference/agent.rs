@@ -121,7 +121,7 @@ SECRET_GRACE_PERIOD_RATIO_JITTER | `0.01` | Random jitter of that ratio
 SECRET_TTL | `24h` | Requested lifetime of certificates
 TRUST_DOMAIN | `cluster.local` | Trust domain of the workload
 WORKLOAD_IDENTITY_SOCKET_FILE | `socket` | Name of the socket on which another process may serve the workload's certificate
-WORKLOAD_RSA_KEY_SIZE | none, the key is of `ECC_CURVE` | Bits of an RSA key: 2048 or 4096
+WORKLOAD_RSA_KEY_SIZE | none, the key is of `ECC_CURVE` | Bits of an RSA key: 2048, 3072 or 4096
 XDS_AUTH_PROVIDER | - | Where the token for the control plane comes from, if not from where the CA's does: a value of `CREDENTIAL_FETCHER_TYPE`, or `gcp` for `GoogleComputeEngine`
 XDS_HEADER_* | - | Headers of requests to the control plane: the name behind the prefix is the header's
 XDS_ROOT_CA | `./var/run/secrets/istio/root-cert.pem` | File with the roots that verify the control plane; `SYSTEM` is those of the system

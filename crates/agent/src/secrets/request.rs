@@ -1,6 +1,6 @@
 //! A new key and its certificate signing request.
 
-use rcgen::{CertificateParams, DistinguishedName, KeyPair, PKCS_ECDSA_P384_SHA384, SanType};
+use rcgen::{CertificateParams, DistinguishedName, KeyPair, SanType};
 
 use super::key_format::KeyFormat;
 use navarch_api::kubernetes::SecretBytes;
@@ -16,6 +16,8 @@ pub enum KeyKind {
     P384,
     /// RSA of 2048 bits.
     Rsa2048,
+    /// RSA of 3072 bits.
+    Rsa3072,
     /// RSA of 4096 bits.
     Rsa4096,
 }
@@ -37,6 +39,7 @@ impl KeyKind {
     pub fn from_settings(algorithm: &str, curve: &str, rsa_bits: Option<u32>) -> Self {
         match (algorithm, rsa_bits) {
             ("", Some(..=2048)) => Self::Rsa2048,
+            ("", Some(..=3072)) => Self::Rsa3072,
             ("", Some(_)) => Self::Rsa4096,
             _ if curve.eq_ignore_ascii_case("P384") => Self::P384,
             _ => Self::P256,
@@ -46,8 +49,9 @@ impl KeyKind {
     fn generate(self) -> Result<KeyPair, rcgen::Error> {
         match self {
             Self::P256 => KeyType::P256.generate(),
-            Self::P384 => KeyPair::generate_for(&PKCS_ECDSA_P384_SHA384),
+            Self::P384 => KeyType::P384.generate(),
             Self::Rsa2048 => KeyType::Rsa2048.generate(),
+            Self::Rsa3072 => KeyType::Rsa3072.generate(),
             Self::Rsa4096 => KeyType::Rsa4096.generate(),
         }
     }

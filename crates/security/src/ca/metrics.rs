@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric, MetricEncoder};
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::{MetricType, TypedMetric};
@@ -30,6 +31,15 @@ struct ErrorLabel {
     error: &'static str,
 }
 
+/// A signer and what became of a request to it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct SignerLabels {
+    /// Such as `spire`.
+    signer: &'static str,
+    /// `issued`, or why there is no certificate.
+    result: &'static str,
+}
+
 /// Handles of all metrics of the CA. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Metrics {
@@ -45,6 +55,8 @@ pub struct Metrics {
     unsigned: Family<ErrorLabel, Count>,
     /// `citadel_server_success_cert_issuance_count`.
     issued: Count,
+    /// `navarch_signer_requests_total`.
+    signers: Family<SignerLabels, Counter>,
     /// `citadel_server_root_cert_expiry_timestamp`.
     root_ends: Gauge,
     /// `citadel_server_cert_chain_expiry_timestamp`.
@@ -90,6 +102,7 @@ impl Metrics {
             nameless: Count::default(),
             unsigned: Family::default(),
             issued: Count::default(),
+            signers: Family::default(),
             root_ends: Gauge::default(),
             chain_ends: Gauge::default(),
             ends: [Arc::default(), Arc::default()],
@@ -127,6 +140,12 @@ impl Metrics {
         );
         let name = "citadel_server_success_cert_issuance_count";
         registry.register(name, "Certificates issued", m.issued.clone());
+
+        registry.register(
+            "navarch_signer_requests",
+            "Certificate requests to a signer outside of the control plane, by result",
+            m.signers.clone(),
+        );
 
         let name = "citadel_server_root_cert_expiry_timestamp";
         registry.register(
@@ -179,6 +198,13 @@ impl Metrics {
                 self.unsigned.get_or_create(&ErrorLabel { error }).inc()
             }
         };
+    }
+
+    /// Counts a request to a signer outside of the control plane.
+    pub(super) fn count_signer(&self, signer: &'static str, result: &'static str) {
+        self.signers
+            .get_or_create(&SignerLabels { signer, result })
+            .inc();
     }
 
     /// Sets the expiry metrics of the current authority.

@@ -28,6 +28,8 @@ struct ReceivedRoots {
     len: usize,
     /// The number of the next certificate.
     next: u64,
+    /// The roots that were handed out last: most callers share them.
+    last: Arc<str>,
 }
 
 /// The callers of one identity.
@@ -47,15 +49,25 @@ impl Receipts {
             .note(caller, address.to_canonical(), roots, MAX_CALLERS);
     }
 
-    /// Whether a caller received these roots last.
+    /// Whether a caller received these roots last, perhaps among others. `roots` is the text that
+    /// was distributed, `each` has its certificates, as [`split`](crate::trust_bundle::split)
+    /// returns them.
     #[must_use]
-    pub fn has(&self, caller: &Identity, address: IpAddr, roots: &str) -> bool {
+    pub fn has(
+        &self,
+        caller: &Identity,
+        address: IpAddr,
+        roots: &str,
+        each: &BTreeSet<Arc<str>>,
+    ) -> bool {
         let known = self.0.lock();
         let handed = known
             .callers
             .get(caller)
             .and_then(|callers| callers.by_address.get(&address.to_canonical()));
-        handed.is_some_and(|(handed, _)| **handed == *roots)
+        handed.is_some_and(|(handed, _)| {
+            **handed == *roots || each.iter().all(|root| handed.contains(&**root))
+        })
     }
 }
 
@@ -65,8 +77,13 @@ impl ReceivedRoots {
     fn note(&mut self, caller: &Identity, address: IpAddr, roots: &Arc<str>, most: usize) {
         let number = self.next;
         self.next += 1;
+        if *self.last != **roots {
+            self.last = roots.clone();
+        }
+        let roots = self.last.clone();
+
         let before = self.change(caller, |callers| {
-            let before = callers.by_address.insert(address, (roots.clone(), number));
+            let before = callers.by_address.insert(address, (roots, number));
             if let Some((_, at)) = &before {
                 callers.by_age.remove(at);
             }
@@ -133,9 +150,18 @@ mod tests {
         note(&web, 1);
         assert_eq!(receipts.0.lock().len, 3, "one caller twice is one");
         note(&identity("new"), 3);
-        let has = |caller: &Identity, last: u8| receipts.has(caller, address(last), "roots");
+        let has_roots = |caller: &Identity, last: u8, roots: &'static str| {
+            receipts.has(
+                caller,
+                address(last),
+                roots,
+                &BTreeSet::from([Arc::from(roots)]),
+            )
+        };
+        let has = |caller: &Identity, last: u8| has_roots(caller, last, "roots");
         assert!(has(&api, 9) && has(&web, 1) && has(&identity("new"), 3));
-        assert!(!has(&web, 2) && !receipts.has(&web, address(1), "others"));
+        assert!(!has(&web, 2) && !has_roots(&web, 1, "others"));
+        assert!(has_roots(&web, 1, "oot"), "among others");
 
         // Of equal ones the oldest goes.
         note(&identity("newer"), 4);

@@ -2,10 +2,8 @@
 //! created through its CSR API and approved, and the returned certificates are checked.
 //!
 //! Agrees with `security/pkg/pki/ra` and `security/pkg/k8s/chiron` in objects, names of signers,
-//! and where roots come from. An external signer copies the content of a CSR, so here, unlike in
-//! Navarch's own CA, all of it is checked.
+//! and where roots come from.
 
-mod check;
 mod server;
 #[cfg(test)]
 mod tests;
@@ -21,12 +19,13 @@ use k8s_openapi::api::certificates::v1::{
 use kube::Api;
 use kube::api::{DeleteParams, ObjectMeta, PostParams};
 use rustls::pki_types::CertificateDer;
+use tokio::sync::watch;
 use tokio::time::Instant;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::bundle::{BundleError, certificates};
-use super::sign::verifying_root;
-use navarch_api::identity::Identity;
+use super::signer::{CheckedRequest, SignedChain, Signer, SignerError};
+use navarch_api::error_chain::chain;
 use navarch_api::mesh::CertificateData;
 use navarch_api::names::is_kubernetes_name;
 use navarch_api::regular_file;
@@ -55,6 +54,8 @@ const APPROVED: &str = "Approved";
 const APPROVAL_ATTEMPTS: u32 = 5;
 /// The API server's code for a replaced object that has changed.
 const CONFLICT: u16 = 409;
+/// The API server's codes of its own failures begin here.
+const SERVER_ERROR: u16 = 500;
 /// The file with the roots of an external CA.
 const MOUNTED_ROOTS: &str = "./etc/external-ca-cert/root-cert.pem";
 /// The roots of the cluster, which verify its own signers.
@@ -106,9 +107,6 @@ pub type MeshRoots = Arc<dyn Fn() -> Vec<CertificateData> + Send + Sync>;
 /// Errors of signing.
 #[derive(Debug, thiserror::Error)]
 pub enum RegistrationError {
-    /// The CSR requests more than the caller's identity.
-    #[error("the CSR requests {0}; only the caller's identity is allowed")]
-    Beyond(String),
     /// A signer was named, but no domain is configured.
     #[error("a signer can only be named if CERT_SIGNER_DOMAIN is set")]
     NoDomain,
@@ -170,27 +168,6 @@ impl Registration {
             config,
             mesh,
         }
-    }
-
-    /// Has a CSR (PEM) signed for an identity by the named or the default signer. Returns the chain
-    /// in PEM, leaf first, the roots last.
-    ///
-    /// # Errors
-    /// If the CSR requests more than the identity, or the signer does not return what was
-    /// requested.
-    pub async fn sign(
-        &self,
-        request: &str,
-        identity: &Identity,
-        signer: &str,
-        lifetime: Duration,
-    ) -> Result<Vec<String>, RegistrationError> {
-        let key = check::request(request, identity)?;
-        let signer = self.signer(signer)?;
-        let chain = self
-            .put(request, &USAGES, &signer, lifetime, &identity.to_string())
-            .await?;
-        self.finish(&chain, identity, &key, &signer)
     }
 
     /// Creates a CertificateSigningRequest, waits until this signer has signed it, and deletes it.
@@ -343,18 +320,12 @@ impl Registration {
         Err(RegistrationError::Silent)
     }
 
-    /// Checks the returned certificate, and finds its roots.
-    fn finish(
+    /// The roots of a signer: those of mesh config, of the file, or else of its chain.
+    fn roots_of(
         &self,
-        chain: &[u8],
-        identity: &Identity,
-        key: &[u8],
         signer: &str,
-    ) -> Result<Vec<String>, RegistrationError> {
-        let text = String::from_utf8_lossy(chain);
-        let chain = certificates(&text, "the signer's chain")?;
-        let leaf = chain.first().ok_or(RegistrationError::Wrong("missing"))?;
-        check::leaf(leaf, identity, key)?;
+        chain: &[CertificateDer<'static>],
+    ) -> Result<String, RegistrationError> {
         let known = match self.mesh_roots(signer) {
             Some(named) => Some(named),
             None => self.roots_in_file()?,
@@ -368,15 +339,65 @@ impl Registration {
                 .map(|one| pem::encode(one))
         };
 
-        let roots = known.or_else(in_chain).ok_or(RegistrationError::NoRoot)?;
-        let root_certificates = certificates(&roots, "the signer's roots")?;
-        verifying_root(leaf, &chain, &root_certificates)?;
-        let others = chain.iter().filter(|one| !root_certificates.contains(one));
+        known.or_else(in_chain).ok_or(RegistrationError::NoRoot)
+    }
 
-        Ok(others
-            .map(|one| pem::encode(one))
-            .chain(std::iter::once(roots))
-            .collect())
+    /// Has a request signed by the named or the default signer.
+    async fn sign_for_workload(
+        &self,
+        request: &CheckedRequest,
+    ) -> Result<SignedChain, RegistrationError> {
+        let signer = self.signer(request.named_signer())?;
+        let whom = request.identity().to_string();
+        let chain = self
+            .put(request.pem(), &USAGES, &signer, request.lifetime(), &whom)
+            .await?;
+        let chain = certificates(&String::from_utf8_lossy(&chain), "the signer's chain")?;
+        let roots = self.roots_of(&signer, &chain)?;
+        Ok(SignedChain {
+            certificates: chain,
+            roots: roots.into(),
+        })
+    }
+}
+
+#[tonic::async_trait]
+impl Signer for Registration {
+    fn name(&self) -> &'static str {
+        "kubernetes"
+    }
+
+    async fn sign(&self, request: &CheckedRequest) -> Result<SignedChain, SignerError> {
+        Ok(self.sign_for_workload(request).await?)
+    }
+
+    /// In mesh config, or in a file.
+    fn roots(&self) -> Option<watch::Receiver<Arc<str>>> {
+        None
+    }
+}
+
+impl From<RegistrationError> for SignerError {
+    fn from(error: RegistrationError) -> Self {
+        match error {
+            RegistrationError::NoDomain
+            | RegistrationError::SignerName
+            | RegistrationError::NoSigner => Self::Request(error.to_string()),
+            RegistrationError::Kubernetes(ref cause) => match cause {
+                kube::Error::Api(status) if status.code < SERVER_ERROR => {
+                    Self::failed(&InWords(cause).to_string())
+                }
+                _ => Self::away(&error),
+            },
+            RegistrationError::Silent => Self::Silent(SIGNER_TIMEOUT),
+            RegistrationError::Denied(text) => Self::denied(&text),
+            RegistrationError::Wrong(what) => Self::Wrong(what),
+            RegistrationError::Chain(error) => Self::Chain(error),
+            RegistrationError::NoRoot
+            | RegistrationError::Roots { .. }
+            | RegistrationError::NoMeshRoot(_)
+            | RegistrationError::Make(_) => Self::failed(&chain(&error)),
+        }
     }
 }
 

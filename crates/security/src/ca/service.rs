@@ -12,18 +12,19 @@ use rustls::pki_types::CertificateDer;
 use tokio::time::Instant;
 use tonic::{Code, Request, Response, Status};
 
+use super::external::{ExternalAuthority, ExternalSigners};
 use super::impersonate;
 use super::metrics::{Metrics, RequestOutcome};
-use super::registration::{Registration, RegistrationError};
 use super::sign::{Lifetimes, SignError, Subject};
-use super::{Authority, CurrentAuthority, Receipts};
+use super::signer::{CheckedRequest, SignerError};
+use super::{CurrentAuthority, Receipts};
 use crate::Clock;
 use crate::authenticate::SnapshotProvider;
+use crate::trust_bundle;
 use navarch_api::identity::{Caller, Identity};
 use navarch_api::object::NamespacedName;
-use navarch_net::fair_semaphore::FairSemaphore;
 use navarch_net::rate::RateLimit;
-use navarch_pki::{SigningRequest, pem};
+use navarch_pki::{KeyType, SigningRequest, pem};
 
 /// Request metadata: the impersonated identity, if it differs from the caller's.
 const IMPERSONATED: &str = "ImpersonatedIdentity";
@@ -32,9 +33,6 @@ const SIGNER: &str = "CertSigner";
 
 /// Maximum length of a text in request metadata: that of a SPIFFE ID.
 const MAX_TEXT: usize = 2048;
-/// Maximum concurrent and waiting requests that Kubernetes signs: each is polled until it is
-/// signed.
-const REGISTRATIONS: (usize, usize) = (256, 16_384);
 
 /// Lifetimes of issued certificates, and who may have how many.
 #[derive(Clone, Debug)]
@@ -45,6 +43,9 @@ pub struct CertificateServiceConfig {
     /// `CA_TRUSTED_NODE_ACCOUNTS`: node proxies that may request certificates of workloads on their
     /// node.
     pub trusted_nodes: BTreeSet<NamespacedName>,
+    /// `NAVARCH_WORKLOAD_KEY_TYPES`: the keys that certificates are issued for; every strong one if
+    /// empty.
+    pub key_types: BTreeSet<KeyType>,
     /// Certificates that one caller may have per second, at one address. Default 20.
     pub per_second: u32,
     /// The same at once. Default 200.
@@ -65,10 +66,8 @@ pub struct CertificateService {
     clock: Clock,
     /// Which callers received which roots.
     receipts: Receipts,
-    /// Kubernetes, if it signs instead.
-    registration: Option<Arc<Registration>>,
-    /// Limits requests to Kubernetes, fairly among callers.
-    turns: Arc<FairSemaphore<(Identity, IpAddr)>>,
+    /// Who signs instead.
+    signers: ExternalSigners,
     metrics: Metrics,
 }
 
@@ -77,6 +76,7 @@ impl Default for CertificateServiceConfig {
         Self {
             lifetimes: Lifetimes::default(),
             trusted_nodes: BTreeSet::new(),
+            key_types: BTreeSet::new(),
             per_second: 20,
             burst: 200,
         }
@@ -104,7 +104,6 @@ impl CertificateService {
         let rate = Arc::new(RateLimit::new(config.per_second, config.burst));
         let config = Arc::new(config);
         let receipts = Receipts::default();
-        let turns = FairSemaphore::new(REGISTRATIONS.0, REGISTRATIONS.1);
         Self {
             authority,
             snapshots,
@@ -112,19 +111,15 @@ impl CertificateService {
             rate,
             clock,
             receipts,
-            registration: None,
-            turns,
+            signers: ExternalSigners::default(),
             metrics,
         }
     }
 
-    /// The same, but Kubernetes signs for workloads.
+    /// The same, but these sign for the workloads of their namespaces.
     #[must_use]
-    pub fn signed_by(self, registration: Registration) -> Self {
-        Self {
-            registration: Some(Arc::new(registration)),
-            ..self
-        }
+    pub fn signed_by(self, signers: ExternalSigners) -> Self {
+        Self { signers, ..self }
     }
 
     /// For events outside the service: expiry of the authority, and callers that were not
@@ -171,30 +166,89 @@ impl CertificateService {
         let csr = SigningRequest::parse(&request.csr)
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
 
-        if let Some(registration) = &self.registration {
-            let signer = text_of(request, SIGNER)?.unwrap_or_default();
-            let turn = self.turns.take(client).await;
-            let _turn = turn.map_err(|full| Status::resource_exhausted(full.to_string()))?;
-            let chain = registration
-                .sign(&request.csr, &subject, signer, lifetime)
-                .await;
-            return chain
-                .map(|cert_chain| IstioCertificateResponse { cert_chain })
-                .map_err(|error| unregistered(&error));
+        self.check_key(&csr)?;
+        let receiver = Some(own)
+            .filter(|own| subject == **own)
+            .zip(peer.map(|peer| peer.ip()));
+
+        if let Some(signer) = self.signers.of(&subject.namespace) {
+            let named = text_of(request, SIGNER)?.unwrap_or_default();
+            let checked = CheckedRequest::new(&request.csr, subject, lifetime, named)
+                .map_err(|error| unsigned(&error))?;
+            return self.register(signer, &checked, receiver).await;
         }
 
         let authority = self.authority.get();
-        let is_own = subject == *own;
         let chain = authority
             .sign(&csr, &Subject::Workload(subject), lifetime, (self.clock)())
             .map_err(|error| status_of(&error))?;
-        if let Some(peer) = peer.filter(|_| is_own) {
-            self.receipts.note(own, peer.ip(), &authority.roots().0);
+        let roots = self.handed_roots(authority.roots().pem());
+        if let Some((own, address)) = receiver {
+            self.receipts.note(own, address, &roots);
         }
 
         Ok(IstioCertificateResponse {
-            cert_chain: in_pem(&chain, &authority),
+            cert_chain: in_pem(&chain, &roots),
         })
+    }
+
+    /// Has a request signed by an external signer. The receiver is the caller, if the certificate
+    /// is its own.
+    async fn register(
+        &self,
+        signer: &ExternalAuthority,
+        request: &CheckedRequest,
+        receiver: Option<(&Identity, IpAddr)>,
+    ) -> Result<IstioCertificateResponse, Status> {
+        let issued = signer.sign(request).await;
+        let issued = issued.map_err(|error| unsigned(&error))?;
+        let roots = self.handed_roots(&issued.roots);
+        if let Some((own, address)) = receiver {
+            self.receipts.note(own, address, &roots);
+        }
+
+        Ok(IstioCertificateResponse {
+            cert_chain: in_pem(&issued.chain, &roots),
+        })
+    }
+
+    /// The roots that a caller gets with its certificate: those of its signer, and those of all
+    /// others, because a proxy without PCDS has no others.
+    fn handed_roots(&self, signers: &str) -> Arc<str> {
+        let external = self.signers.roots().borrow().clone();
+        let own = match self.signers.uses_own_ca() {
+            true => self.authority.get().roots().0.clone(),
+            false => Arc::default(),
+        };
+        if external.is_empty() && (own.is_empty() || *own == *signers) {
+            return signers.into();
+        }
+
+        let mut seen = BTreeSet::new();
+        let all = [&external, &own, signers]
+            .into_iter()
+            .flat_map(|pem| trust_bundle::split(pem, "the roots").unwrap_or_default());
+        all.filter(|root| seen.insert(root.clone()))
+            .map(|root| root.as_ref().to_owned())
+            .collect::<String>()
+            .into()
+    }
+
+    /// Checks the type of a request's key.
+    fn check_key(&self, csr: &SigningRequest) -> Result<(), Status> {
+        let allowed = &self.config.key_types;
+        let is_allowed = csr
+            .key_type()
+            .is_some_and(|key_type| allowed.contains(&key_type));
+        if allowed.is_empty() || is_allowed {
+            return Ok(());
+        }
+
+        let names: Vec<String> = allowed.iter().map(KeyType::to_string).collect();
+        Err(Status::invalid_argument(format!(
+            "the type of the key is not allowed (NAVARCH_WORKLOAD_KEY_TYPES); use {}",
+            names.join(" or ")
+        )))
     }
 
     /// The identity of the certificate: the caller's, unless it requests another one and may
@@ -258,34 +312,28 @@ fn text_of<'a>(
     Ok((!text.is_empty()).then_some(text))
 }
 
-/// The gRPC status if Kubernetes does not sign.
-fn unregistered(error: &RegistrationError) -> Status {
+/// The gRPC status if an external signer does not sign. Clients try again after UNAVAILABLE.
+fn unsigned(error: &SignerError) -> Status {
     match error {
-        RegistrationError::Beyond(_)
-        | RegistrationError::NoDomain
-        | RegistrationError::SignerName
-        | RegistrationError::NoSigner => Status::invalid_argument(error.to_string()),
-
-        RegistrationError::Kubernetes(_) | RegistrationError::Silent => {
-            tracing::error!(
-                error = error as &dyn std::error::Error,
-                "Kubernetes did not sign the certificate request"
-            );
-            Status::unavailable(error.to_string())
+        SignerError::Beyond(_) | SignerError::Request(_) => {
+            Status::invalid_argument(error.to_string())
         }
+        SignerError::Rate(_) | SignerError::Full => Status::resource_exhausted(error.to_string()),
+        SignerError::Denied(_) => Status::permission_denied(error.to_string()),
 
-        RegistrationError::Denied(_)
-        | RegistrationError::Wrong(_)
-        | RegistrationError::Chain(_)
-        | RegistrationError::Roots { .. }
-        | RegistrationError::NoRoot
-        | RegistrationError::NoMeshRoot(_)
-        | RegistrationError::Make(_) => {
+        // The reason is for operators.
+        SignerError::Away(_) => Status::unavailable("the signer is unreachable"),
+        SignerError::Busy(_)
+        | SignerError::Silent(_)
+        | SignerError::NoRoots
+        | SignerError::Undistributed(_) => Status::unavailable(error.to_string()),
+
+        SignerError::Failed(_) | SignerError::Wrong(_) | SignerError::Chain(_) => {
             tracing::error!(
                 error = error as &dyn std::error::Error,
-                "Kubernetes did not sign the certificate request"
+                "the signer did not sign the certificate request"
             );
-            Status::internal(error.to_string())
+            Status::internal("the signer did not sign")
         }
     }
 }
@@ -317,12 +365,12 @@ fn status_of(error: &SignError) -> Status {
 
 /// The chain in the form of the protocol: one certificate per element, leaf first, and all roots in
 /// the last element.
-fn in_pem(chain: &[CertificateDer<'_>], authority: &Authority) -> Vec<String> {
+fn in_pem(chain: &[CertificateDer<'_>], roots: &str) -> Vec<String> {
     let mut elements: Vec<String> = chain
         .iter()
         .map(|certificate| pem::encode(certificate))
         .collect();
-    elements.push(authority.roots().pem().to_owned());
+    elements.push(roots.to_owned());
     elements
 }
 

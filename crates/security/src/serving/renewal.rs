@@ -51,6 +51,7 @@ impl Renewal {
         let mut due = Deadline::after(wait, clock());
         let mut ends = false;
         let mut events = FileEvents::of_files(files.paths());
+        let mut signer_roots = config.signer_roots.clone();
 
         loop {
             tokio::select! {
@@ -65,6 +66,7 @@ impl Renewal {
                 () = due.passed(clock) => {}
                 () = files_change(&config, &mut files, &mut events) => {}
                 () = roots_change(&config, requested.as_ref()) => {}
+                () = next(&mut signer_roots) => {}
             }
 
             let renewed = match request(&config).await {
@@ -104,6 +106,13 @@ impl Renewal {
 
             due = Deadline::after(wait, clock());
         }
+    }
+}
+
+/// Waits until the roots of signers have changed.
+async fn next(roots: &mut watch::Receiver<Arc<str>>) {
+    if roots.changed().await.is_err() {
+        std::future::pending::<()>().await;
     }
 }
 

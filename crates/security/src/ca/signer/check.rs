@@ -5,6 +5,8 @@
 //! equal, byte for byte, one of the few possible CSRs for its key and identity. Nothing in it is
 //! left to interpretation.
 
+use std::time::{Duration, SystemTime};
+
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateSigningRequestDer};
 use x509_parser::certification_request::X509CertificationRequest;
@@ -13,7 +15,9 @@ use x509_parser::oid_registry::{OID_X509_COMMON_NAME, OID_X509_ORGANIZATION_NAME
 use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::x509::X509Name;
 
-use super::RegistrationError;
+use super::super::bundle::{BACKDATE, at, certificates};
+use super::super::sign::verifying_root;
+use super::{CheckedRequest, IssuedChain, SignedChain, SignerError};
 use navarch_api::identity::Identity;
 
 /// DER tags.
@@ -45,6 +49,13 @@ const EXTENSIONS: [u8; 9] = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x09, 0x0
 const CRITICAL: [u8; 3] = [0x01, 0x01, 0xff];
 /// Prefix of the names of Kubernetes' own users and groups.
 const KUBERNETES: &str = "system:";
+/// Maximum number of certificates in a chain.
+const MAX_CHAIN: usize = 10;
+/// Maximum length of a serial number in bytes (RFC 5280), with one for the sign.
+const MAX_SERIAL_BYTES: usize = 21;
+/// How much longer than requested a certificate may live: signers round lifetimes, and have
+/// minimum ones, such as Kubernetes' ten minutes.
+const SLACK: Duration = Duration::from_secs(15 * 60);
 
 /// Encodes a DER element.
 fn der(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
@@ -113,10 +124,10 @@ fn attributes(identity: &Identity) -> [Vec<u8>; 4] {
     ]
 }
 
-/// Checks that a CSR is for an identity and nothing else. Returns its public key, in the encoding
-/// of certificates.
-pub(super) fn request(pem: &str, identity: &Identity) -> Result<Vec<u8>, RegistrationError> {
-    let beyond = |what: String| RegistrationError::Beyond(what);
+/// Checks that a CSR is for an identity and nothing else. Returns the CSR in DER and its public
+/// key, in the encoding of certificates.
+pub(super) fn request(pem: &str, identity: &Identity) -> Result<(Vec<u8>, Vec<u8>), SignerError> {
+    let beyond = |what: String| SignerError::Beyond(what);
     let unreadable = || beyond("nothing readable".to_owned());
     let bytes =
         CertificateSigningRequestDer::from_pem_slice(pem.as_bytes()).map_err(|_| unreadable())?;
@@ -153,7 +164,94 @@ pub(super) fn request(pem: &str, identity: &Identity) -> Result<Vec<u8>, Registr
         ));
     }
 
-    Ok(key.to_vec())
+    Ok((bytes.to_vec(), key.to_vec()))
+}
+
+/// Checks what a signer returned for a request.
+pub(super) fn chain(
+    request: &CheckedRequest,
+    signed: SignedChain,
+    longest: Duration,
+    now: SystemTime,
+) -> Result<IssuedChain, SignerError> {
+    let SignedChain {
+        certificates: chain,
+        roots,
+    } = signed;
+    let first = chain.first().ok_or(SignerError::Wrong("missing"))?;
+    if chain.len() > MAX_CHAIN {
+        return Err(SignerError::Wrong("followed by too many others"));
+    }
+
+    leaf(first, &request.identity, &request.key)?;
+    let serial = life(first, request.lifetime.max(longest), now)?;
+    for issuer in chain.iter().skip(1) {
+        is_valid_ca(issuer, now)?;
+    }
+
+    let root_certificates = certificates(&roots, "the signer's roots")?;
+    if root_certificates.is_empty() {
+        return Err(SignerError::NoRoots);
+    }
+
+    let root = verifying_root(first, &chain, &root_certificates)?;
+    is_valid_ca(&root, now)?;
+
+    Ok(IssuedChain {
+        chain: chain
+            .into_iter()
+            .filter(|one| !root_certificates.contains(one))
+            .collect(),
+        root,
+        roots,
+        serial,
+    })
+}
+
+/// Checks that a certificate is valid now, and not for too long. Returns its serial number.
+fn life(
+    leaf: &CertificateDer<'_>,
+    longest: Duration,
+    now: SystemTime,
+) -> Result<String, SignerError> {
+    let (_, leaf) = X509Certificate::from_der(leaf).map_err(|_| SignerError::Wrong("malformed"))?;
+    let begins = at(leaf.validity().not_before.timestamp());
+    let ends = at(leaf.validity().not_after.timestamp());
+
+    if begins > now + BACKDATE || ends <= now {
+        return Err(SignerError::Wrong("not valid now"));
+    }
+    if ends > now + longest + SLACK {
+        return Err(SignerError::Wrong(
+            "valid for longer than MAX_WORKLOAD_CERT_TTL",
+        ));
+    }
+
+    let serial = leaf.raw_serial();
+    let is_positive = serial.first().is_some_and(|first| first & 0x80 == 0)
+        && serial.iter().any(|byte| *byte != 0);
+    if serial.len() > MAX_SERIAL_BYTES || !is_positive {
+        return Err(SignerError::Wrong("without a valid serial number"));
+    }
+
+    Ok(leaf.raw_serial_as_string())
+}
+
+/// Checks that a certificate of the chain may sign, and is valid now.
+fn is_valid_ca(certificate: &CertificateDer<'_>, now: SystemTime) -> Result<(), SignerError> {
+    let (_, certificate) = X509Certificate::from_der(certificate)
+        .map_err(|_| SignerError::Wrong("followed by a malformed one"))?;
+    if !certificate.is_ca() {
+        return Err(SignerError::Wrong("followed by one that is not a CA's"));
+    }
+
+    let begins = at(certificate.validity().not_before.timestamp());
+    let ends = at(certificate.validity().not_after.timestamp());
+    if begins > now + BACKDATE || ends <= now {
+        return Err(SignerError::Wrong("signed by a CA that is not valid now"));
+    }
+
+    Ok(())
 }
 
 /// Whether a subject has a name.
@@ -165,12 +263,8 @@ fn has_subject(subject: &X509Name<'_>) -> bool {
 }
 
 /// Checks that a certificate is for an identity and a key only.
-pub(super) fn leaf(
-    leaf: &CertificateDer<'_>,
-    identity: &Identity,
-    key: &[u8],
-) -> Result<(), RegistrationError> {
-    let wrong = RegistrationError::Wrong;
+fn leaf(leaf: &CertificateDer<'_>, identity: &Identity, key: &[u8]) -> Result<(), SignerError> {
+    let wrong = SignerError::Wrong;
     let unreadable = || wrong("malformed");
     let (_, leaf) = X509Certificate::from_der(leaf).map_err(|_| unreadable())?;
     if leaf.public_key().raw != key {
@@ -260,7 +354,8 @@ mod tests {
             .unwrap()
             .pem()
             .unwrap();
-        request(&made, &identity()).map_err(|error| error.to_string())
+        let checked = request(&made, &identity()).map_err(|error| error.to_string())?;
+        Ok(checked.1)
     }
 
     #[test]
@@ -426,7 +521,8 @@ mod tests {
                 &pem::encode(csr.der()).replace("CERTIFICATE", "CERTIFICATE REQUEST"),
                 &long
             )
-            .unwrap(),
+            .unwrap()
+            .1,
             own
         );
     }

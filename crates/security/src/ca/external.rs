@@ -1,0 +1,291 @@
+//! Another authority signs for workloads; Navarch is its registration authority.
+//!
+//! ```text
+//! caller, identity (authenticated) ─▶ CSR (checked) ─▶ bounds, circuit ─▶ Signer ─▶ chain (checked) ─▶ caller
+//!                                                                          └▶ roots ─▶ trust bundle, TLS port
+//! ```
+//!
+//! A signer that is away costs nothing until certificates end: requests fail at once, and its last
+//! roots stay trusted.
+
+mod circuit;
+mod distribution;
+mod report;
+mod signers;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::{Instant, timeout_at};
+
+use super::keeper::FindMissing;
+use super::metrics::Metrics;
+use super::signer::{CheckedRequest, IssuedChain, SignedChain, Signer, SignerError};
+use crate::Clock;
+use circuit::Circuit;
+use distribution::Distribution;
+use navarch_api::names::Namespace;
+use navarch_net::fair_semaphore::FairSemaphore;
+use navarch_net::rate::RateLimit;
+use report::LastEvents;
+
+pub use distribution::{DistributionRules, SignerRoot};
+pub use report::{ChainLink, SignerReport};
+pub use signers::ExternalSigners;
+
+/// Intervals of looking which proxies lack a new root: the usual one, and the shortest, for a short
+/// overlap.
+const LOOK_INTERVALS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_millis(200));
+
+/// What one signer is burdened with, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExternalLimits {
+    /// `NAVARCH_SIGNER_REQUESTS`: requests under way at once, half of them at most for one
+    /// namespace. Default 64.
+    pub at_once: usize,
+    /// Requests that wait for their turn, half of them at most for one namespace.
+    pub waiting: usize,
+    /// `NAVARCH_SIGNER_NAMESPACE_RATE`: certificates of one namespace per second. Default 50.
+    pub per_second: u32,
+    /// The same at once: ten times as many.
+    pub burst: u32,
+    /// `NAVARCH_SIGNER_TIMEOUT`: the time for one request, its wait included. Default 30 s.
+    pub timeout: Duration,
+    /// `MAX_WORKLOAD_CERT_TTL`: a certificate that lives longer is not handed out.
+    pub longest: Duration,
+}
+
+/// A signer with its limits, checks and state.
+pub struct ExternalAuthority {
+    signer: Arc<dyn Signer>,
+    limits: ExternalLimits,
+    /// Interval of looking which proxies lack a new root.
+    look: Duration,
+    /// Fair among the namespaces of the certificates: a node's proxy asks for those of many.
+    turns: Arc<FairSemaphore<Namespace>>,
+    rate: RateLimit<Namespace>,
+    circuit: Circuit,
+    /// `None` if the signer's roots are configured elsewhere.
+    distribution: Option<Distribution>,
+    last: Mutex<LastEvents>,
+    metrics: Metrics,
+    clock: Clock,
+}
+
+impl Default for ExternalLimits {
+    fn default() -> Self {
+        Self {
+            at_once: 64,
+            waiting: 4096,
+            per_second: 50,
+            burst: 500,
+            timeout: Duration::from_secs(30),
+            longest: Duration::from_hours(24 * 90),
+        }
+    }
+}
+
+impl std::fmt::Debug for ExternalAuthority {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ExternalAuthority")
+            .field("signer", &self.signer.name())
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ExternalAuthority {
+    /// Signs with this signer.
+    #[must_use]
+    pub fn new(
+        signer: Arc<dyn Signer>,
+        limits: ExternalLimits,
+        rules: DistributionRules,
+        metrics: Metrics,
+        clock: Clock,
+    ) -> Self {
+        let roots = signer.roots();
+        let authority = Self {
+            turns: FairSemaphore::new(limits.at_once, limits.waiting),
+            rate: RateLimit::new(limits.per_second, limits.burst),
+            circuit: Circuit::default(),
+            distribution: roots.is_some().then(|| Distribution::new(rules)),
+            last: Mutex::default(),
+            look: rules.overlap.clamp(LOOK_INTERVALS.1, LOOK_INTERVALS.0),
+            signer,
+            limits,
+            metrics,
+            clock,
+        };
+        authority.take_roots();
+        authority
+    }
+
+    /// The name of the signer.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.signer.name()
+    }
+
+    /// Has a request signed, within the limits, and checks the certificate.
+    ///
+    /// # Errors
+    /// If the limits are reached, the signer does not sign, the certificate differs from the
+    /// request, or proxies do not trust its root yet.
+    pub async fn sign(&self, request: &CheckedRequest) -> Result<IssuedChain, SignerError> {
+        let outcome = self.attempt(request).await;
+        let result = outcome
+            .as_ref()
+            .map_or_else(SignerError::result, |_| "issued");
+        self.metrics.count_signer(self.signer.name(), result);
+        self.last.lock().note(&outcome, (self.clock)());
+
+        match &outcome {
+            Ok(issued) => tracing::info!(
+                signer = self.signer.name(),
+                identity = %request.identity(),
+                serial = issued.serial,
+                "certificate issued"
+            ),
+            Err(error) => tracing::debug!(
+                signer = self.signer.name(),
+                identity = %request.identity(),
+                error = error as &dyn std::error::Error,
+                "no certificate issued"
+            ),
+        }
+
+        outcome
+    }
+
+    async fn attempt(&self, request: &CheckedRequest) -> Result<IssuedChain, SignerError> {
+        let begun = Instant::now();
+        let end = begun + self.limits.timeout;
+        let namespace = request.identity().namespace.clone();
+        if !self.rate.admit(&namespace, begun) {
+            return Err(SignerError::Rate(namespace));
+        }
+        if let Some(why) = self.circuit.closed_at(begun) {
+            return Err(SignerError::Away(why));
+        }
+
+        let silent = || SignerError::Silent(self.limits.timeout);
+        let turn = timeout_at(end, self.turns.take(namespace)).await;
+        let _turn = turn
+            .map_err(|_| SignerError::Full)?
+            .map_err(|_| SignerError::Full)?;
+
+        // The way may have been closed while the request waited.
+        let pass = self.circuit.enter(Instant::now())?;
+        let signed = match timeout_at(end, self.signer.sign(request)).await {
+            Err(_) => return Err(silent()),
+            Ok(Err(SignerError::Away(why))) => {
+                pass.failed(why.clone(), Instant::now());
+                return Err(SignerError::Away(why));
+            }
+            Ok(answered) => {
+                pass.reached();
+                answered?
+            }
+        };
+
+        let Some(distribution) = &self.distribution else {
+            return request.accept(signed, self.limits.longest, (self.clock)());
+        };
+        // Those that were checked and published.
+        let signed = SignedChain {
+            roots: distribution.pem(),
+            ..signed
+        };
+        let issued = request.accept(signed, self.limits.longest, (self.clock)())?;
+        distribution.check(&issued.root)?;
+        Ok(issued)
+    }
+
+    /// The signer's last usable roots in PEM; empty if they are not known, or configured elsewhere.
+    #[must_use]
+    pub fn roots(&self) -> Arc<str> {
+        self.distribution
+            .as_ref()
+            .map_or_else(Arc::default, Distribution::pem)
+    }
+
+    /// Waits until the signer's roots are known; at once if they are configured elsewhere.
+    pub async fn known(&self) {
+        let Some(mut roots) = self.signer.roots() else {
+            return;
+        };
+        loop {
+            roots.mark_unchanged();
+            self.take_roots();
+            if !self.roots().is_empty() {
+                return;
+            }
+            if roots.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Follows the signer's roots: calls `publish` after each change, and then waits until proxies
+    /// trust them. Does not return.
+    pub async fn follow(&self, find_missing: FindMissing, publish: impl Fn() + Send + Sync) {
+        let (Some(mut roots), Some(distribution)) = (self.signer.roots(), &self.distribution)
+        else {
+            return std::future::pending().await;
+        };
+
+        loop {
+            roots.mark_unchanged();
+            self.take_roots();
+            publish();
+
+            loop {
+                let wait = async {
+                    if !distribution.is_waiting() {
+                        std::future::pending::<()>().await;
+                    }
+                    tokio::time::sleep(self.look).await;
+                };
+                tokio::select! {
+                    changed = roots.changed() => match changed {
+                        Ok(()) => break,
+                        Err(_) => return std::future::pending().await,
+                    },
+                    () = wait => distribution.look(&find_missing, Instant::now()),
+                }
+            }
+        }
+    }
+
+    /// Takes the current roots of the signer, if they are usable.
+    fn take_roots(&self) {
+        let (Some(roots), Some(distribution)) = (self.signer.roots(), &self.distribution) else {
+            return;
+        };
+        let pem = roots.borrow().clone();
+        if !pem.is_empty() && !distribution.take(&pem, Instant::now()) {
+            tracing::error!(
+                signer = self.signer.name(),
+                "the signer's roots are unreadable, or too many; the last ones stay in use"
+            );
+        }
+    }
+
+    /// The state for operators.
+    #[must_use]
+    pub fn report(&self) -> SignerReport {
+        let away = self.circuit.closed();
+        let (roots, missing) = self
+            .distribution
+            .as_ref()
+            .map(Distribution::report)
+            .unwrap_or_default();
+        self.last
+            .lock()
+            .report(self.signer.name(), away, roots, missing)
+    }
+}

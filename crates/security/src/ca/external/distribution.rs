@@ -1,0 +1,194 @@
+//! Which roots of a signer proxies trust: a certificate that ends in another one is not handed out.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use rustls::pki_types::CertificateDer;
+use tokio::time::Instant;
+
+use super::super::bundle::certificates;
+use super::super::keeper::FindMissing;
+use super::super::rotation::Missing;
+use super::super::signer::SignerError;
+use crate::certificate_life::CertificateLife;
+use navarch_api::digest::sha256_hex;
+
+/// Maximum number of a signer's roots: each is sent to every proxy.
+const MAX_ROOTS: usize = 64;
+
+/// When a new root may be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DistributionRules {
+    /// How long it is distributed at least: `NAVARCH_ROOT_OVERLAP`.
+    pub overlap: Duration,
+    /// How long connected proxies that lack it delay its use at most:
+    /// `NAVARCH_SIGNER_ROOT_WAIT`. A proxy without PCDS gets roots only with its next certificate,
+    /// and would delay it forever.
+    pub wait: Duration,
+}
+
+/// The roots of a signer, and whether they are distributed.
+#[derive(Debug)]
+pub(super) struct Distribution {
+    rules: DistributionRules,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// The roots in PEM, of the last bundle.
+    pem: Arc<str>,
+    roots: Vec<Root>,
+    /// Proxies that lack a new root, at the last check.
+    missing: Vec<Missing>,
+}
+
+#[derive(Clone, Debug)]
+struct Root {
+    certificate: CertificateDer<'static>,
+    since: Instant,
+    is_distributed: bool,
+}
+
+/// A root of a signer, for operators.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SignerRoot {
+    /// The X.509 subject.
+    pub subject: String,
+    /// The SHA-256 of the certificate.
+    pub fingerprint: String,
+    /// The start of its validity.
+    pub not_before: Timestamp,
+    /// The end of its validity.
+    pub not_after: Timestamp,
+    /// Whether proxies trust it; until then no certificate that ends in it is handed out.
+    pub is_distributed: bool,
+}
+
+impl Distribution {
+    pub(super) fn new(rules: DistributionRules) -> Self {
+        Self {
+            rules,
+            known: Mutex::default(),
+        }
+    }
+
+    /// Takes the signer's current roots (PEM); returns false if one of them is unreadable, or there
+    /// are none or too many, which changes nothing. The first ones count as distributed: proxies that connect get them before
+    /// any certificate of this process.
+    pub(super) fn take(&self, pem: &Arc<str>, now: Instant) -> bool {
+        let Ok(roots) = certificates(pem, "the signer's roots") else {
+            return false;
+        };
+        if roots.is_empty() || roots.len() > MAX_ROOTS {
+            return false;
+        }
+
+        let mut known = self.known.lock();
+        let are_first = known.roots.is_empty();
+        let before = std::mem::take(&mut known.roots);
+        let state = |certificate: CertificateDer<'static>| {
+            let same = before.iter().find(|root| root.certificate == certificate);
+            same.cloned().unwrap_or(Root {
+                certificate,
+                since: now,
+                is_distributed: are_first,
+            })
+        };
+
+        known.roots = roots.into_iter().map(state).collect();
+        known.pem = pem.clone();
+        true
+    }
+
+    /// The roots in PEM; empty until they are known.
+    pub(super) fn pem(&self) -> Arc<str> {
+        self.known.lock().pem.clone()
+    }
+
+    /// Whether a new root is being distributed.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.known
+            .lock()
+            .roots
+            .iter()
+            .any(|root| !root.is_distributed)
+    }
+
+    /// Looks which proxies lack the roots, and marks those that are due as distributed.
+    pub(super) fn look(&self, find_missing: &FindMissing, now: Instant) {
+        if !self.is_waiting() {
+            return;
+        }
+        let pem = self.known.lock().pem.clone();
+        let missing = find_missing(&pem);
+
+        let mut known = self.known.lock();
+        if known.pem != pem {
+            return;
+        }
+        let is_trusted = missing.is_empty();
+        for root in &mut known.roots {
+            let age = now.saturating_duration_since(root.since);
+            let is_due = age >= self.rules.overlap && (is_trusted || age >= self.rules.wait);
+            if root.is_distributed || !is_due {
+                continue;
+            }
+
+            root.is_distributed = true;
+            let root = subject(&root.certificate);
+            if is_trusted {
+                tracing::info!(root, "all connected proxies trust the signer's new root");
+            } else {
+                tracing::warn!(
+                    root,
+                    proxies = missing.len(),
+                    "the signer's new root is used although connected proxies do not trust it yet"
+                );
+            }
+        }
+        known.missing = missing;
+    }
+
+    /// Checks that proxies trust a root.
+    ///
+    /// # Errors
+    /// If it is new.
+    pub(super) fn check(&self, root: &CertificateDer<'_>) -> Result<(), SignerError> {
+        let known = self.known.lock();
+        let mut distributed = known.roots.iter().filter(|root| root.is_distributed);
+        if distributed.any(|known| known.certificate == *root) {
+            Ok(())
+        } else {
+            Err(SignerError::Undistributed(subject(root)))
+        }
+    }
+
+    /// The roots, and the proxies that lack one.
+    pub(super) fn report(&self) -> (Vec<SignerRoot>, Vec<Missing>) {
+        let known = self.known.lock();
+        let roots = known.roots.iter().filter_map(|root| {
+            let life = CertificateLife::of(&root.certificate)?;
+            Some(SignerRoot {
+                subject: life.subject,
+                fingerprint: sha256_hex(&root.certificate),
+                not_before: life.not_before,
+                not_after: life.not_after,
+                is_distributed: root.is_distributed,
+            })
+        });
+        let missing = match known.roots.iter().all(|root| root.is_distributed) {
+            true => Vec::new(),
+            false => known.missing.clone(),
+        };
+        (roots.collect(), missing)
+    }
+}
+
+/// The subject of a certificate, for logs.
+fn subject(certificate: &CertificateDer<'_>) -> String {
+    CertificateLife::of(certificate).map_or_else(String::new, |life| life.subject)
+}

@@ -1,0 +1,241 @@
+//! The seam between the registration authority and whoever signs: Kubernetes, a plugin, SPIRE or
+//! cert-manager.
+//!
+//! A signer copies the content of a CSR, so, unlike in Navarch's own CA, all of it is checked
+//! before. What the signer returns is checked again: neither side is trusted to name identities.
+
+mod check;
+mod grpc;
+mod pinned;
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use rustls::pki_types::CertificateDer;
+use tokio::sync::watch;
+
+use super::bundle::BundleError;
+use navarch_api::error_chain::chain;
+use navarch_api::identity::Identity;
+use navarch_api::names::Namespace;
+use navarch_api::printable::{Layout, bounded};
+
+pub use grpc::call_error;
+pub use pinned::{PinnedRootsError, pinned};
+
+/// Maximum length of a signer's text in errors, logs and pages, in bytes.
+const MAX_REASON_BYTES: usize = 300;
+
+/// Signs checked requests. Implementations call another program or server, and hold no key.
+#[tonic::async_trait]
+pub trait Signer: Send + Sync {
+    /// The name in logs, metrics and pages, such as `spire`.
+    fn name(&self) -> &'static str;
+
+    /// Has a request signed. Cancelled by dropping, after the limit of the registration authority.
+    ///
+    /// # Errors
+    /// [`SignerError::Away`] if the signer is unreachable, which closes the way to it for a time;
+    /// others for this request only.
+    async fn sign(&self, request: &CheckedRequest) -> Result<SignedChain, SignerError>;
+
+    /// The roots in which chains may end, in PEM, empty until they are known; `None` if users
+    /// configure them elsewhere, and distribute them before they are used.
+    fn roots(&self) -> Option<watch::Receiver<Arc<str>>>;
+}
+
+/// A CSR that requests an identity and nothing else.
+#[derive(Clone, Debug)]
+pub struct CheckedRequest {
+    /// In DER.
+    der: Vec<u8>,
+    /// In PEM.
+    pem: Arc<str>,
+    /// The public key, as in certificates (SubjectPublicKeyInfo in DER).
+    key: Vec<u8>,
+    identity: Identity,
+    lifetime: Duration,
+    /// The signer that the caller names; empty for the default one.
+    named_signer: String,
+}
+
+/// A signer's answer, not checked.
+#[derive(Clone, Debug)]
+pub struct SignedChain {
+    /// The leaf, then its issuers; roots may be among them.
+    pub certificates: Vec<CertificateDer<'static>>,
+    /// The roots that must verify it, in PEM.
+    pub roots: Arc<str>,
+}
+
+/// A checked certificate.
+#[derive(Clone, Debug)]
+pub struct IssuedChain {
+    /// The leaf, then its issuers, without roots.
+    pub chain: Vec<CertificateDer<'static>>,
+    /// The root that verifies it.
+    pub root: CertificateDer<'static>,
+    /// All roots of the signer, in PEM.
+    pub roots: Arc<str>,
+    /// The serial number, as in `openssl x509 -serial`, for logs.
+    pub serial: String,
+}
+
+/// Why there is no certificate.
+#[derive(Debug, thiserror::Error)]
+pub enum SignerError {
+    /// The CSR requests more than the caller's identity.
+    #[error("the CSR requests {0}; only the caller's identity is allowed")]
+    Beyond(String),
+    /// The request names a signer that cannot be used.
+    #[error("{0}")]
+    Request(String),
+    /// Too many requests of one namespace.
+    #[error("too many certificate requests for namespace {0}; try again later")]
+    Rate(Namespace),
+    /// Too many requests wait.
+    #[error("too many certificate requests wait for the signer; try again later")]
+    Full,
+    /// The signer is unreachable, or says that it is unavailable.
+    #[error("the signer is unreachable: {0}")]
+    Away(Arc<str>),
+    /// The signer cannot sign this request now.
+    #[error("the signer is busy: {0}")]
+    Busy(String),
+    /// The signer did not answer in time.
+    #[error("the signer did not respond within {0:?}")]
+    Silent(Duration),
+    /// The signer's policy denies the request.
+    #[error("the signer denied the request: {0}")]
+    Denied(String),
+    /// The signer failed.
+    #[error("the signer failed: {0}")]
+    Failed(String),
+    /// The certificate differs from the request.
+    #[error("the signer's certificate is {0}")]
+    Wrong(&'static str),
+    /// The certificate is unreadable, or no root verifies it.
+    #[error("the signer returned an unusable certificate")]
+    Chain(#[from] BundleError),
+    /// The roots of the signer are not known.
+    #[error("the signer's roots are not known yet")]
+    NoRoots,
+    /// The certificate ends in a root that proxies do not trust yet; its subject.
+    #[error("the signer's new root {0} is still being distributed to proxies")]
+    Undistributed(String),
+}
+
+impl CheckedRequest {
+    /// Checks that a CSR (PEM) requests this identity and nothing else.
+    ///
+    /// # Errors
+    /// [`SignerError::Beyond`] if it requests more, or is encoded in an unusual way.
+    pub fn new(
+        pem: &str,
+        identity: Identity,
+        lifetime: Duration,
+        named_signer: &str,
+    ) -> Result<Self, SignerError> {
+        let (der, key) = check::request(pem, &identity)?;
+        Ok(Self {
+            der,
+            pem: Arc::from(pem),
+            key,
+            identity,
+            lifetime,
+            named_signer: named_signer.to_owned(),
+        })
+    }
+
+    /// The CSR in DER.
+    #[must_use]
+    pub fn der(&self) -> &[u8] {
+        &self.der
+    }
+
+    /// The CSR in PEM.
+    #[must_use]
+    pub fn pem(&self) -> &str {
+        &self.pem
+    }
+
+    /// The identity of the certificate.
+    #[must_use]
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// The lifetime to ask for.
+    #[must_use]
+    pub fn lifetime(&self) -> Duration {
+        self.lifetime
+    }
+
+    /// The signer that the caller names (`CertSigner`); empty for the default one.
+    #[must_use]
+    pub fn named_signer(&self) -> &str {
+        &self.named_signer
+    }
+
+    /// Checks a signer's answer: the key, the identity as only name, no CA, usages, an end at most
+    /// `longest` from now, and a chain to one of the roots.
+    ///
+    /// # Errors
+    /// If the certificate may not be handed out.
+    pub fn accept(
+        &self,
+        signed: SignedChain,
+        longest: Duration,
+        now: SystemTime,
+    ) -> Result<IssuedChain, SignerError> {
+        check::chain(self, signed, longest, now)
+    }
+}
+
+impl SignerError {
+    /// An unreachable signer, with the reason of a failed call.
+    #[must_use]
+    pub fn away(error: &(dyn Error + 'static)) -> Self {
+        Self::Away(reason(&chain(error)).into())
+    }
+
+    /// A temporary failure in the signer's words, cut and escaped.
+    #[must_use]
+    pub fn busy(text: &str) -> Self {
+        Self::Busy(reason(text))
+    }
+
+    /// A denial in the signer's words, cut and escaped.
+    #[must_use]
+    pub fn denied(text: &str) -> Self {
+        Self::Denied(reason(text))
+    }
+
+    /// A failure in the signer's words, cut and escaped.
+    #[must_use]
+    pub fn failed(text: &str) -> Self {
+        Self::Failed(reason(text))
+    }
+
+    /// The value of the label `result` in metrics.
+    #[must_use]
+    pub fn result(&self) -> &'static str {
+        match self {
+            Self::Beyond(_) | Self::Request(_) => "rejected",
+            Self::Rate(_) | Self::Full => "limited",
+            Self::Away(_) | Self::NoRoots => "away",
+            Self::Busy(_) => "busy",
+            Self::Silent(_) => "silent",
+            Self::Denied(_) => "denied",
+            Self::Failed(_) => "failed",
+            Self::Wrong(_) | Self::Chain(_) => "wrong",
+            Self::Undistributed(_) => "undistributed",
+        }
+    }
+}
+
+/// A signer's text in one line, cut and escaped.
+fn reason(text: &str) -> String {
+    bounded(text, MAX_REASON_BYTES, Layout::Quoted)
+}
