@@ -37,6 +37,7 @@ mod request;
 mod rollout;
 mod security;
 mod shadow;
+mod signers;
 mod support_bundle;
 mod version;
 mod webhooks;

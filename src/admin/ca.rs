@@ -1,4 +1,5 @@
-//! `/debug/ca`: shows the roots to operators, and rotates them for operators on the same machine.
+//! `/debug/ca`: shows roots and signers to operators, and rotates roots for operators on the same
+//! machine.
 
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
@@ -16,7 +17,7 @@ pub const COMMAND: &str = "x-navarch-ca-command";
 /// The status of the roots.
 pub(super) async fn status(State(state): State<AdminState>, parameters: Parameters) -> Response {
     match state.roots.get() {
-        Some(commands) => shown(&parameters, commands),
+        Some(commands) => shown(&parameters, commands, &state),
         None => (StatusCode::NOT_FOUND, RotateError::NoKeeper.to_string()).into_response(),
     }
 }
@@ -42,7 +43,7 @@ pub(super) async fn command(
     };
 
     match commands.send(command).await {
-        Ok(()) => shown(&parameters, commands),
+        Ok(()) => shown(&parameters, commands, &state),
         Err(error) => {
             let code = match error {
                 RotateError::Rejected(_) => StatusCode::CONFLICT,
@@ -56,7 +57,17 @@ pub(super) async fn command(
     }
 }
 
-/// The status as a response.
-fn shown(parameters: &Parameters, commands: &RotationCommands) -> Response {
-    reply::json(parameters, &json!(*commands.status()))
+/// The status as a response, with the signers of workload certificates if the CA is not the only
+/// one.
+fn shown(parameters: &Parameters, commands: &RotationCommands, state: &AdminState) -> Response {
+    let mut status = json!(*commands.status());
+    let certificates = state.certificates.get();
+    let signers = certificates.map(|certificates| certificates.signers.reports());
+    let signers = signers.unwrap_or_default();
+    if let Some(fields) = status.as_object_mut()
+        && !signers.is_empty()
+    {
+        fields.insert("signers".to_owned(), json!(signers));
+    }
+    reply::json(parameters, &status)
 }

@@ -72,6 +72,7 @@ pub(super) async fn doctor(State(state): State<AdminState>, parameters: Paramete
 
     if let Some(certificates) = state.certificates.get() {
         certificates.add_findings(now, &mut health);
+        certificates::signers(&certificates.signers.reports(), now, &mut health);
     }
 
     quarantined(&context, &mut health);

@@ -184,8 +184,81 @@ fn describe(status: &Value) -> String {
         lines.push(format!("problem  {problem}"));
     }
 
+    for signer in list("signers") {
+        lines.extend(describe_signer(&signer));
+    }
+
     lines.push(String::new());
     lines.join("\n")
+}
+
+/// A signer of workload certificates as lines.
+fn describe_signer(signer: &Value) -> Vec<String> {
+    let text = |value: &Value, name: &str| {
+        let text = value.get(name).and_then(Value::as_str).unwrap_or_default();
+        escape(text).into_owned()
+    };
+    let list = |name: &str| {
+        let list = signer.get(name).and_then(Value::as_array);
+        list.cloned().unwrap_or_default()
+    };
+
+    let namespaces: Vec<String> = list("namespaces")
+        .iter()
+        .filter_map(Value::as_str)
+        .map(|name| escape(name).into_owned())
+        .collect();
+    let whom = match namespaces.as_slice() {
+        [] => "all other namespaces".to_owned(),
+        some => some.join(", "),
+    };
+    let last = match text(signer, "lastSuccess") {
+        none if none.is_empty() => "has signed nothing yet".to_owned(),
+        moment => format!("last signed at {moment}"),
+    };
+    let mut lines = vec![format!(
+        "signer   {} for {whom}, {last}",
+        text(signer, "name")
+    )];
+
+    let away = text(signer, "away");
+    if !away.is_empty() {
+        lines.push(format!("  away     {away}"));
+    }
+    let error = text(signer, "lastError");
+    if !error.is_empty() {
+        lines.push(format!(
+            "  error    {} {error}",
+            text(signer, "lastErrorAt")
+        ));
+    }
+    for link in list("chain") {
+        lines.push(format!(
+            "  issuer   {}, ends {}",
+            text(&link, "subject"),
+            text(&link, "notAfter")
+        ));
+    }
+
+    for root in list("roots") {
+        let fingerprint: String = text(&root, "fingerprint").chars().take(16).collect();
+        let is_new = root.get("isDistributed") == Some(&Value::Bool(false));
+        let state = if is_new { ", being distributed" } else { "" };
+        lines.push(format!(
+            "  root     {fingerprint}  {}, ends {}{state}",
+            text(&root, "subject"),
+            text(&root, "notAfter")
+        ));
+    }
+    for one in list("missing") {
+        lines.push(format!(
+            "  missing  {}: {}",
+            text(&one, "who"),
+            text(&one, "why")
+        ));
+    }
+
+    lines
 }
 
 #[cfg(test)]
@@ -198,9 +271,10 @@ mod tests {
         let status = json!({
             "phase": "settled", "keptIn": "a\nproblem  forged\u{1b}[2J",
             "missing": [{"who": "web-1\nnext     forged", "why": "\u{202e}"}],
+            "signers": [{"name": "spire", "lastError": "no\nsigner   forged"}],
         });
         let text = describe(&status);
-        assert_eq!(text.lines().count(), 3, "{text}");
+        assert_eq!(text.lines().count(), 5, "{text}");
         assert!(
             text.contains(r"kept in  a\nproblem  forged\u{1b}[2J"),
             "{text}"
@@ -213,11 +287,17 @@ mod tests {
             "phase": "distributing", "origin": "selfSigned", "keptIn": "istio-ca-secret",
             "roots": [{"role": "signing", "subject": "O=td", "fingerprint": "0123456789abcdef0123", "notAfter": "2036"}],
             "signsAfter": "2026", "missing": [{"who": "web-1.shop-3", "why": "late"}],
+            "signers": [{
+                "name": "spire", "namespaces": ["bank"], "away": "refused",
+                "roots": [{"subject": "O=company", "fingerprint": "0123456789abcdef0123", "notAfter": "2036", "isDistributed": false}],
+            }],
         });
         let text = describe(&status);
         for line in [
             "signing  0123456789abcdef  O=td, ends 2036\n",
             "missing  web-1.shop-3: late\n",
+            "signer   spire for bank, has signed nothing yet\n  away     refused\n",
+            "  root     0123456789abcdef  O=company, ends 2036, being distributed\n",
         ] {
             assert!(text.contains(line), "{text}");
         }

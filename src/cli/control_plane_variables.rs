@@ -83,20 +83,35 @@ ENABLE_CLUSTER_TRUST_BUNDLE_API | `false` | The roots are published as a Cluster
 ENABLE_DEBUG_ENDPOINT_AUTH | `true` | Debug pages are for operators
 ENABLE_DEBUG_ON_HTTP | `true` | There are debug pages
 ENABLE_XDS_API_GENERATOR_AUTH | `true` | Istio's objects over xDS (`GENERATOR: api`) are for identities of the root namespace
-EXTERNAL_CA | - | `ISTIOD_RA_KUBERNETES_API`: certificates are requested from the Kubernetes API (CertificateSigningRequests), not signed here
+EXTERNAL_CA | - | Who signs certificates of workloads, if not the control plane: `ISTIOD_RA_KUBERNETES_API` (CertificateSigningRequests of the Kubernetes API), `NAVARCH_RA_SOCKET` (a plugin behind a Unix socket), `NAVARCH_RA_SPIRE` or `NAVARCH_RA_CERT_MANAGER` (docs/certificates.md)
 ISTIOD_CUSTOM_HOST | - | Further names in the control plane's own certificate, comma-separated
 ISTIO_MULTIROOT_MESH | `false` | Proxies trust several roots | proxies are sent all roots that are trusted
 JWKS_RESOLVER_INSECURE_SKIP_VERIFY | `false` | Certificates of the servers of token issuers' keys are not checked
 JWT_RULE | - | A JSON object with `issuer`, `jwksUri` and `audiences`: tokens of that issuer identify clients, too
 K8S_SIGNER | - | The Kubernetes signer for workloads that specify none, with `EXTERNAL_CA`
 MAX_WORKLOAD_CERT_TTL | `2160h` | Maximum lifetime of a workload certificate; requests for a longer one are rejected
-NAVARCH_CA_KEY_TYPE | `ecdsa` | Kind of the key of a root that the control plane makes: `ecdsa` (P-256), `rsa` (2048 bits) or `rsa4096`
+NAVARCH_CA_KEY_TYPE | `ecdsa` | Kind of the key of a root that the control plane makes: `ecdsa` (P-256), `p384`, `rsa` (2048 bits), `rsa3072` or `rsa4096`
+NAVARCH_CERT_MANAGER_ISSUER | - | Issuer for `NAVARCH_RA_CERT_MANAGER`: `KIND/NAME` or `KIND.GROUP/NAME`, such as `ClusterIssuer/mesh`
+NAVARCH_CERT_MANAGER_NAMESPACE | - | Namespace of the CertificateRequests; the control plane's own if unset
 NAVARCH_JWKS_ALLOW_LOOPBACK | `false` | Keys of token issuers may be fetched from the control plane's own machine
+NAVARCH_NAMESPACE_SIGNERS | - | Signers of single namespaces, as `namespace=SIGNER`, comma-separated, with the values of `EXTERNAL_CA`, or `ISTIOD` for the control plane itself
 NAVARCH_ROOT_OVERLAP | `3m` | Minimum time for which a new root is distributed before it signs
+NAVARCH_SIGNER_NAMESPACE_RATE | `50` | Certificates per second of one namespace that a signer outside of the control plane is asked for; ten times as many at once
+NAVARCH_SIGNER_REQUESTS | `64` | Requests to a signer outside of the control plane at once, half of them at most for one namespace
+NAVARCH_SIGNER_ROOTS | - | File with the only roots, in PEM, in which chains of a plugin, SPIRE or cert-manager may end; cert-manager needs it
+NAVARCH_SIGNER_ROOT_WAIT | `1h` | How long at most connected proxies that lack a new root of a signer delay its use
+NAVARCH_SIGNER_SOCKET | - | Unix socket of the plugin for `NAVARCH_RA_SOCKET`
+NAVARCH_SIGNER_TIMEOUT | `30s` | Time that a signer outside of the control plane has for one certificate
+NAVARCH_SIGNER_USER | - | User id of the process that may serve the socket of a plugin, a SPIRE server or agent, besides root and the control plane's own
+NAVARCH_SPIRE_FEDERATES_WITH | - | Trust domains, comma-separated, whose federated bundles at the SPIRE server proxies trust as well
+NAVARCH_SPIRE_SERVER | - | SPIRE server for `NAVARCH_RA_SPIRE`: `host:port`, by the control plane's SVID, or `unix:/path` of its own socket
+NAVARCH_SPIRE_SERVER_ID | - | SPIFFE ID of the SPIRE server; `spiffe://TRUST-DOMAIN/spire/server` if unset
+NAVARCH_WORKLOAD_KEY_TYPES | - | Types of keys that certificates are issued for, comma-separated: `p256`, `p384`, `rsa2048`, `rsa3072`, `rsa4096`; every strong key if unset
 PILOT_CERT_PROVIDER | `istiod` | Signer of the control plane's own certificate: `istiod` is the control plane itself, `k8s.io/NAME` a Kubernetes signer
 PILOT_ENABLE_CA_CRL | `true` | Revocation lists of a plugged-in CA (`ca-crl.pem`) are distributed to all namespaces
 PILOT_ENABLE_XDS_IDENTITY_CHECK | `true` | A client may only claim the namespace and service account of its credential
 ROOT_CA_DIR | `./etc/cacerts` | Directory of a plugged-in CA
+SPIFFE_ENDPOINT_SOCKET | - | Workload API that hands out the control plane's SVID, as `unix:///path`, with `NAVARCH_SPIRE_SERVER=host:port`
 TOKEN_AUDIENCES | `istio-ca` | Audiences that Kubernetes tokens of clients may have, comma-separated
 TOKEN_ISSUER | - | Issuer of tokens of workloads outside Kubernetes | `JWT_RULE` names issuers and audiences
 TRUSTED_GATEWAY_CIDR | - | CIDRs whose clients may authenticate others with the header XFCC, comma-separated

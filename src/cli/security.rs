@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use super::environment;
+use super::{environment, signers};
 use crate::server::SecurityConfig;
 use navarch_api::names::Namespace;
 use navarch_api::object::NamespacedName;
+use navarch_pki::KeyType;
 use navarch_security::authenticate::{JwtRule, TrustedNetworks};
-use navarch_security::ca::RegistrationConfig;
 
 /// Reads the settings. `variable` returns the value of a variable; unset and empty variables have
 /// the default.
@@ -86,7 +86,11 @@ pub(super) fn config(variable: impl Fn(&str) -> Option<String>) -> anyhow::Resul
     config.revision = text("REVISION").unwrap_or_default();
     let flag = |name: &str, default: bool| environment::flag(text, name, default);
     config.signs = flag("ENABLE_CA_SERVER", true)?;
-    config.registration = registration(&text)?.filter(|_| config.signs);
+    if config.signs {
+        config.signers = signers::config(&text)?;
+    }
+    let types = text("NAVARCH_WORKLOAD_KEY_TYPES").unwrap_or_default();
+    config.key_types = key_types(&types).context("NAVARCH_WORKLOAD_KEY_TYPES")?;
     config.server_signer = server_signer(text("PILOT_CERT_PROVIDER").as_deref())?;
     config.streams.auth = flag("XDS_AUTH", true)?;
     config.streams.plain_auth = flag("XDS_AUTH_PLAINTEXT", false)?;
@@ -99,23 +103,13 @@ pub(super) fn config(variable: impl Fn(&str) -> Option<String>) -> anyhow::Resul
     Ok(config)
 }
 
-/// `EXTERNAL_CA`, `K8S_SIGNER`, `CERT_SIGNER_DOMAIN`.
-fn registration(
-    text: &impl Fn(&str) -> Option<String>,
-) -> anyhow::Result<Option<RegistrationConfig>> {
-    let signer = text("K8S_SIGNER").unwrap_or_default();
-    let signer_domain = text("CERT_SIGNER_DOMAIN").unwrap_or_default();
-    match text("EXTERNAL_CA").as_deref() {
-        None => Ok(None),
-        Some("ISTIOD_RA_KUBERNETES_API") => Ok(Some(RegistrationConfig {
-            signer,
-            signer_domain,
-            roots: None,
-        })),
-        Some(other) => {
-            anyhow::bail!("EXTERNAL_CA={other:?}: only ISTIOD_RA_KUBERNETES_API is supported")
-        }
-    }
+/// `NAVARCH_WORKLOAD_KEY_TYPES`: comma-separated types of keys.
+fn key_types(text: &str) -> anyhow::Result<BTreeSet<KeyType>> {
+    let parts = text.split(',').map(str::trim);
+    parts
+        .filter(|part| !part.is_empty())
+        .map(|part| part.parse().map_err(anyhow::Error::msg))
+        .collect()
 }
 
 /// `PILOT_CERT_PROVIDER`: its Kubernetes signer, if it has one.

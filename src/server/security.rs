@@ -10,7 +10,8 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
 
 use super::boot::Boot;
-use super::trust::Trust;
+use super::signers::{self, SignerKind, SignerParts, SignersConfig};
+use super::trust::{OtherRoots, Trust};
 use navarch_api::names::{Namespace, TrustDomain};
 use navarch_api::object::NamespacedName;
 use navarch_net::destination::AddressPolicy;
@@ -21,6 +22,7 @@ use navarch_security::authenticate::{
     Authenticator, JwtAuthenticator, JwtRule, MeshSnapshot, SnapshotProvider, TokenReviews,
     TrustedNetworks,
 };
+use navarch_security::ca::external::ExternalSigners;
 use navarch_security::ca::keeper::{self, KeeperConfig, RootKeeper, RotationCommands};
 use navarch_security::ca::root_store::{self, RootStore};
 use navarch_security::ca::rotation::RotationRules;
@@ -73,8 +75,11 @@ pub struct SecurityConfig {
     /// `CITADEL_SELF_SIGNED_ROOT_CERT_GRACE_PERIOD_PERCENTILE`: the remaining share of a root's
     /// lifetime, in percent, at which the next one is generated. Default 20.
     pub root_grace: u32,
-    /// `EXTERNAL_CA`: signing for workloads by Kubernetes, if enabled.
-    pub registration: Option<RegistrationConfig>,
+    /// `EXTERNAL_CA` and others: who signs for workloads.
+    pub signers: SignersConfig,
+    /// `NAVARCH_WORKLOAD_KEY_TYPES`: the keys that workloads' certificates are issued for; every
+    /// strong one if empty.
+    pub key_types: BTreeSet<KeyType>,
     /// `--tls-cert-file`, `--tls-key-file`, `--ca-cert-file`: the server's own certificate, if
     /// given.
     pub given: Option<ConfiguredFiles>,
@@ -145,6 +150,8 @@ pub(super) struct Security {
     pub(super) tls: ServingTls,
     /// Certificates for workloads.
     pub(super) certificates: CertificateService,
+    /// Who signs them, where it is not the authority.
+    pub(super) signers: ExternalSigners,
 }
 
 /// The current snapshot, as the source of information about the mesh.
@@ -175,7 +182,8 @@ impl Default for SecurityConfig {
             root_check: Duration::from_hours(1),
             root_grace: 20,
 
-            registration: None,
+            signers: SignersConfig::default(),
+            key_types: BTreeSet::new(),
             given: None,
             server_signer: None,
             fetched: AddressPolicy::default(),
@@ -240,24 +248,20 @@ pub(super) async fn start(
     boot: &mut Boot,
 ) -> anyhow::Result<Security> {
     let (keeper, authority, commands) = roots(config, names, client, push).await?;
-    let registration = config
-        .registration
-        .clone()
-        .map(RegistrationConfig::with_roots_file);
     let mesh: MeshRoots = {
         let push = push.clone();
         Arc::new(move || push.context().mesh.config.ca_certificates.clone())
     };
-    let certificate = server_certificate(config, names.namespace, client, &mesh)?;
-    let further_roots: Vec<PathBuf> = registration
-        .iter()
-        .filter_map(|registration| registration.roots.clone())
-        .collect();
-    let further_root = further_roots.first().cloned();
+    let signers = start_signers(config, names, client, push, &mesh, &metrics, boot).await?;
+    let external = signers.external;
 
+    let certificate = server_certificate(config, names.namespace, client, &mesh)?;
+    let further_roots: Vec<PathBuf> = kubernetes_roots(config).into_iter().collect();
+    let further_root = further_roots.first().cloned();
     let serving = ServingConfig {
         certificate,
         further_roots,
+        signer_roots: external.roots(),
         rules: config.tls.clone(),
     };
     let (tls, renewing) = serving::start(authority.clone(), serving, clock).await?;
@@ -267,20 +271,21 @@ pub(super) async fn start(
     let service = CertificateServiceConfig {
         lifetimes: config.lifetimes,
         trusted_nodes: config.trusted_nodes.clone(),
+        key_types: config.key_types.clone(),
         ..CertificateServiceConfig::default()
     };
     let certificates =
-        CertificateService::new(authority.clone(), snapshots, service, clock, metrics);
-    let certificates = match registration {
-        None => certificates,
-        Some(registration) => {
-            let client = client.context("EXTERNAL_CA: no API server to use the CSR API of")?;
-            certificates.signed_by(Registration::new(client.clone(), registration, mesh))
-        }
-    };
+        CertificateService::new(authority.clone(), snapshots, service, clock, metrics)
+            .signed_by(external.clone());
 
     count_ends(authority.clone(), certificates.metrics(), boot);
     let find_missing = trusted_roots::find_missing(connections, certificates.receipts());
+    for signer in external.all() {
+        let follow = external
+            .clone()
+            .follow(signer.clone(), find_missing.clone());
+        boot.spawn_until_stop("roots of a signer", follow);
+    }
     boot.spawn_until_stop("roots", keeper.run(find_missing));
     let fetcher = Fetcher::new(config.fetched.clone());
 
@@ -291,7 +296,12 @@ pub(super) async fn start(
         tokio::sync::watch::channel(Arc::default()).1
     };
 
-    let trust = Trust::start(push.clone(), own, further_root, fetcher).await?;
+    let others = OtherRoots {
+        file: further_root,
+        signers: external.roots(),
+        federated: signers.federated,
+    };
+    let trust = Trust::start(push.clone(), own, others, fetcher).await?;
     boot.spawn_until_stop("trust bundle", trust.run());
 
     Ok(Security {
@@ -299,7 +309,38 @@ pub(super) async fn start(
         commands,
         tls,
         certificates,
+        signers: external,
     })
+}
+
+/// Starts the signers that are not the authority.
+async fn start_signers(
+    config: &SecurityConfig,
+    names: Names<'_>,
+    client: Option<&kube::Client>,
+    push: &PushHandle,
+    mesh: &MeshRoots,
+    metrics: &Metrics,
+    boot: &mut Boot,
+) -> anyhow::Result<signers::Signers> {
+    let trust_domain = push.context().mesh.config.trust_domain.clone();
+    let parts = SignerParts {
+        client,
+        namespace: names.namespace,
+        trust_domain: &trust_domain,
+        mesh,
+        overlap: config.overlap,
+        longest: config.lifetimes.max.max(config.lifetimes.default),
+        metrics,
+    };
+    signers::start(&config.signers, &parts, boot).await
+}
+
+/// The file with the roots of Kubernetes' signers, if they sign.
+fn kubernetes_roots(config: &SecurityConfig) -> Option<PathBuf> {
+    let signs = config.signers.uses(SignerKind::Kubernetes);
+    let kubernetes = config.signers.kubernetes.clone();
+    signs.then(|| kubernetes.with_roots_file().roots).flatten()
 }
 
 /// The source of the server's own certificate.

@@ -157,7 +157,11 @@ impl TlsPorts {
 
         // They are set only here.
         let _ = self.commands.set(security.commands);
-        let _ = self.certificates.set(Certificates { authority, serving });
+        let _ = self.certificates.set(Certificates {
+            authority,
+            serving,
+            signers: security.signers,
+        });
 
         let revocations = config
             .security

@@ -36,14 +36,23 @@ enum BundleError {
     Trust(#[from] TrustError),
 }
 
+/// Roots besides the CA's own and those of mesh config.
+pub(super) struct OtherRoots {
+    /// The file with the roots of Kubernetes' signers, if they sign.
+    pub(super) file: Option<PathBuf>,
+    /// The roots of other signers in PEM; empty if there are none.
+    pub(super) signers: watch::Receiver<Arc<str>>,
+    /// The bundles of trust domains that a SPIRE server federates with.
+    pub(super) federated: watch::Receiver<Fetched>,
+}
+
 /// Keeps the trust bundle of the snapshot up to date.
 pub(super) struct Trust {
     push: PushHandle,
     /// The roots of the CA.
     own: watch::Receiver<Arc<str>>,
-    /// The file with the roots of an external CA, if one signs.
-    further: Option<PathBuf>,
-    /// The roots in that file when it was last readable; empty if there is none.
+    others: OtherRoots,
+    /// The roots in the file of an external CA when it was last readable; empty if there is none.
     further_roots: String,
     /// The client of SPIFFE endpoints.
     fetcher: Fetcher,
@@ -63,17 +72,17 @@ impl Trust {
     pub(super) async fn start(
         push: PushHandle,
         own: watch::Receiver<Arc<str>>,
-        further: Option<PathBuf>,
+        others: OtherRoots,
         fetcher: Fetcher,
     ) -> Result<Self, Ended> {
         let fetched = Fetched::new();
         let due = BTreeMap::new();
         let published = TrustBundle::default();
-        let further_roots = roots_in(further.as_deref(), "");
+        let further_roots = roots_in(others.file.as_deref(), "");
         let mut trust = Self {
             push,
             own,
-            further,
+            others,
             further_roots,
             fetcher,
             fetched,
@@ -93,7 +102,9 @@ impl Trust {
         let mut contexts = self.push.contexts();
         let mut own = self.own.clone();
         let mut ends = false;
-        let mut events = FileEvents::of_files(self.further.as_deref());
+        let mut signers = self.others.signers.clone();
+        let mut federated = self.others.federated.clone();
+        let mut events = FileEvents::of_files(self.others.file.as_deref());
 
         loop {
             let mesh = contexts.borrow_and_update().mesh.clone();
@@ -115,14 +126,16 @@ impl Trust {
                 changed = own.changed(), if !ends => ends = changed.is_err(),
                 () = other_roots(&mut contexts, &mesh) => {}
                 () = tokio::time::sleep_until(due) => {}
-                () = self.other_file(&mut events), if self.further.is_some() => {}
+                () = self.other_file(&mut events), if self.others.file.is_some() => {}
+                () = next(&mut signers) => {}
+                () = next(&mut federated) => {}
             }
         }
     }
 
     /// The current roots of the external CA's file.
     fn read_further(&self) -> String {
-        roots_in(self.further.as_deref(), &self.further_roots)
+        roots_in(self.others.file.as_deref(), &self.further_roots)
     }
 
     /// Waits until the file of an external CA has changed.
@@ -137,10 +150,16 @@ impl Trust {
 
     /// Puts the current trust bundle into the snapshot.
     async fn publish(&mut self) -> Result<(), Ended> {
-        let own = self.own.borrow().to_string() + &self.further_roots;
+        let signers = self.others.signers.borrow().clone();
+        let own = self.own.borrow().to_string() + &self.further_roots + &signers;
+        let federated = self.others.federated.borrow().clone();
         let context = self.push.context();
-        let bundle =
-            trust_bundle::assemble(&own, &context.mesh.config.ca_certificates, &self.fetched);
+        let bundle = trust_bundle::assemble(
+            &own,
+            &context.mesh.config.ca_certificates,
+            &self.fetched,
+            &federated,
+        );
         if bundle == self.published {
             return Ok(());
         }
@@ -217,6 +236,13 @@ fn roots_in(file: Option<&Path>, last: &str) -> String {
             );
             last.to_owned()
         }
+    }
+}
+
+/// Waits for another value; forever if there will be none.
+async fn next<T>(values: &mut watch::Receiver<T>) {
+    if values.changed().await.is_err() {
+        std::future::pending::<()>().await;
     }
 }
 

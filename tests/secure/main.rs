@@ -20,6 +20,7 @@ mod agent;
 mod api_server;
 #[path = "../shared/bare_mesh.rs"]
 mod bare_mesh;
+mod cert_manager;
 mod client;
 mod compliance;
 mod config_source;
@@ -36,9 +37,11 @@ mod istiod;
 mod metric_names;
 mod mtls;
 mod openssl;
+mod own_authority;
 #[path = "../shared/panels.rs"]
 mod panels;
 mod past;
+mod plugin;
 #[path = "../agent_life/pod.rs"]
 #[allow(dead_code, reason = "the test of the agent uses the rest")]
 mod pod;
@@ -49,6 +52,7 @@ mod registration;
 mod rotation;
 mod server;
 mod source_events;
+mod spire;
 mod tools;
 mod waypoint;
 mod web;

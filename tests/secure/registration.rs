@@ -15,8 +15,11 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use navarch::api::identity::Identity;
 use navarch::api::mesh::CertificateData;
 use navarch::pki::{KeyType, SigningRequest};
+use navarch::security::ca::external::{DistributionRules, ExternalAuthority, ExternalLimits};
+use navarch::security::ca::signer::{CheckedRequest, SignerError};
 use navarch::security::ca::{
-    Authority, Bundle, Registration, RegistrationConfig, RegistrationError, Subject, in_force,
+    Authority, Bundle, Metrics, Registration, RegistrationConfig, RegistrationError, Subject,
+    in_force,
 };
 use navarch::security::serving::{
     self, ServerCertificate, ServerRequest, ServingConfig, ServingError,
@@ -24,9 +27,8 @@ use navarch::security::serving::{
 use navarch::security::tls_rules::TlsRules;
 use navarch::status::{self, TrustBundleObject};
 use navarch_testkit::cluster::{Cluster, ClusterConfig};
+use prometheus_client::registry::Registry;
 use rcgen::{CertificateParams, DistinguishedName, KeyPair, SanType};
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
@@ -156,22 +158,33 @@ async fn kubernetes_signs_for_workloads_and_publishes_the_roots() -> Result<()> 
     let identity = Identity::parse(WEB)?;
 
     let hour = Duration::from_secs(3600);
+    let external = ExternalAuthority::new(
+        Arc::new(registration.clone()),
+        ExternalLimits::default(),
+        DistributionRules {
+            overlap: Duration::ZERO,
+            wait: Duration::ZERO,
+        },
+        Metrics::register(&mut Registry::default(), SystemTime::now),
+        SystemTime::now,
+    );
     let sign = |csr: String, signer: &'static str| {
-        let registration = &registration;
-        let identity = &identity;
-        async move { registration.sign(&csr, identity, signer, hour).await }
+        let external = &external;
+        let identity = identity.clone();
+        async move {
+            let request = CheckedRequest::new(&csr, identity, hour, signer)?;
+            external.sign(&request).await
+        }
     };
 
-    let chain = tokio::select! {
-        chain = sign(request(WEB)?, "blue") => chain?,
+    let issued = tokio::select! {
+        issued = sign(request(WEB)?, "blue") => issued?,
         failed = sign_all(&cluster, &authority, WEB) => return failed,
     };
     ensure!(
-        chain.len() == 2 && chain[1] == root,
-        "leaf and root: {chain:?}"
+        issued.chain.len() == 1 && *issued.roots == *root,
+        "leaf and root: {issued:?}"
     );
-
-    CertificateDer::from_pem_slice(chain[0].as_bytes())?;
     let left = cluster
         .call("GET", REQUESTS, "application/json", &Value::Null)
         .await?;
@@ -180,17 +193,14 @@ async fn kubernetes_signs_for_workloads_and_publishes_the_roots() -> Result<()> 
     // A request for another identity is rejected here, a certificate for another identity is not
     // delivered, and a signer without a name signs nothing.
     let stolen = sign(request("spiffe://cluster.local/ns/shop/sa/admin")?, "blue").await;
-    ensure!(
-        matches!(stolen, Err(RegistrationError::Beyond(_))),
-        "{stolen:?}"
-    );
+    ensure!(matches!(stolen, Err(SignerError::Beyond(_))), "{stolen:?}");
     let wrong = tokio::select! {
         wrong = sign(request(WEB)?, "blue") => wrong,
         failed = sign_all(&cluster, &authority, "spiffe://cluster.local/ns/shop/sa/admin") => return failed,
     };
 
     ensure!(
-        matches!(wrong, Err(RegistrationError::Wrong("for another identity"))),
+        matches!(wrong, Err(SignerError::Wrong("for another identity"))),
         "{wrong:?}"
     );
     let stranger = outer()?;
@@ -200,12 +210,12 @@ async fn kubernetes_signs_for_workloads_and_publishes_the_roots() -> Result<()> 
     };
 
     ensure!(
-        matches!(unrooted, Err(RegistrationError::Chain(_))),
+        matches!(unrooted, Err(SignerError::Chain(_))),
         "{unrooted:?}"
     );
     let unnamed = sign(request(WEB)?, "").await;
     ensure!(
-        matches!(unnamed, Err(RegistrationError::NoSigner)),
+        matches!(unnamed, Err(SignerError::Request(_))),
         "{unnamed:?}"
     );
 

@@ -207,6 +207,20 @@ export interface Roots {
   signsAfter?: string;
   missing: { who: string; why: string }[];
   problem?: string;
+  signers?: Signer[];
+}
+
+/** Another authority that signs certificates of workloads. */
+export interface Signer {
+  name: string;
+  namespaces: string[];
+  away?: string;
+  lastSuccess?: string;
+  lastError?: string;
+  lastErrorAt?: string;
+  chain: { subject: string; notBefore: string; notAfter: string }[];
+  roots: { subject: string; fingerprint: string; notBefore: string; notAfter: string; isDistributed: boolean }[];
+  missing: { who: string; why: string }[];
 }
 
 export interface WhyNot {

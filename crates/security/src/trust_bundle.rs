@@ -76,10 +76,15 @@ pub fn endpoints(mesh: &[CertificateData]) -> BTreeSet<String> {
         .collect()
 }
 
-/// Merges the trusted roots: the CA's own, those of the mesh config, and those of its SPIFFE
-/// endpoints.
+/// Merges the trusted roots: the CA's own, those of the mesh config, those of its SPIFFE endpoints,
+/// and those of trust domains that a SPIRE server federates with.
 #[must_use]
-pub fn assemble(own: &str, mesh: &[CertificateData], fetched: &Fetched) -> TrustBundle {
+pub fn assemble(
+    own: &str,
+    mesh: &[CertificateData],
+    fetched: &Fetched,
+    federated: &Fetched,
+) -> TrustBundle {
     let mut faults = BTreeSet::new();
     let mut roots = Vec::new();
     if !own.is_empty() {
@@ -108,6 +113,10 @@ pub fn assemble(own: &str, mesh: &[CertificateData], fetched: &Fetched) -> Trust
         if let Some(found) = fetched.get(&endpoint) {
             add(Ok(found.to_vec()));
         }
+    }
+
+    for found in federated.values() {
+        add(Ok(found.to_vec()));
     }
 
     roots.extend(others);
@@ -194,7 +203,7 @@ mod tests {
         let config = [in_pem(&mesh), in_pem(&own), in_pem("nonsense"), endpoint];
 
         let fetched = Fetched::from([(url.to_owned(), split(&remote, "").unwrap().into())]);
-        let bundle = assemble(&own, &config, &fetched);
+        let bundle = assemble(&own, &config, &fetched, &Fetched::new());
         assert_eq!(bundle.roots.len(), 3);
         assert_eq!(&*bundle.roots[0], own, "the CA's own root is the first");
         assert!(bundle.roots[1..].is_sorted());
@@ -205,7 +214,13 @@ mod tests {
         );
 
         // The roots of an endpoint that is no longer configured are dropped.
-        assert_eq!(assemble(&own, &[], &fetched).roots.len(), 1);
+        let none = Fetched::new();
+        assert_eq!(assemble(&own, &[], &fetched, &none).roots.len(), 1);
+        assert_eq!(
+            assemble(&own, &[], &none, &fetched).roots.len(),
+            2,
+            "a federated trust domain"
+        );
     }
 
     #[test]

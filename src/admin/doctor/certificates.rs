@@ -1,8 +1,9 @@
-//! The certificates of the mesh, and the proxies that do not trust them yet.
+//! The certificates of the mesh, the proxies that do not trust them yet, and who signs.
 
 use jiff::Timestamp;
 use navarch_answers::doctor::{CertificateEnd, Check, Health, Level, MAX_FINDINGS_PER_CHECK};
 use navarch_security::ca::CurrentAuthority;
+use navarch_security::ca::external::{ExternalSigners, SignerReport};
 use navarch_security::ca::keeper::{RootRole, RotationStatus};
 use navarch_security::ca::rotation::Origin;
 use navarch_security::certificate_life::CertificateLife;
@@ -15,6 +16,8 @@ pub struct Certificates {
     pub authority: Option<CurrentAuthority>,
     /// The server certificate of the TLS ports.
     pub serving: ServingTls,
+    /// Who signs workload certificates, where it is not the CA.
+    pub signers: ExternalSigners,
 }
 
 impl Certificates {
@@ -34,6 +37,53 @@ impl Certificates {
                 now,
                 next,
             );
+        }
+    }
+}
+
+/// Reports signers that are away or have failed, the expiry of their certificates, and the proxies
+/// that do not trust their roots yet.
+pub(super) fn signers(reports: &[SignerReport], now: Timestamp, health: &mut Health) {
+    let next = "navarch ca status, and kubectl logs -n istio-system deploy/istiod";
+    for report in reports {
+        let name = report.name;
+        let last = report.last_success.map_or_else(
+            || "it has signed nothing since the start".to_owned(),
+            |moment| format!("it last signed at {moment}"),
+        );
+        if let Some(away) = &report.away {
+            let what = format!(
+                "the signer {name} is unreachable, {last}; existing certificates stay valid: {away}"
+            );
+            health.add(Check::Certificates, Level::Wrong, what, next);
+        } else if let Some(error) = &report.last_error
+            && report.last_error_at > report.last_success
+        {
+            let what = format!("the signer {name} did not sign its last request, {last}: {error}");
+            health.add(Check::Certificates, Level::Note, what, next);
+        }
+
+        let next = format!("renew it at the signer {name}");
+        let links = report.chain.iter();
+        for link in links {
+            let role = format!("intermediate of {name}");
+            let validity = [link.not_before, link.not_after];
+            let one = CertificateEnd::new(&role, link.subject.clone(), validity, now);
+            health.add_certificate(one, now, &next);
+        }
+        for root in &report.roots {
+            let role = format!("root of {name}");
+            let validity = [root.not_before, root.not_after];
+            let one = CertificateEnd::new(&role, root.subject.clone(), validity, now);
+            health.add_certificate(one, now, &next);
+        }
+
+        for missing in report.missing.iter().take(MAX_FINDINGS_PER_CHECK) {
+            let what = format!(
+                "{} does not trust a new root of the signer {name}: {}",
+                missing.who, missing.why
+            );
+            health.add(Check::Roots, Level::Note, what, "navarch ca status");
         }
     }
 }
@@ -155,6 +205,41 @@ mod tests {
             (health.findings[0].level, &*health.findings[0].next),
             (Level::Wrong, "navarch ca rotate")
         );
+    }
+
+    #[test]
+    fn signers_that_do_not_sign_are_reported() {
+        let now = Timestamp::UNIX_EPOCH + SignedDuration::from_hours(24 * 10_000);
+        let report = SignerReport {
+            name: "spire",
+            namespaces: Vec::new(),
+            away: None,
+            last_success: Some(now),
+            last_error: Some("the signer is busy".to_owned()),
+            last_error_at: Some(now - SignedDuration::from_hours(1)),
+            chain: Vec::new(),
+            roots: Vec::new(),
+            missing: Vec::new(),
+        };
+        let found = |report: SignerReport| {
+            let mut health = Health::default();
+            signers(&[report], now, &mut health);
+            health.findings
+        };
+        assert_eq!(found(report.clone()), [], "it has signed since");
+
+        let failed = SignerReport {
+            last_success: None,
+            ..report.clone()
+        };
+        assert_eq!(found(failed)[0].level, Level::Note);
+        let away = SignerReport {
+            away: Some("connection refused".to_owned()),
+            ..report
+        };
+        let findings = found(away);
+        assert_eq!(findings[0].level, Level::Wrong);
+        assert!(findings[0].what.contains("connection refused"));
     }
 
     #[test]

@@ -190,3 +190,28 @@ fn without_its_controller_nothing_that_gateways_consist_of_can_be_written() {
         assert!(!without.contains(resource), "{resource}: {without:?}");
     }
 }
+
+#[test]
+fn rights_for_cert_manager_are_granted_only_where_it_signs() {
+    let helm = Helm::find().unwrap();
+    let requests = |settings: Value| {
+        let [everywhere, own] = given(&helm, &chart("navarch"), &settings);
+        let is_csr = |right: &&Right| right.group == "certificates.k8s.io";
+        assert_eq!(everywhere.iter().filter(is_csr).count(), 0, "{settings}");
+        let own = own.iter().filter(|right| right.group == "cert-manager.io");
+        own.map(Right::text).collect::<BTreeSet<_>>()
+    };
+
+    assert_eq!(requests(json!({})), BTreeSet::new());
+    let spire = json!({"env": {"EXTERNAL_CA": "NAVARCH_RA_SPIRE"}});
+    assert_eq!(requests(spire), BTreeSet::new());
+
+    let wanted = ["create", "delete", "list", "watch"]
+        .map(|verb| format!("{verb} cert-manager.io/certificaterequests"));
+    for env in [
+        json!({"EXTERNAL_CA": "NAVARCH_RA_CERT_MANAGER"}),
+        json!({"NAVARCH_NAMESPACE_SIGNERS": "shop=NAVARCH_RA_CERT_MANAGER"}),
+    ] {
+        assert_eq!(requests(json!({"env": env})), wanted.clone().into());
+    }
+}

@@ -1,4 +1,4 @@
-import type { Proxies, Resources, Roots } from "../api";
+import type { Proxies, Resources, Roots, Signer } from "../api";
 import { path } from "../api";
 import { at, useLoaded } from "../hooks";
 import { Badge, Loading, Table, Title } from "../parts";
@@ -65,6 +65,7 @@ function Standing({ roots }: { roots: Roots }) {
           { name: "Trusted until", cell: (row) => (row.trustedUntil ? day(row.trustedUntil) : "it expires") },
         ]}
       />
+      {roots.signers && <Signers signers={roots.signers} />}
       <h2>Proxies that do not trust all roots yet</h2>
       <Table
         caption="Proxies that lack a root"
@@ -74,6 +75,44 @@ function Standing({ roots }: { roots: Roots }) {
         columns={[
           { name: "Proxy", cell: (row) => row.who },
           { name: "Why", cell: (row) => row.why },
+        ]}
+      />
+    </>
+  );
+}
+
+/** Other authorities that sign certificates of workloads, with their chains. */
+function Signers({ signers }: { signers: Signer[] }) {
+  const links = signers.flatMap((signer) => [
+    ...signer.chain.map((link) => ({ ...link, signer: signer.name, role: "issuer", isNew: false })),
+    ...signer.roots.map((root) => ({ ...root, signer: signer.name, role: "root", isNew: !root.isDistributed })),
+  ]);
+  return (
+    <>
+      <h2>Signers of workloads</h2>
+      <Table
+        caption="Signers of workload certificates"
+        rows={signers}
+        id={(row) => row.name}
+        empty="No signers."
+        columns={[
+          { name: "Signer", cell: (row) => row.name },
+          { name: "Namespaces", cell: (row) => row.namespaces.join(", ") || "all others" },
+          { name: "State", cell: (row) => <Badge tone={row.away ? "bad" : "good"}>{row.away ? "away" : "reachable"}</Badge> },
+          { name: "Last signed", cell: (row) => row.lastSuccess ?? "never" },
+          { name: "Last error", cell: (row) => row.away ?? (row.lastError ? `${row.lastErrorAt}: ${row.lastError}` : "none") },
+        ]}
+      />
+      <Table
+        caption="Chains of signers"
+        rows={links}
+        id={(row) => `${row.signer} ${row.subject} ${row.notAfter}`}
+        empty="No chain is known yet."
+        columns={[
+          { name: "Signer", cell: (row) => row.signer },
+          { name: "Role", cell: (row) => (row.isNew ? `${row.role}, being distributed` : row.role) },
+          { name: "Subject", cell: (row) => row.subject },
+          { name: "Ends", cell: (row) => <>{day(row.notAfter)} ({until(row.notAfter)})</> },
         ]}
       />
     </>

@@ -67,7 +67,14 @@ Besides it gives the context
 
 {{/* Whether Kubernetes signs certificates. Empty is no. */}}
 {{- define "navarch.kubernetesSigns" -}}
-{{ if or .Values.env.EXTERNAL_CA (not (has .Values.global.pilotCertProvider (list "istiod" "custom" "none"))) }}yes{{ end }}
+{{ if or (include "navarch.signs" (list "ISTIOD_RA_KUBERNETES_API" .)) (not (has .Values.global.pilotCertProvider (list "istiod" "custom" "none"))) }}yes{{ end }}
+{{- end -}}
+
+{{/* Whether a signer, by its name in EXTERNAL_CA, signs certificates of workloads of some namespace. Empty is no. */}}
+{{- define "navarch.signs" -}}
+{{- $signer := index . 0 }}
+{{- $env := (index . 1).Values.env }}
+{{ if or (eq (toString $env.EXTERNAL_CA) $signer) (contains (print "=" $signer) (nospace (toString $env.NAVARCH_NAMESPACE_SIGNERS))) }}yes{{ end }}
 {{- end -}}
 
 {{/* What was set, with that under `pilot` a level higher, as Istio's chart takes it; as JSON. */}}

@@ -1,0 +1,296 @@
+//! Environment variables for signers of workload certificates.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use anyhow::{Context, ensure};
+
+use super::environment;
+use crate::server::{SignerKind, SignersConfig};
+use navarch_api::names::Namespace;
+use navarch_net::grpc_target::GrpcTarget;
+use navarch_net::unix_channel::UnixTarget;
+use navarch_security::ca::RegistrationConfig;
+use navarch_security::ca::cert_manager::CertManagerConfig;
+use navarch_security::ca::external::ExternalLimits;
+use navarch_security::ca::spire::{SpireConfig, SpireServer};
+
+/// Certificates of one namespace at once, as a multiple of those per second.
+const BURST: u32 = 10;
+
+/// Reads the signers. `text` returns the value of a variable that is set and not empty.
+///
+/// # Errors
+/// If a value is invalid, a signer lacks a setting, or a setting has no signer.
+pub(super) fn config(text: &impl Fn(&str) -> Option<String>) -> anyhow::Result<SignersConfig> {
+    let default = match text("EXTERNAL_CA") {
+        None => SignerKind::Own,
+        Some(name) => kind(&name).context("EXTERNAL_CA")?,
+    };
+    let by_namespace = namespaces(&text("NAVARCH_NAMESPACE_SIGNERS").unwrap_or_default())
+        .context("NAVARCH_NAMESPACE_SIGNERS")?;
+
+    let config = SignersConfig {
+        default,
+        by_namespace,
+        kubernetes: RegistrationConfig {
+            signer: text("K8S_SIGNER").unwrap_or_default(),
+            signer_domain: text("CERT_SIGNER_DOMAIN").unwrap_or_default(),
+            roots: None,
+        },
+        socket: socket(text)?,
+        spire: spire(text)?,
+        cert_manager: cert_manager(text)?,
+        roots: text("NAVARCH_SIGNER_ROOTS").map(PathBuf::from),
+        root_wait: environment::duration(text, "NAVARCH_SIGNER_ROOT_WAIT")?,
+        limits: limits(text)?,
+    };
+    check(&config)?;
+    Ok(config)
+}
+
+/// The signer of a name.
+fn kind(name: &str) -> anyhow::Result<SignerKind> {
+    Ok(match name {
+        "ISTIOD" => SignerKind::Own,
+        "ISTIOD_RA_KUBERNETES_API" => SignerKind::Kubernetes,
+        "NAVARCH_RA_SOCKET" => SignerKind::Socket,
+        "NAVARCH_RA_SPIRE" => SignerKind::Spire,
+        "NAVARCH_RA_CERT_MANAGER" => SignerKind::CertManager,
+        _ => anyhow::bail!(
+            "{name:?} is not supported; use ISTIOD_RA_KUBERNETES_API, NAVARCH_RA_SOCKET, \
+             NAVARCH_RA_SPIRE or NAVARCH_RA_CERT_MANAGER"
+        ),
+    })
+}
+
+/// Comma-separated `namespace=signer` pairs.
+fn namespaces(text: &str) -> anyhow::Result<BTreeMap<Namespace, SignerKind>> {
+    let mut all = BTreeMap::new();
+    let parts = text.split(',').map(str::trim);
+    for part in parts.filter(|part| !part.is_empty()) {
+        let pair = part.split_once('=');
+        let (namespace, name) =
+            pair.with_context(|| format!("{part:?} is not namespace=signer"))?;
+        let signer = kind(name.trim())?;
+        let before = all.insert(Namespace::new(namespace.trim()), signer);
+        ensure!(before.is_none(), "namespace {namespace} has two signers");
+    }
+    Ok(all)
+}
+
+/// A Unix socket with the user who serves it, besides root and the own one.
+fn socket(text: &impl Fn(&str) -> Option<String>) -> anyhow::Result<Option<UnixTarget>> {
+    let Some(path) = text("NAVARCH_SIGNER_SOCKET") else {
+        return Ok(None);
+    };
+    Ok(Some(UnixTarget {
+        path: unix_path(&path).context("NAVARCH_SIGNER_SOCKET")?,
+        user: user(text)?,
+    }))
+}
+
+/// An absolute path, perhaps as `unix:` address.
+fn unix_path(text: &str) -> anyhow::Result<PathBuf> {
+    let path = text.strip_prefix("unix:").unwrap_or(text);
+    let path = match path.strip_prefix("//") {
+        Some(absolute) => absolute,
+        None => path,
+    };
+    ensure!(path.starts_with('/'), "{text:?} is not an absolute path");
+    Ok(PathBuf::from(path))
+}
+
+/// `NAVARCH_SIGNER_USER`
+fn user(text: &impl Fn(&str) -> Option<String>) -> anyhow::Result<Option<u32>> {
+    environment::parsed(text, "NAVARCH_SIGNER_USER", "user id", |id| id.parse().ok())
+        .map_err(anyhow::Error::from)
+}
+
+/// `NAVARCH_SPIRE_…`
+fn spire(text: &impl Fn(&str) -> Option<String>) -> anyhow::Result<Option<SpireConfig>> {
+    let Some(server) = text("NAVARCH_SPIRE_SERVER") else {
+        return Ok(None);
+    };
+    let server = if server.starts_with("unix:") {
+        SpireServer::Socket(UnixTarget {
+            path: unix_path(&server).context("NAVARCH_SPIRE_SERVER")?,
+            user: user(text)?,
+        })
+    } else {
+        let target = GrpcTarget::parse(&server).with_context(|| {
+            format!("NAVARCH_SPIRE_SERVER: {server:?} is not host:port or unix:/path")
+        })?;
+        let agent = text("SPIFFE_ENDPOINT_SOCKET")
+            .context("NAVARCH_SPIRE_SERVER: SPIFFE_ENDPOINT_SOCKET is not set, from which the control plane gets its SVID")?;
+        SpireServer::Address {
+            server: target,
+            agent: UnixTarget {
+                path: unix_path(&agent).context("SPIFFE_ENDPOINT_SOCKET")?,
+                user: user(text)?,
+            },
+            server_id: text("NAVARCH_SPIRE_SERVER_ID"),
+        }
+    };
+
+    let federates_with = text("NAVARCH_SPIRE_FEDERATES_WITH").unwrap_or_default();
+    let federates_with: BTreeSet<String> = federates_with
+        .split(',')
+        .map(str::trim)
+        .filter(|name| !name.is_empty())
+        .map(str::to_owned)
+        .collect();
+    Ok(Some(SpireConfig {
+        server,
+        federates_with,
+    }))
+}
+
+/// `NAVARCH_CERT_MANAGER_…`
+fn cert_manager(
+    text: &impl Fn(&str) -> Option<String>,
+) -> anyhow::Result<Option<CertManagerConfig>> {
+    let Some(issuer) = text("NAVARCH_CERT_MANAGER_ISSUER") else {
+        return Ok(None);
+    };
+    Ok(Some(CertManagerConfig {
+        namespace: text("NAVARCH_CERT_MANAGER_NAMESPACE").map(Namespace::new),
+        issuer: issuer.parse().context("NAVARCH_CERT_MANAGER_ISSUER")?,
+    }))
+}
+
+/// The limits of each signer.
+fn limits(text: &impl Fn(&str) -> Option<String>) -> anyhow::Result<ExternalLimits> {
+    let mut limits = ExternalLimits::default();
+    let at_once = environment::parsed(text, "NAVARCH_SIGNER_REQUESTS", "number", |number| {
+        number.parse().ok().filter(|number| *number > 0)
+    })?;
+    limits.at_once = at_once.unwrap_or(limits.at_once);
+
+    let rate = environment::parsed(text, "NAVARCH_SIGNER_NAMESPACE_RATE", "number", |number| {
+        number.parse().ok().filter(|number: &u32| *number > 0)
+    })?;
+    limits.per_second = rate.unwrap_or(limits.per_second);
+    limits.burst = limits.per_second.saturating_mul(BURST);
+
+    let timeout = environment::duration(text, "NAVARCH_SIGNER_TIMEOUT")?;
+    limits.timeout = timeout
+        .filter(|timeout| !timeout.is_zero())
+        .unwrap_or(limits.timeout);
+    Ok(limits)
+}
+
+/// Checks that each signer has its settings, and each setting its signer.
+fn check(config: &SignersConfig) -> anyhow::Result<()> {
+    let settings = [
+        (
+            SignerKind::Socket,
+            "NAVARCH_RA_SOCKET",
+            "NAVARCH_SIGNER_SOCKET",
+            config.socket.is_some(),
+        ),
+        (
+            SignerKind::Spire,
+            "NAVARCH_RA_SPIRE",
+            "NAVARCH_SPIRE_SERVER",
+            config.spire.is_some(),
+        ),
+        (
+            SignerKind::CertManager,
+            "NAVARCH_RA_CERT_MANAGER",
+            "NAVARCH_CERT_MANAGER_ISSUER",
+            config.cert_manager.is_some(),
+        ),
+    ];
+    for (kind, name, variable, is_set) in settings {
+        ensure!(
+            is_set || !config.uses(kind),
+            "{variable} is not set, which {name} needs"
+        );
+        ensure!(
+            !is_set || config.uses(kind),
+            "{variable} has no effect: neither EXTERNAL_CA nor NAVARCH_NAMESPACE_SIGNERS has {name}"
+        );
+    }
+
+    ensure!(
+        config.roots.is_some() || !config.uses(SignerKind::CertManager),
+        "NAVARCH_SIGNER_ROOTS is not set, which NAVARCH_RA_CERT_MANAGER needs"
+    );
+    let may_pin = [
+        SignerKind::Socket,
+        SignerKind::Spire,
+        SignerKind::CertManager,
+    ];
+    ensure!(
+        config.roots.is_none() || may_pin.iter().any(|kind| config.uses(*kind)),
+        "NAVARCH_SIGNER_ROOTS has no effect without NAVARCH_RA_SOCKET, NAVARCH_RA_SPIRE or NAVARCH_RA_CERT_MANAGER"
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(set: &[(&str, &str)]) -> Result<SignersConfig, String> {
+        let text = |name: &str| {
+            let found = set.iter().find(|(known, _)| *known == name);
+            found.map(|(_, value)| (*value).to_owned())
+        };
+        config(&text).map_err(|error| format!("{error:#}"))
+    }
+
+    #[test]
+    fn signers_have_their_settings_and_settings_their_signers() {
+        assert_eq!(read(&[]).unwrap().default, SignerKind::Own);
+        let socket = [
+            ("EXTERNAL_CA", "NAVARCH_RA_SOCKET"),
+            ("NAVARCH_SIGNER_SOCKET", "unix:///run/signer.sock"),
+            ("NAVARCH_SIGNER_USER", "1001"),
+            (
+                "NAVARCH_NAMESPACE_SIGNERS",
+                "legacy=ISTIOD, shop = ISTIOD_RA_KUBERNETES_API",
+            ),
+        ];
+        let config = read(&socket).unwrap();
+        let target = config.socket.clone().unwrap();
+        assert_eq!(
+            (target.path.to_str(), target.user),
+            (Some("/run/signer.sock"), Some(1001))
+        );
+        assert_eq!(
+            config.by_namespace.get(&Namespace::new("shop")),
+            Some(&SignerKind::Kubernetes)
+        );
+        assert!(config.uses(SignerKind::Own) && !config.uses(SignerKind::Spire));
+
+        for (set, part) in [
+            (&[("EXTERNAL_CA", "VAULT")][..], "NAVARCH_RA_SPIRE"),
+            (
+                &[("EXTERNAL_CA", "NAVARCH_RA_SOCKET")],
+                "NAVARCH_SIGNER_SOCKET is not set",
+            ),
+            (&[("NAVARCH_SIGNER_SOCKET", "/a")], "has no effect"),
+            (&[("NAVARCH_SIGNER_ROOTS", "/a")], "has no effect"),
+            (
+                &[
+                    ("EXTERNAL_CA", "NAVARCH_RA_SPIRE"),
+                    ("NAVARCH_SPIRE_SERVER", "spire:8081"),
+                ],
+                "SPIFFE_ENDPOINT_SOCKET",
+            ),
+            (
+                &[
+                    ("EXTERNAL_CA", "NAVARCH_RA_CERT_MANAGER"),
+                    ("NAVARCH_CERT_MANAGER_ISSUER", "ClusterIssuer/mesh"),
+                ],
+                "NAVARCH_SIGNER_ROOTS is not set",
+            ),
+            (&[("NAVARCH_NAMESPACE_SIGNERS", "shop")], "namespace=signer"),
+        ] {
+            let error = read(set).unwrap_err();
+            assert!(error.contains(part), "{set:?}: {error}");
+        }
+    }
+}
