@@ -22,7 +22,7 @@ use navarch_security::authenticate::{
     Authenticator, JwtAuthenticator, JwtRule, MeshSnapshot, SnapshotProvider, TokenReviews,
     TrustedNetworks,
 };
-use navarch_security::ca::external::ExternalSigners;
+use navarch_security::ca::external::{ExternalSigners, StoredRoots};
 use navarch_security::ca::keeper::{self, KeeperConfig, RootKeeper, RotationCommands};
 use navarch_security::ca::root_store::{self, RootStore};
 use navarch_security::ca::rotation::RotationRules;
@@ -324,8 +324,16 @@ async fn start_signers(
     boot: &mut Boot,
 ) -> anyhow::Result<signers::Signers> {
     let trust_domain = push.context().mesh.config.trust_domain.clone();
+    let stored = match (client, &config.state) {
+        (Some(client), _) => {
+            StoredRoots::ConfigMap(Api::namespaced(client.clone(), names.namespace.as_str()))
+        }
+        (None, Some(folder)) => StoredRoots::Folder(folder.join("signers")),
+        (None, None) => StoredRoots::Nowhere,
+    };
     let parts = SignerParts {
         client,
+        stored,
         namespace: names.namespace,
         trust_domain: &trust_domain,
         mesh,

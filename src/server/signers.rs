@@ -14,9 +14,9 @@ use navarch_api::names::Namespace;
 use navarch_net::unix_channel::UnixTarget;
 use navarch_security::ca::cert_manager::{CertManager, CertManagerConfig};
 use navarch_security::ca::external::{
-    DistributionRules, ExternalAuthority, ExternalLimits, ExternalSigners,
+    DistributionRules, ExternalAuthority, ExternalLimits, ExternalSigners, StoredRoots,
 };
-use navarch_security::ca::signer::{Signer, pinned};
+use navarch_security::ca::signer::{RootsSource, Signer, pinned};
 use navarch_security::ca::spire::{Spire, SpireConfig};
 use navarch_security::ca::{MeshRoots, Metrics, Plugin, Registration, RegistrationConfig};
 use navarch_security::trust_bundle::Fetched;
@@ -76,6 +76,8 @@ pub(super) struct SignerParts<'a> {
     /// The control plane's namespace.
     pub(super) namespace: &'a Namespace,
     pub(super) trust_domain: &'a str,
+    /// Where the roots of signers are kept.
+    pub(super) stored: StoredRoots,
     /// The roots of Kubernetes' signers.
     pub(super) mesh: &'a MeshRoots,
     /// `NAVARCH_ROOT_OVERLAP`
@@ -124,8 +126,16 @@ pub(super) async fn start(
     let mut federated = watch::channel(Fetched::new()).1;
     let mut started = BTreeMap::new();
     for kind in config.kinds() {
-        let signer = start_signer(kind, config, parts, &mut federated, boot)?;
-        started.insert(kind, Arc::new(authority(kind, signer, config, parts)));
+        let signer = start_signer(kind, config, parts, &mut federated, boot).await?;
+        let authority = Arc::new(authority(kind, signer, config, parts));
+        if let Some(roots) = authority
+            .distributed_roots()
+            .filter(|_| config.roots.is_none())
+        {
+            let kept = parts.stored.clone().follow(authority.name(), roots);
+            boot.spawn_until_stop("kept roots of a signer", kept);
+        }
+        started.insert(kind, authority);
     }
 
     let of = |kind: &SignerKind| started.get(kind).cloned();
@@ -169,7 +179,7 @@ fn authority(
 }
 
 /// Starts one signer.
-fn start_signer(
+async fn start_signer(
     kind: SignerKind,
     config: &SignersConfig,
     parts: &SignerParts<'_>,
@@ -196,21 +206,17 @@ fn start_signer(
         SignerKind::Socket => {
             let socket = config.socket.clone();
             let socket = socket.context("NAVARCH_SIGNER_SOCKET is not set")?;
-            match pinned_roots(config, boot)? {
-                Some(roots) => Arc::new(Plugin::pinned(socket, roots)),
-                None => {
-                    let (plugin, follow) = Plugin::connect(socket);
-                    boot.spawn_until_stop("roots of the signer", follow);
-                    Arc::new(plugin)
-                }
-            }
+            let source = roots_source("socket", config, parts, boot).await?;
+            let (plugin, follow) = Plugin::connect(socket, source);
+            boot.spawn_until_stop("roots of the plugin", follow);
+            Arc::new(plugin)
         }
 
         SignerKind::Spire => {
             let spire = config.spire.clone();
             let spire = spire.context("NAVARCH_SPIRE_SERVER is not set")?;
-            let roots = pinned_roots(config, boot)?;
-            let (spire, bundles, follow) = Spire::connect(spire, parts.trust_domain, roots, clock);
+            let source = roots_source("spire", config, parts, boot).await?;
+            let (spire, bundles, follow) = Spire::connect(spire, parts.trust_domain, source, clock);
             boot.spawn_until_stop("bundles of SPIRE", follow);
             *federated = bundles;
             Arc::new(spire)
@@ -229,6 +235,27 @@ fn start_signer(
             Arc::new(manager)
         }
     })
+}
+
+/// The roots in the configured file, or else those that the signer names, with those of the last
+/// stop until then.
+async fn roots_source(
+    name: &str,
+    config: &SignersConfig,
+    parts: &SignerParts<'_>,
+    boot: &mut Boot,
+) -> anyhow::Result<RootsSource> {
+    if let Some(roots) = pinned_roots(config, boot)? {
+        return Ok(RootsSource::Pinned(roots));
+    }
+    let last = parts.stored.load(name).await.unwrap_or_else(|error| {
+        tracing::warn!(
+            error = &error as &dyn std::error::Error,
+            "the signer's last roots are not known; readiness waits for the signer"
+        );
+        Arc::default()
+    });
+    Ok(RootsSource::Signer(last))
 }
 
 /// The roots in the configured file, if there is one.

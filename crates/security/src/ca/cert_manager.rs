@@ -28,6 +28,7 @@ use serde_json::json;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::bundle::certificates;
+use super::registration::is_rejection;
 use super::signer::{CheckedRequest, SignedChain, Signer, SignerError};
 use crate::Clock;
 use navarch_api::names::Namespace;
@@ -58,8 +59,6 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 const DELETIONS: usize = 1024;
 /// Maximum number of remembered objects without a waiter.
 const MAX_OTHERS: usize = 10_000;
-/// The API server's codes of its own failures begin here.
-const SERVER_ERROR: u16 = 500;
 /// The API server's code for an object that does not exist.
 const NOT_FOUND: u16 = 404;
 
@@ -180,7 +179,7 @@ impl CertManager {
 
     /// The object of a request.
     fn object(&self, name: &str, request: &CheckedRequest) -> DynamicObject {
-        let object = DynamicObject::new(name, &self.resource).data(json!({"spec": {
+        let mut object = DynamicObject::new(name, &self.resource).data(json!({"spec": {
             "request": STANDARD.encode(request.pem()),
             "duration": format!("{}s", request.lifetime().as_secs()),
             "isCA": false,
@@ -192,7 +191,6 @@ impl CertManager {
             },
         }}));
 
-        let mut object = object;
         let identity = request.identity().to_string();
         object.metadata.labels = Some(BTreeMap::from([(LABEL.0.to_owned(), LABEL.1.to_owned())]));
         object.metadata.annotations = Some(BTreeMap::from([(IDENTITY.to_owned(), identity)]));
@@ -217,14 +215,12 @@ impl Signer for CertManager {
 
         let object = self.object(&waiting.name, request);
         let made = self.api.create(&PostParams::default(), &object).await;
-        made.map_err(|error| match &error {
-            kube::Error::Api(status) if status.code < SERVER_ERROR => {
-                SignerError::failed(&format!(
-                    "the CertificateRequest was not created: {}",
-                    InWords(&error)
-                ))
+        made.map_err(|error| match is_rejection(&error) {
+            true => {
+                let why = InWords(&error);
+                SignerError::failed(&format!("the CertificateRequest was not created: {why}"))
             }
-            _ => SignerError::away(&error),
+            false => SignerError::away(&error),
         })?;
 
         let verdict = verdict.await;

@@ -12,6 +12,7 @@ mod circuit;
 mod distribution;
 mod report;
 mod signers;
+mod stored;
 #[cfg(test)]
 mod tests;
 
@@ -19,6 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
 use super::keeper::FindMissing;
@@ -35,6 +37,7 @@ use report::LastEvents;
 pub use distribution::{DistributionRules, SignerRoot};
 pub use report::{ChainLink, SignerReport};
 pub use signers::ExternalSigners;
+pub use stored::{StoredRoots, StoredRootsError};
 
 /// Intervals of looking which proxies lack a new root: the usual one, and the shortest, for a short
 /// overlap.
@@ -211,6 +214,13 @@ impl ExternalAuthority {
         self.distribution
             .as_ref()
             .map_or_else(Arc::default, Distribution::pem)
+    }
+
+    /// A watch of the signer's roots that proxies trust, in PEM; `None` if they are configured
+    /// elsewhere.
+    #[must_use]
+    pub fn distributed_roots(&self) -> Option<watch::Receiver<Arc<str>>> {
+        self.distribution.as_ref().map(Distribution::distributed)
     }
 
     /// Waits until the signer's roots are known; at once if they are configured elsewhere.

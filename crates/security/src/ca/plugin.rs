@@ -15,7 +15,7 @@ use tonic::Status;
 use tonic::transport::Channel;
 
 use super::bundle::certificates;
-use super::signer::{CheckedRequest, SignedChain, Signer, SignerError, call_error};
+use super::signer::{CheckedRequest, RootsSource, SignedChain, Signer, SignerError, call_error};
 use navarch_net::backoff::Backoff;
 use navarch_net::unix_channel::UnixTarget;
 
@@ -34,20 +34,31 @@ pub struct Plugin {
 }
 
 impl Plugin {
-    /// The plugin behind a socket, and the task that follows its roots.
+    /// The plugin behind a socket, and the task that follows its roots, unless they are pinned.
     #[must_use]
-    pub fn connect(target: UnixTarget) -> (Self, impl Future<Output = ()> + Send + use<>) {
-        let (sender, roots) = watch::channel(Arc::default());
+    pub fn connect(
+        target: UnixTarget,
+        source: RootsSource,
+    ) -> (Self, impl Future<Output = ()> + Send + use<>) {
         let client = SignerClient::new(target.channel()).max_decoding_message_size(MAX_RESPONSE);
-        let follow = follow(client.clone(), sender);
-        (Self { client, roots }, follow)
-    }
+        let (sender, roots) = match source {
+            RootsSource::Pinned(roots) => (None, roots),
+            RootsSource::Signer(last) => {
+                let (sender, roots) = watch::channel(last);
+                (Some(sender), roots)
+            }
+        };
 
-    /// The plugin behind a socket, with roots that are configured; it is not asked for its own.
-    #[must_use]
-    pub fn pinned(target: UnixTarget, roots: watch::Receiver<Arc<str>>) -> Self {
-        let client = SignerClient::new(target.channel()).max_decoding_message_size(MAX_RESPONSE);
-        Self { client, roots }
+        let follow = {
+            let client = client.clone();
+            async move {
+                match sender {
+                    Some(sender) => follow(client, sender).await,
+                    None => std::future::pending().await,
+                }
+            }
+        };
+        (Self { client, roots }, follow)
     }
 }
 

@@ -383,12 +383,13 @@ impl From<RegistrationError> for SignerError {
             RegistrationError::NoDomain
             | RegistrationError::SignerName
             | RegistrationError::NoSigner => Self::Request(error.to_string()),
-            RegistrationError::Kubernetes(ref cause) => match cause {
-                kube::Error::Api(status) if status.code < SERVER_ERROR => {
+            RegistrationError::Kubernetes(ref cause) => {
+                if is_rejection(cause) {
                     Self::failed(&InWords(cause).to_string())
+                } else {
+                    Self::away(&error)
                 }
-                _ => Self::away(&error),
-            },
+            }
             RegistrationError::Silent => Self::Silent(SIGNER_TIMEOUT),
             RegistrationError::Denied(text) => Self::denied(&text),
             RegistrationError::Wrong(what) => Self::Wrong(what),
@@ -399,6 +400,11 @@ impl From<RegistrationError> for SignerError {
             | RegistrationError::Make(_) => Self::failed(&chain(&error)),
         }
     }
+}
+
+/// Whether the API server has answered, and not with a failure of its own.
+pub(super) fn is_rejection(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code < SERVER_ERROR)
 }
 
 /// A request with the condition that approves it, beside those that it has.

@@ -45,6 +45,16 @@ pub trait Signer: Send + Sync {
     fn roots(&self) -> Option<watch::Receiver<Arc<str>>>;
 }
 
+/// Where a signer's roots come from.
+#[derive(Clone, Debug)]
+pub enum RootsSource {
+    /// From a file: the signer is not asked for its own.
+    Pinned(watch::Receiver<Arc<str>>),
+    /// From the signer. Until it has answered they are those of the last stop, in PEM; empty if
+    /// there are none.
+    Signer(Arc<str>),
+}
+
 /// A CSR that requests an identity and nothing else.
 #[derive(Clone, Debug)]
 pub struct CheckedRequest {

@@ -26,7 +26,7 @@ use tokio::sync::watch;
 use tonic::Status;
 use tonic::transport::Channel;
 
-use super::signer::{CheckedRequest, SignedChain, Signer, SignerError, call_error};
+use super::signer::{CheckedRequest, RootsSource, SignedChain, Signer, SignerError, call_error};
 use crate::Clock;
 use crate::trust_bundle::{self, Fetched};
 use navarch_net::backoff::Backoff;
@@ -95,10 +95,11 @@ impl Spire {
     /// The SPIRE server of a trust domain, a watch of the federated bundles, and the task that
     /// follows bundles and the control plane's SVID. With pinned roots, the server's own bundle is
     /// not used.
+    #[must_use]
     pub fn connect(
         config: SpireConfig,
         trust_domain: &str,
-        pinned: Option<watch::Receiver<Arc<str>>>,
+        source: RootsSource,
         clock: Clock,
     ) -> (
         Self,
@@ -106,7 +107,11 @@ impl Spire {
         impl Future<Output = ()> + Send + use<>,
     ) {
         let (channels, channel) = watch::channel(None);
-        let (root_sender, fetched_roots) = watch::channel(Arc::default());
+        let (last, pinned) = match source {
+            RootsSource::Pinned(roots) => (Arc::default(), Some(roots)),
+            RootsSource::Signer(last) => (last, None),
+        };
+        let (root_sender, fetched_roots) = watch::channel(last);
         let (federated_sender, federated) = watch::channel(Fetched::new());
         let bundles = Bundles {
             channel: channel.clone(),

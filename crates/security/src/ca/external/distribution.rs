@@ -6,6 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use rustls::pki_types::CertificateDer;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::super::bundle::certificates;
@@ -14,6 +15,7 @@ use super::super::rotation::Missing;
 use super::super::signer::SignerError;
 use crate::certificate_life::CertificateLife;
 use navarch_api::digest::sha256_hex;
+use navarch_pki::pem;
 
 /// Maximum number of a signer's roots: each is sent to every proxy.
 const MAX_ROOTS: usize = 64;
@@ -34,6 +36,8 @@ pub struct DistributionRules {
 pub(super) struct Distribution {
     rules: DistributionRules,
     known: Mutex<Known>,
+    /// Those that are distributed, in PEM.
+    distributed: watch::Sender<Arc<str>>,
 }
 
 #[derive(Debug, Default)]
@@ -73,6 +77,7 @@ impl Distribution {
         Self {
             rules,
             known: Mutex::default(),
+            distributed: watch::channel(Arc::default()).0,
         }
     }
 
@@ -101,7 +106,26 @@ impl Distribution {
 
         known.roots = roots.into_iter().map(state).collect();
         known.pem = pem.clone();
+        self.publish(&known);
         true
+    }
+
+    /// A watch of the roots that proxies trust, in PEM.
+    pub(super) fn distributed(&self) -> watch::Receiver<Arc<str>> {
+        self.distributed.subscribe()
+    }
+
+    /// Sends the distributed roots, if they have changed.
+    fn publish(&self, known: &Known) {
+        let distributed = known.roots.iter().filter(|root| root.is_distributed);
+        let text: String = distributed
+            .map(|root| pem::encode(&root.certificate))
+            .collect();
+        self.distributed.send_if_modified(|before| {
+            let differs = **before != *text;
+            *before = text.into();
+            differs
+        });
     }
 
     /// The roots in PEM; empty until they are known.
@@ -151,6 +175,7 @@ impl Distribution {
             }
         }
         known.missing = missing;
+        self.publish(&known);
     }
 
     /// Checks that proxies trust a root.

@@ -64,9 +64,10 @@ impl FakeSigner {
 
     /// Signs a certificate with a fault.
     fn issue(&self, request: &CheckedRequest, fault: Fault) -> Vec<CertificateDer<'static>> {
-        let ca = match fault {
-            Fault::OtherRoot => new_ca(),
-            _ => self.ca.lock().clone(),
+        let ca = if fault == Fault::OtherRoot {
+            new_ca()
+        } else {
+            self.ca.lock().clone()
         };
         let uri = |text: &str| SanType::URI(text.try_into().unwrap());
         let mut params = CertificateParams::default();
@@ -75,30 +76,31 @@ impl FakeSigner {
         params.not_after = (clock() + request.lifetime()).into();
         params.not_before = (clock() - DAY).into();
 
-        match fault {
-            Fault::OtherName => {
-                params.subject_alt_names = vec![uri("spiffe://cluster.local/ns/shop/sa/admin")];
-            }
-            Fault::TwoNames => params
-                .subject_alt_names
-                .push(uri("spiffe://cluster.local/ns/shop/sa/admin")),
-            Fault::Ca => params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained),
-            Fault::TooLong => params.not_after = (clock() + 100 * DAY).into(),
-            Fault::Expired => params.not_after = (clock() - DAY / 2).into(),
-            _ => {}
+        let admin = || uri("spiffe://cluster.local/ns/shop/sa/admin");
+        if fault == Fault::OtherName {
+            params.subject_alt_names = vec![admin()];
+        }
+        if fault == Fault::TwoNames {
+            params.subject_alt_names.push(admin());
+        }
+        if fault == Fault::Ca {
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        }
+        if fault == Fault::TooLong {
+            params.not_after = (clock() + 100 * DAY).into();
+        }
+        if fault == Fault::Expired {
+            params.not_after = (clock() - DAY / 2).into();
         }
 
         let key = KeyPair::from_pem(std::str::from_utf8(ca.key.expose()).unwrap()).unwrap();
         let issuer = Issuer::from_ca_cert_pem(&ca.certificate, key).unwrap();
-        let leaf = match fault {
-            Fault::OtherKey => {
-                let other = KeyPair::generate().unwrap();
-                params.signed_by(&other, &issuer).unwrap()
-            }
-            _ => {
-                let csr = SigningRequest::parse(request.pem()).unwrap();
-                params.signed_by(csr.public_key(), &issuer).unwrap()
-            }
+        let leaf = if fault == Fault::OtherKey {
+            let other = KeyPair::generate().unwrap();
+            params.signed_by(&other, &issuer).unwrap()
+        } else {
+            let csr = SigningRequest::parse(request.pem()).unwrap();
+            params.signed_by(csr.public_key(), &issuer).unwrap()
         };
         vec![leaf.der().clone()]
     }
@@ -275,6 +277,9 @@ async fn a_new_root_signs_only_once_proxies_trust_it() {
         .unwrap();
     let error = external.sign(&request(WEB)).await.unwrap_err();
     assert!(matches!(error, SignerError::Undistributed(_)), "{error}");
+    let kept = external.distributed_roots().unwrap();
+    let kept = || trust_bundle::split(&kept.borrow(), "").unwrap().len();
+    assert_eq!(kept(), 1, "a restart waits as well");
 
     tokio::time::sleep(Duration::from_secs(600)).await;
     assert!(
@@ -285,6 +290,7 @@ async fn a_new_root_signs_only_once_proxies_trust_it() {
     *lacking.lock() = false;
     tokio::time::sleep(Duration::from_secs(10)).await;
     external.sign(&request(WEB)).await.unwrap();
+    assert_eq!(kept(), 2);
 
     // Unreadable roots change nothing.
     signer.roots.send_replace("nonsense".into());

@@ -1,0 +1,171 @@
+//! Keeps the roots of signers that proxies trust, for the next start: while a signer is away, its
+//! roots must stay in the trust bundle, and a root that was being distributed is not used before.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::{ObjectMeta, PostParams};
+use tokio::sync::watch;
+
+use navarch_api::regular_file;
+use navarch_kubernetes::InWords;
+use navarch_net::backoff::Backoff;
+
+/// The name of the ConfigMap, in the control plane's namespace.
+const NAME: &str = "navarch-signer-roots";
+/// Delays between attempts to write.
+const RETRY_DELAYS: Backoff = Backoff::jittered(Duration::from_secs(1), Duration::from_secs(60));
+
+/// Where the roots are kept, one text of PEM for each signer.
+#[derive(Clone, Debug)]
+pub enum StoredRoots {
+    /// The ConfigMap `navarch-signer-roots`. Who may write it may also write the mesh config.
+    ConfigMap(Api<ConfigMap>),
+    /// A folder, with a file for each signer.
+    Folder(PathBuf),
+    /// Nowhere.
+    Nowhere,
+}
+
+/// Why roots are not read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum StoredRootsError {
+    /// The API server fails.
+    #[error("failed to access the ConfigMap {NAME}")]
+    Kubernetes(#[from] kube::Error),
+    /// A file cannot be read or written.
+    #[error("failed to access {path}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The error of the operating system.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl StoredRoots {
+    /// The roots of a signer at the last stop; empty if there are none.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub async fn load(&self, signer: &str) -> Result<Arc<str>, StoredRootsError> {
+        match self {
+            Self::Nowhere => Ok(Arc::default()),
+            Self::ConfigMap(maps) => {
+                let map = maps.get_opt(NAME).await?;
+                let mut texts = map.and_then(|map| map.data).unwrap_or_default();
+                Ok(texts.remove(&key(signer)).unwrap_or_default().into())
+            }
+            Self::Folder(folder) => {
+                let path = folder.join(key(signer));
+                match regular_file::read_text(&path) {
+                    Ok(text) => Ok(text.into()),
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Arc::default()),
+                    Err(source) => Err(StoredRootsError::File { path, source }),
+                }
+            }
+        }
+    }
+
+    /// Keeps the roots of a signer.
+    async fn save(&self, signer: &str, roots: &str) -> Result<(), StoredRootsError> {
+        match self {
+            Self::Nowhere => Ok(()),
+            Self::ConfigMap(maps) => Ok(save_in_map(maps, signer, roots).await?),
+            Self::Folder(folder) => {
+                let path = folder.join(key(signer));
+                let new = folder.join(format!("{}.new", key(signer)));
+                let written = std::fs::create_dir_all(folder)
+                    .and_then(|()| std::fs::write(&new, roots))
+                    .and_then(|()| std::fs::rename(&new, &path));
+                written.map_err(|source| StoredRootsError::File { path, source })
+            }
+        }
+    }
+
+    /// Keeps the roots of a signer after each change; does not return.
+    pub async fn follow(self, signer: &'static str, mut roots: watch::Receiver<Arc<str>>) {
+        let mut delays = RETRY_DELAYS;
+        loop {
+            let current = roots.borrow_and_update().clone();
+            let saved = match current.is_empty() {
+                true => Ok(()),
+                false => self.save(signer, &current).await,
+            };
+
+            if let Err(error) = saved {
+                tracing::warn!(
+                    signer,
+                    error = %InWords(&error),
+                    "failed to keep the signer's roots for the next start"
+                );
+                tokio::time::sleep(delays.next_delay()).await;
+                continue;
+            }
+            delays.reset();
+            if roots.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+        }
+    }
+}
+
+/// The name of a signer's text.
+fn key(signer: &str) -> String {
+    format!("{signer}-roots.pem")
+}
+
+/// Keeps the roots of a signer in the ConfigMap. Another replica that has changed it at the same
+/// time is an error: the next attempt sees its texts.
+async fn save_in_map(maps: &Api<ConfigMap>, signer: &str, roots: &str) -> Result<(), kube::Error> {
+    let found = maps.get_opt(NAME).await?;
+    let exists = found.is_some();
+    let mut map = found.unwrap_or_else(|| ConfigMap {
+        metadata: ObjectMeta {
+            name: Some(NAME.to_owned()),
+            ..ObjectMeta::default()
+        },
+        ..ConfigMap::default()
+    });
+
+    let texts = map.data.get_or_insert_default();
+    if texts.get(&key(signer)).is_some_and(|text| text == roots) {
+        return Ok(());
+    }
+    texts.insert(key(signer), roots.to_owned());
+
+    let parameters = PostParams::default();
+    let written = match exists {
+        true => maps.replace(NAME, &parameters, &map).await,
+        false => maps.create(&parameters, &map).await,
+    };
+    written.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn roots_are_kept_in_a_folder_for_the_next_start() {
+        let folder = tempfile::tempdir().unwrap();
+        let stored = StoredRoots::Folder(folder.path().join("signers"));
+        assert_eq!(&*stored.load("spire").await.unwrap(), "");
+
+        let (sender, roots) = watch::channel(Arc::from("one"));
+        let mut tasks = tokio::task::JoinSet::new();
+        tasks.spawn(stored.clone().follow("spire", roots));
+        for text in ["one", "two"] {
+            sender.send_replace(text.into());
+            while *stored.load("spire").await.unwrap() != *text {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+        assert_eq!(&*stored.load("socket").await.unwrap(), "");
+    }
+}
