@@ -1,6 +1,6 @@
 //! Environment variables for signers of workload certificates.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::{Context, ensure};
@@ -18,18 +18,102 @@ use navarch_security::ca::spire::{SpireConfig, SpireServer};
 /// Certificates of one namespace at once, as a multiple of those per second.
 const BURST: u32 = 10;
 
+/// The texts of all settings, which are read whether or not their signer is used.
+#[derive(Debug)]
+struct Texts {
+    external_ca: Option<String>,
+    namespace_signers: String,
+    socket: Option<String>,
+    user: Option<u32>,
+    spire: SpireTexts,
+    issuer: Option<String>,
+    issuer_namespace: Option<String>,
+    roots: Option<String>,
+}
+
+/// The texts of SPIRE's settings.
+#[derive(Debug)]
+struct SpireTexts {
+    server: Option<String>,
+    server_id: Option<String>,
+    federates_with: String,
+    agent: Option<String>,
+}
+
+impl Texts {
+    fn read(text: &impl Fn(&str) -> Option<String>) -> anyhow::Result<Self> {
+        let user =
+            environment::parsed(text, "NAVARCH_SIGNER_USER", "user id", |id| id.parse().ok());
+        Ok(Self {
+            external_ca: text("EXTERNAL_CA"),
+            namespace_signers: text("NAVARCH_NAMESPACE_SIGNERS").unwrap_or_default(),
+            socket: text("NAVARCH_SIGNER_SOCKET"),
+            user: user?,
+            spire: SpireTexts {
+                server: text("NAVARCH_SPIRE_SERVER"),
+                server_id: text("NAVARCH_SPIRE_SERVER_ID"),
+                federates_with: text("NAVARCH_SPIRE_FEDERATES_WITH").unwrap_or_default(),
+                agent: text("SPIFFE_ENDPOINT_SOCKET"),
+            },
+            issuer: text("NAVARCH_CERT_MANAGER_ISSUER"),
+            issuer_namespace: text("NAVARCH_CERT_MANAGER_NAMESPACE"),
+            roots: text("NAVARCH_SIGNER_ROOTS"),
+        })
+    }
+
+    /// Checks that no setting lacks the one that it belongs to.
+    fn check(&self) -> anyhow::Result<()> {
+        let spire = &self.spire;
+        let settings = [
+            (
+                "NAVARCH_SIGNER_USER",
+                self.user.is_some(),
+                "NAVARCH_SIGNER_SOCKET or NAVARCH_SPIRE_SERVER",
+                self.socket.is_some() || spire.server.is_some(),
+            ),
+            (
+                "NAVARCH_SPIRE_SERVER_ID",
+                spire.server_id.is_some(),
+                "NAVARCH_SPIRE_SERVER=host:port",
+                spire.server.as_ref().is_some_and(|server| !is_unix(server)),
+            ),
+            (
+                "NAVARCH_SPIRE_FEDERATES_WITH",
+                !spire.federates_with.is_empty(),
+                "NAVARCH_SPIRE_SERVER",
+                spire.server.is_some(),
+            ),
+            (
+                "NAVARCH_CERT_MANAGER_NAMESPACE",
+                self.issuer_namespace.is_some(),
+                "NAVARCH_CERT_MANAGER_ISSUER",
+                self.issuer.is_some(),
+            ),
+        ];
+        for (name, is_set, wanted, has_wanted) in settings {
+            ensure!(
+                !is_set || has_wanted,
+                "{name} has no effect without {wanted}"
+            );
+        }
+        Ok(())
+    }
+}
+
 /// Reads the signers. `text` returns the value of a variable that is set and not empty.
 ///
 /// # Errors
 /// If a value is invalid, a signer lacks a setting, or a setting has no signer.
 pub(super) fn config(text: &impl Fn(&str) -> Option<String>) -> anyhow::Result<SignersConfig> {
-    let default = match text("EXTERNAL_CA") {
+    let texts = Texts::read(text)?;
+    texts.check()?;
+    let default = match &texts.external_ca {
         None => SignerKind::Own,
-        Some(name) => kind(&name).context("EXTERNAL_CA")?,
+        Some(name) => kind(name).context("EXTERNAL_CA")?,
     };
-    let by_namespace = namespaces(&text("NAVARCH_NAMESPACE_SIGNERS").unwrap_or_default())
-        .context("NAVARCH_NAMESPACE_SIGNERS")?;
+    let by_namespace = namespaces(&texts.namespace_signers).context("NAVARCH_NAMESPACE_SIGNERS")?;
 
+    let root_wait = environment::duration(text, "NAVARCH_SIGNER_ROOT_WAIT")?;
     let config = SignersConfig {
         default,
         by_namespace,
@@ -38,11 +122,11 @@ pub(super) fn config(text: &impl Fn(&str) -> Option<String>) -> anyhow::Result<S
             signer_domain: text("CERT_SIGNER_DOMAIN").unwrap_or_default(),
             roots: None,
         },
-        socket: socket(text)?,
-        spire: spire(text)?,
-        cert_manager: cert_manager(text)?,
-        roots: text("NAVARCH_SIGNER_ROOTS").map(PathBuf::from),
-        root_wait: environment::duration(text, "NAVARCH_SIGNER_ROOT_WAIT")?,
+        socket: socket(&texts)?,
+        spire: spire(&texts)?,
+        cert_manager: cert_manager(&texts)?,
+        roots: texts.roots.map(PathBuf::from),
+        root_wait: root_wait.unwrap_or(SignersConfig::default().root_wait),
         limits: limits(text)?,
     };
     check(&config)?;
@@ -80,81 +164,75 @@ fn namespaces(text: &str) -> anyhow::Result<BTreeMap<Namespace, SignerKind>> {
 }
 
 /// A Unix socket with the user who serves it, besides root and the own one.
-fn socket(text: &impl Fn(&str) -> Option<String>) -> anyhow::Result<Option<UnixTarget>> {
-    let Some(path) = text("NAVARCH_SIGNER_SOCKET") else {
+fn socket(texts: &Texts) -> anyhow::Result<Option<UnixTarget>> {
+    let Some(path) = &texts.socket else {
         return Ok(None);
     };
     Ok(Some(UnixTarget {
-        path: unix_path(&path).context("NAVARCH_SIGNER_SOCKET")?,
-        user: user(text)?,
+        path: unix_path(path).context("NAVARCH_SIGNER_SOCKET")?,
+        user: texts.user,
     }))
+}
+
+/// Whether an address is that of a Unix socket.
+fn is_unix(address: &str) -> bool {
+    address.starts_with("unix:")
 }
 
 /// An absolute path, perhaps as `unix:` address.
 fn unix_path(text: &str) -> anyhow::Result<PathBuf> {
     let path = text.strip_prefix("unix:").unwrap_or(text);
-    let path = match path.strip_prefix("//") {
-        Some(absolute) => absolute,
-        None => path,
-    };
+    let path = path.strip_prefix("//").unwrap_or(path);
     ensure!(path.starts_with('/'), "{text:?} is not an absolute path");
     Ok(PathBuf::from(path))
 }
 
-/// `NAVARCH_SIGNER_USER`
-fn user(text: &impl Fn(&str) -> Option<String>) -> anyhow::Result<Option<u32>> {
-    environment::parsed(text, "NAVARCH_SIGNER_USER", "user id", |id| id.parse().ok())
-        .map_err(anyhow::Error::from)
-}
-
 /// `NAVARCH_SPIRE_…`
-fn spire(text: &impl Fn(&str) -> Option<String>) -> anyhow::Result<Option<SpireConfig>> {
-    let Some(server) = text("NAVARCH_SPIRE_SERVER") else {
+fn spire(texts: &Texts) -> anyhow::Result<Option<SpireConfig>> {
+    let Some(server) = &texts.spire.server else {
         return Ok(None);
     };
-    let server = if server.starts_with("unix:") {
+    let server = if is_unix(server) {
         SpireServer::Socket(UnixTarget {
-            path: unix_path(&server).context("NAVARCH_SPIRE_SERVER")?,
-            user: user(text)?,
+            path: unix_path(server).context("NAVARCH_SPIRE_SERVER")?,
+            user: texts.user,
         })
     } else {
-        let target = GrpcTarget::parse(&server).with_context(|| {
+        let target = GrpcTarget::parse(server).with_context(|| {
             format!("NAVARCH_SPIRE_SERVER: {server:?} is not host:port or unix:/path")
         })?;
-        let agent = text("SPIFFE_ENDPOINT_SOCKET")
-            .context("NAVARCH_SPIRE_SERVER: SPIFFE_ENDPOINT_SOCKET is not set, from which the control plane gets its SVID")?;
+        let agent = texts.spire.agent.as_ref();
+        let agent = agent.context(
+            "NAVARCH_SPIRE_SERVER: SPIFFE_ENDPOINT_SOCKET is not set, from which the control \
+             plane gets its SVID",
+        )?;
         SpireServer::Address {
             server: target,
             agent: UnixTarget {
-                path: unix_path(&agent).context("SPIFFE_ENDPOINT_SOCKET")?,
-                user: user(text)?,
+                path: unix_path(agent).context("SPIFFE_ENDPOINT_SOCKET")?,
+                user: texts.user,
             },
-            server_id: text("NAVARCH_SPIRE_SERVER_ID"),
+            server_id: texts.spire.server_id.clone(),
         }
     };
 
-    let federates_with = text("NAVARCH_SPIRE_FEDERATES_WITH").unwrap_or_default();
-    let federates_with: BTreeSet<String> = federates_with
-        .split(',')
-        .map(str::trim)
-        .filter(|name| !name.is_empty())
-        .map(str::to_owned)
-        .collect();
+    let federates_with = texts.spire.federates_with.split(',').map(str::trim);
     Ok(Some(SpireConfig {
         server,
-        federates_with,
+        federates_with: federates_with
+            .filter(|name| !name.is_empty())
+            .map(str::to_owned)
+            .collect(),
     }))
 }
 
 /// `NAVARCH_CERT_MANAGER_…`
-fn cert_manager(
-    text: &impl Fn(&str) -> Option<String>,
-) -> anyhow::Result<Option<CertManagerConfig>> {
-    let Some(issuer) = text("NAVARCH_CERT_MANAGER_ISSUER") else {
+fn cert_manager(texts: &Texts) -> anyhow::Result<Option<CertManagerConfig>> {
+    let Some(issuer) = &texts.issuer else {
         return Ok(None);
     };
     Ok(Some(CertManagerConfig {
-        namespace: text("NAVARCH_CERT_MANAGER_NAMESPACE").map(Namespace::new),
+        namespace: texts.issuer_namespace.as_ref().map(Namespace::new),
         issuer: issuer.parse().context("NAVARCH_CERT_MANAGER_ISSUER")?,
     }))
 }
@@ -273,6 +351,7 @@ mod tests {
             ),
             (&[("NAVARCH_SIGNER_SOCKET", "/a")], "has no effect"),
             (&[("NAVARCH_SIGNER_ROOTS", "/a")], "has no effect"),
+            (&[("NAVARCH_SIGNER_USER", "1")], "has no effect"),
             (
                 &[
                     ("EXTERNAL_CA", "NAVARCH_RA_SPIRE"),

@@ -340,6 +340,7 @@ async fn start_signers(
         overlap: config.overlap,
         longest: config.lifetimes.max.max(config.lifetimes.default),
         metrics,
+        clock,
     };
     signers::start(&config.signers, &parts, boot).await
 }

@@ -9,9 +9,9 @@ use anyhow::Context;
 use tokio::sync::watch;
 
 use super::boot::Boot;
-use super::security::clock;
 use navarch_api::names::Namespace;
 use navarch_net::unix_channel::UnixTarget;
+use navarch_security::Clock;
 use navarch_security::ca::cert_manager::{CertManager, CertManagerConfig};
 use navarch_security::ca::external::{
     DistributionRules, ExternalAuthority, ExternalLimits, ExternalSigners, StoredRoots,
@@ -46,7 +46,7 @@ pub enum SignerKind {
 }
 
 /// Who signs for which namespace, and the settings of each signer.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct SignersConfig {
     /// `EXTERNAL_CA`
     pub default: SignerKind,
@@ -64,7 +64,7 @@ pub struct SignersConfig {
     pub roots: Option<PathBuf>,
     /// `NAVARCH_SIGNER_ROOT_WAIT`: how long proxies that lack a new root delay its use. Default 1
     /// hour.
-    pub root_wait: Option<Duration>,
+    pub root_wait: Duration,
     /// `NAVARCH_SIGNER_REQUESTS`, `NAVARCH_SIGNER_NAMESPACE_RATE`, `NAVARCH_SIGNER_TIMEOUT`
     pub limits: ExternalLimits,
 }
@@ -85,6 +85,8 @@ pub(super) struct SignerParts<'a> {
     /// `MAX_WORKLOAD_CERT_TTL`
     pub(super) longest: Duration,
     pub(super) metrics: &'a Metrics,
+    /// The wall clock.
+    pub(super) clock: Clock,
 }
 
 /// The running signers.
@@ -92,6 +94,23 @@ pub(super) struct Signers {
     pub(super) external: ExternalSigners,
     /// The bundles of federated trust domains.
     pub(super) federated: watch::Receiver<Fetched>,
+}
+
+impl Default for SignersConfig {
+    /// Navarch's own CA signs for all.
+    fn default() -> Self {
+        Self {
+            default: SignerKind::Own,
+            by_namespace: BTreeMap::new(),
+            kubernetes: RegistrationConfig::default(),
+            socket: None,
+            spire: None,
+            cert_manager: None,
+            roots: None,
+            root_wait: Duration::from_hours(1),
+            limits: ExternalLimits::default(),
+        }
+    }
 }
 
 impl SignersConfig {
@@ -173,9 +192,9 @@ fn authority(
     };
     let rules = DistributionRules {
         overlap: parts.overlap,
-        wait: config.root_wait.unwrap_or(Duration::from_hours(1)),
+        wait: config.root_wait,
     };
-    ExternalAuthority::new(signer, limits, rules, parts.metrics.clone(), clock)
+    ExternalAuthority::new(signer, limits, rules, parts.metrics.clone(), parts.clock)
 }
 
 /// Starts one signer.
@@ -216,7 +235,8 @@ async fn start_signer(
             let spire = config.spire.clone();
             let spire = spire.context("NAVARCH_SPIRE_SERVER is not set")?;
             let source = roots_source("spire", config, parts, boot).await?;
-            let (spire, bundles, follow) = Spire::connect(spire, parts.trust_domain, source, clock);
+            let (spire, bundles, follow) =
+                Spire::connect(spire, parts.trust_domain, source, parts.clock);
             boot.spawn_until_stop("bundles of SPIRE", follow);
             *federated = bundles;
             Arc::new(spire)
@@ -230,7 +250,7 @@ async fn start_signer(
                 "NAVARCH_SIGNER_ROOTS is not set: cert-manager names no roots that can be trusted",
             )?;
             let (manager, follow) =
-                CertManager::start(client()?, cert_manager, parts.namespace, roots, clock);
+                CertManager::start(client()?, cert_manager, parts.namespace, roots, parts.clock);
             boot.spawn_until_stop("requests to cert-manager", follow);
             Arc::new(manager)
         }

@@ -17,6 +17,8 @@ use super::grpc_target::Keepalive;
 
 /// The user who may always serve a socket.
 const ROOT: u32 = 0;
+/// The bit of a mode that lets all users connect.
+const WRITABLE_BY_OTHERS: u32 = 0o002;
 /// Timeout of a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -73,6 +75,12 @@ impl UnixTarget {
             )));
         }
         self.check(metadata.uid())?;
+        if metadata.mode() & WRITABLE_BY_OTHERS != 0 {
+            tracing::warn!(
+                socket = %self.path.display(),
+                "every user of this machine can connect to the socket"
+            );
+        }
 
         let stream = UnixStream::connect(&self.path).await?;
         self.check(stream.peer_cred()?.uid())?;

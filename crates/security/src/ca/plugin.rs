@@ -3,6 +3,9 @@
 //!
 //! The interface is `proto/navarch/signer/v1/signer.proto`.
 
+#[cfg(test)]
+mod tests;
+
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;

@@ -5,6 +5,8 @@
 //! the control plane's SVID, which the agent of its node hands out and whose entry has `admin`.
 //! The server's bundle is asked for regularly: SPIRE publishes a root long before it signs.
 
+#[cfg(test)]
+mod tests;
 mod tls;
 mod workload;
 
