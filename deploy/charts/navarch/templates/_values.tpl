@@ -74,7 +74,7 @@ Besides it gives the context
 {{- define "navarch.signs" -}}
 {{- $signer := index . 0 }}
 {{- $env := (index . 1).Values.env }}
-{{ if or (eq (toString $env.EXTERNAL_CA) $signer) (contains (print "=" $signer) (nospace (toString $env.NAVARCH_NAMESPACE_SIGNERS))) }}yes{{ end }}
+{{- if or (eq (toString $env.EXTERNAL_CA) $signer) (contains (print "=" $signer) (nospace (toString $env.NAVARCH_NAMESPACE_SIGNERS))) }}yes{{ end }}
 {{- end -}}
 
 {{/* What was set, with that under `pilot` a level higher, as Istio's chart takes it; as JSON. */}}
