@@ -2,32 +2,23 @@
 //! the node proxy of the node that a pod runs on, and nothing else.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, ensure};
-use navarch::agent::credentials::TokenSource;
-use navarch::agent::metrics::AgentMetrics;
-use navarch::agent::secrets::{
-    CaClient, CertificateFiles, Grace, KeyFormat, KeyKind, Secret, Secrets, SecretsConfig,
-};
-use navarch::agent::upstream::{Roots, Transport, Upstream, UpstreamConfig};
-use navarch_net::grpc_target::Keepalive;
 use navarch_proto::istio::v1::auth::istio_certificate_service_client::IstioCertificateServiceClient;
 use navarch_proto::istio::v1::auth::{IstioCertificateRequest, IstioCertificateResponse};
+use navarch_testkit::wait::{until_some, wanted};
 use prost_types::value::Kind;
 use rcgen::{CertificateParams, DistinguishedName, KeyPair, SanType};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 use tonic::{Code, Status};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::client::{self, Proof};
+use crate::pod::Pod;
 use crate::server::Server;
 
-/// Timeout of each step on a busy machine.
-const TIMEOUT: Duration = Duration::from_secs(60);
 /// The identity of the workload.
 pub(crate) const WEB: &str = "spiffe://cluster.local/ns/shop/sa/web";
 
@@ -125,72 +116,20 @@ pub(crate) fn check_chain(chain: &[String], identity: &str, roots: &str) -> Resu
     anyhow::bail!("the chain does not end in the company's roots")
 }
 
-/// The certificate and the roots that an agent gets with a token.
-async fn by_agent(server: &Server) -> Result<(Vec<String>, String)> {
-    let folder = tempfile::tempdir()?;
-    let path = |name: &str| folder.path().join(name);
-    std::fs::write(path("root.pem"), server.root())?;
-    std::fs::write(path("token"), server.issuer.token(json!({})))?;
-    let upstream = UpstreamConfig {
-        address: server.secure.to_string(),
-        transport: Transport::Tls {
-            roots: Roots::File(path("root.pem")),
-            certificate: None,
-            server_name: Some("istiod.istio-system.svc".to_owned()),
-        },
-        token: Some(TokenSource::File(path("token"))),
-        cluster: "Kubernetes".to_owned(),
-        headers: BTreeMap::new(),
-        keepalive: Keepalive::default(),
-    };
-    let config = SecretsConfig {
-        identity: WEB.to_owned(),
-        key: KeyKind::P256,
-        key_format: KeyFormat::Pkcs8,
-        lifetime: Duration::from_secs(3600),
-        grace: Grace::default(),
-        existing: CertificateFiles {
-            chain: path("none.pem"),
-            key: path("none-key.pem"),
-            roots: path("none-root.pem"),
-        },
-        system_roots: None,
-        output: None,
-        debounce: Duration::from_millis(100),
-    };
-
-    let stop = CancellationToken::new();
-    let ca = CaClient::new(Upstream::new(upstream), String::new());
-    let (secrets, task) = Secrets::new(
-        config,
-        Some(ca),
-        SystemTime::now,
-        AgentMetrics::default(),
-        stop.clone(),
-    );
-    let mut certificate = secrets.watch("default")?;
-    let mut roots = secrets.watch("ROOTCA")?;
-    let running = tokio::spawn(task.run());
-
-    let got = async {
-        certificate.changed().await?;
-        roots.changed().await?;
-        anyhow::Ok(())
-    };
-    tokio::time::timeout(TIMEOUT, got)
-        .await
-        .with_context(|| format!("the agent got nothing: {}", server.output()))??;
-    let Some(Secret::Certificate { chain, .. }) = certificate.borrow().as_deref().cloned() else {
-        anyhow::bail!("no certificate");
-    };
-    let Some(Secret::Roots(roots)) = roots.borrow().as_deref().cloned() else {
-        anyhow::bail!("no roots");
-    };
-
-    stop.cancel();
-    running.await?;
-    let chain = vec![String::from_utf8(chain.to_vec())?];
-    Ok((chain, String::from_utf8(roots.to_vec())?))
+/// The certificate and the roots that a sidecar's agent writes for other programs.
+async fn by_agent(server: &Server) -> Result<(String, String)> {
+    let mut pod = Pod::start(server, &[("OUTPUT_CERTS", "./out")])?;
+    pod.wait_ready().await.with_context(|| server.output())?;
+    let chain = until_some("the certificate is written", async || {
+        wanted(pod.file("out/cert-chain.pem"), |chain| !chain.is_empty())
+    })
+    .await;
+    let roots = until_some("the roots are written", async || {
+        wanted(pod.file("out/root-cert.pem"), |roots| !roots.is_empty())
+    })
+    .await;
+    pod.stop().await?;
+    Ok((chain, roots))
 }
 
 /// Checks an authority with these roots behind a server: a sidecar's agent and the proxy of the
@@ -198,7 +137,7 @@ async fn by_agent(server: &Server) -> Result<(Vec<String>, String)> {
 /// rejected.
 pub(crate) async fn signs_for_sidecars_and_nodes(server: &Server, roots: &str) -> Result<()> {
     let (chain, trusted) = by_agent(server).await?;
-    check_chain(&chain, WEB, roots).context("of the agent")?;
+    check_chain(&[chain], WEB, roots).context("of the agent")?;
     for root in CertificateDer::pem_slice_iter(roots.as_bytes()) {
         let root = root?;
         let has = CertificateDer::pem_slice_iter(trusted.as_bytes())
