@@ -14,6 +14,7 @@ use super::super::keeper::FindMissing;
 use super::super::rotation::Missing;
 use super::super::signer::SignerError;
 use crate::certificate_life::CertificateLife;
+use crate::trust_bundle;
 use navarch_api::digest::sha256_hex;
 use navarch_pki::pem;
 
@@ -85,10 +86,13 @@ impl Distribution {
     /// are none or too many, which changes nothing. The first ones count as distributed: proxies that connect get them before
     /// any certificate of this process.
     pub(super) fn take(&self, pem: &Arc<str>, now: Instant) -> bool {
-        let Ok(roots) = certificates(pem, "the signer's roots") else {
+        let place = "the signer's roots";
+        let Ok(roots) = certificates(pem, place) else {
             return false;
         };
-        if roots.is_empty() || roots.len() > MAX_ROOTS {
+        // What is published must be of CAs: one other would have all of them rejected.
+        let is_usable = trust_bundle::split(pem, place).is_ok();
+        if roots.is_empty() || roots.len() > MAX_ROOTS || !is_usable {
             return false;
         }
 

@@ -292,10 +292,14 @@ async fn a_new_root_signs_only_once_proxies_trust_it() {
     external.sign(&request(WEB)).await.unwrap();
     assert_eq!(kept(), 2);
 
-    // Unreadable roots change nothing.
-    signer.roots.send_replace("nonsense".into());
-    tokio::time::sleep(Duration::from_secs(10)).await;
-    external.sign(&request(WEB)).await.unwrap();
+    // Unreadable roots change nothing, nor do roots with a certificate that is no CA's.
+    let leaf = external.sign(&request(WEB)).await.unwrap().chain[0].clone();
+    let leaf = navarch_pki::pem::encode(&leaf);
+    for unusable in ["nonsense".to_owned(), format!("{}{leaf}", next.roots)] {
+        signer.roots.send_replace(unusable.into());
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        external.sign(&request(WEB)).await.unwrap();
+    }
     let roots = signers.roots().borrow().clone();
     assert_eq!(trust_bundle::split(&roots, "").unwrap().len(), 2);
 
