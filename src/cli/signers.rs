@@ -207,7 +207,7 @@ fn spire(texts: &Texts) -> anyhow::Result<Option<SpireConfig>> {
              plane gets its SVID",
         )?;
         SpireServer::Address {
-            server: target,
+            server: Box::new(target),
             agent: UnixTarget {
                 path: unix_path(agent).context("SPIFFE_ENDPOINT_SOCKET")?,
                 user: texts.user,

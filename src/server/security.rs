@@ -326,7 +326,8 @@ async fn start_signers(
     let trust_domain = push.context().mesh.config.trust_domain.clone();
     let stored = match (client, &config.state) {
         (Some(client), _) => {
-            StoredRoots::ConfigMap(Api::namespaced(client.clone(), names.namespace.as_str()))
+            let maps = Api::namespaced(client.clone(), names.namespace.as_str());
+            StoredRoots::ConfigMap(Box::new(maps))
         }
         (None, Some(folder)) => StoredRoots::Folder(folder.join("signers")),
         (None, None) => StoredRoots::Nowhere,

@@ -69,7 +69,7 @@ pub enum SpireServer {
     /// Host and port, with the socket of the agent (`SPIFFE_ENDPOINT_SOCKET`).
     Address {
         /// Host and port.
-        server: GrpcTarget,
+        server: Box<GrpcTarget>,
         /// The Workload API.
         agent: UnixTarget,
         /// `NAVARCH_SPIRE_SERVER_ID`: `spiffe://<trust domain>/spire/server` if unset.
@@ -142,7 +142,7 @@ impl Spire {
                     } => {
                         let server_id =
                             server_id.unwrap_or(format!("spiffe://{trust_domain}/spire/server"));
-                        workload::follow(server, agent, server_id, channels, clock).await;
+                        workload::follow(*server, agent, server_id, channels, clock).await;
                     }
                 }
             };

@@ -24,7 +24,7 @@ const RETRY_DELAYS: Backoff = Backoff::jittered(Duration::from_secs(1), Duration
 #[derive(Clone, Debug)]
 pub enum StoredRoots {
     /// The ConfigMap `navarch-signer-roots`. Who may write it may also write the mesh config.
-    ConfigMap(Api<ConfigMap>),
+    ConfigMap(Box<Api<ConfigMap>>),
     /// A folder, with a file for each signer.
     Folder(PathBuf),
     /// Nowhere.
