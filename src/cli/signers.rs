@@ -171,6 +171,7 @@ fn socket(texts: &Texts) -> anyhow::Result<Option<UnixTarget>> {
     Ok(Some(UnixTarget {
         path: unix_path(path).context("NAVARCH_SIGNER_SOCKET")?,
         user: texts.user,
+        is_private: true,
     }))
 }
 
@@ -196,6 +197,7 @@ fn spire(texts: &Texts) -> anyhow::Result<Option<SpireConfig>> {
         SpireServer::Socket(UnixTarget {
             path: unix_path(server).context("NAVARCH_SPIRE_SERVER")?,
             user: texts.user,
+            is_private: true,
         })
     } else {
         let target = GrpcTarget::parse(server).with_context(|| {
@@ -211,6 +213,8 @@ fn spire(texts: &Texts) -> anyhow::Result<Option<SpireConfig>> {
             agent: UnixTarget {
                 path: unix_path(agent).context("SPIFFE_ENDPOINT_SOCKET")?,
                 user: texts.user,
+                // The agent attests who connects.
+                is_private: false,
             },
             server_id: texts.spire.server_id.clone(),
         }

@@ -29,6 +29,9 @@ pub struct UnixTarget {
     pub path: PathBuf,
     /// The user of the serving process, besides root and this process's own user.
     pub user: Option<u32>,
+    /// Whether a socket that every user of the machine can connect to is logged: the server trusts
+    /// whoever connects.
+    pub is_private: bool,
 }
 
 /// Why a socket is not used.
@@ -75,7 +78,7 @@ impl UnixTarget {
             )));
         }
         self.check(metadata.uid())?;
-        if metadata.mode() & WRITABLE_BY_OTHERS != 0 {
+        if self.is_private && metadata.mode() & WRITABLE_BY_OTHERS != 0 {
             tracing::warn!(
                 socket = %self.path.display(),
                 "every user of this machine can connect to the socket"
@@ -134,6 +137,7 @@ mod tests {
         let target = UnixTarget {
             path: path.clone(),
             user: None,
+            is_private: true,
         };
         assert_eq!(
             target.connect().await.unwrap_err().kind(),

@@ -77,6 +77,7 @@ async fn a_plugin_signs_and_its_statuses_say_whether_it_is_away() {
     let target = UnixTarget {
         path: path.clone(),
         user: None,
+        is_private: true,
     };
     let (plugin, follow) = Plugin::connect(target, RootsSource::Signer(Arc::default()));
     let mut tasks = JoinSet::new();

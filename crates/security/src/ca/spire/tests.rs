@@ -127,7 +127,11 @@ async fn svids_are_minted_and_bundles_are_those_of_the_mesh_and_of_named_partner
     tasks.spawn(async move { server.await.unwrap() });
 
     let config = SpireConfig {
-        server: SpireServer::Socket(UnixTarget { path, user: None }),
+        server: SpireServer::Socket(UnixTarget {
+            path,
+            user: None,
+            is_private: true,
+        }),
         federates_with: BTreeSet::from(["partner".to_owned()]),
     };
     let source = RootsSource::Signer(Arc::default());
