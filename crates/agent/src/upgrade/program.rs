@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use tokio::io::AsyncReadExt as _;
+use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::Command;
 use tokio::time::timeout;
 
@@ -76,18 +76,12 @@ impl ProgramCheck {
     /// If one does not run, or their protocols differ.
     pub async fn takes_over(self, running: &Path, wanted: &Path) -> Result<(), ProgramError> {
         const FLAG: &str = "--hot-restart-version";
-        let running = self.ask(running, FLAG).await?.trim().to_owned();
-        let answer = self.ask(wanted, FLAG).await?.trim().to_owned();
-        if answer.is_empty() {
-            return Err(no_answer(wanted, FLAG));
-        }
-        if running == answer {
+        let running = self.ask(running, FLAG).await?;
+        let wanted = self.ask(wanted, FLAG).await?;
+        if running == wanted {
             Ok(())
         } else {
-            Err(ProgramError::HotRestart {
-                running,
-                wanted: answer,
-            })
+            Err(ProgramError::HotRestart { running, wanted })
         }
     }
 
@@ -109,7 +103,8 @@ impl ProgramCheck {
         }
     }
 
-    /// What a program prints for a flag.
+    /// What a program prints for a flag: Envoy answers some on its standard output, and
+    /// `--hot-restart-version` on its standard error.
     async fn ask(self, program: &Path, flag: &'static str) -> Result<String, ProgramError> {
         let failed = |source| ProgramError::Start {
             program: program.display().to_string(),
@@ -119,21 +114,19 @@ impl ProgramCheck {
         command
             .arg(flag)
             .stdout(Stdio::piped())
-            .stderr(Stdio::null());
+            .stderr(Stdio::piped());
         let mut child = command.spawn().map_err(failed)?;
-        let output = child
-            .stdout
-            .take()
-            .ok_or_else(|| no_answer(program, flag))?;
+        let output = child.stdout.take();
+        let errors = child.stderr.take();
 
-        let mut answer = Vec::new();
-        let mut output = output.take(MAX_ANSWER_BYTES);
         let read = async {
-            output.read_to_end(&mut answer).await?;
-            child.wait().await
+            let (output, errors) = tokio::try_join!(bounded(output), bounded(errors))?;
+            let status = child.wait().await?;
+            let answer = if output.is_empty() { errors } else { output };
+            std::io::Result::Ok(status.success().then_some(answer))
         };
         match timeout(ANSWER_TIMEOUT, read).await {
-            Ok(Ok(status)) if status.success() => Ok(String::from_utf8_lossy(&answer).into_owned()),
+            Ok(Ok(Some(answer))) if !answer.is_empty() => Ok(answer),
             Ok(Err(source)) => Err(failed(source)),
             Ok(Ok(_)) | Err(_) => Err(no_answer(program, flag)),
         }
@@ -147,6 +140,15 @@ impl ProgramCheck {
         }
         command
     }
+}
+
+/// The first bytes of what a program writes, without whitespace around them.
+async fn bounded(pipe: Option<impl AsyncRead + Unpin>) -> std::io::Result<String> {
+    let mut text = Vec::new();
+    if let Some(pipe) = pipe {
+        pipe.take(MAX_ANSWER_BYTES).read_to_end(&mut text).await?;
+    }
+    Ok(String::from_utf8_lossy(&text).trim().to_owned())
 }
 
 fn no_answer(program: &Path, flag: &'static str) -> ProgramError {
