@@ -278,6 +278,7 @@ fn pass_through(c: &mut Criterion) {
             modules: None,
             mesh_metrics: None,
             side_by_side: false,
+            envoys: ads::EnvoyStreams::default(),
             connections: OpenConnections::default(),
             max_response: ads::MAX_RESPONSE_BYTES,
             metrics,

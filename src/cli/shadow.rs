@@ -63,11 +63,7 @@ const INCOMPLETE_EXIT_CODE: u8 = 2;
   navarch shadow --watch --for 24h                    a day, with a report at each change
   navarch shadow --address localhost:15014 --config-dir mesh/   objects of files
   navarch shadow --address localhost:15014 --kubeconfig FILE    istiod by its address")]
-#[command(
-    mut_arg("kubeconfig", beside_an_address),
-    mut_arg("context", beside_an_address),
-    mut_arg("revision", beside_an_address)
-)]
+#[command(mut_args(beside_an_address))]
 pub(super) struct Shadow {
     #[command(flatten)]
     xds: XdsFlags,
@@ -129,10 +125,13 @@ pub(super) struct Shadow {
     api: DebugApi,
 }
 
-/// A flag about the cluster that may be set together with `--address`: the address is that of
-/// istiod, the cluster that of the objects.
+/// Lets flags about the cluster be set together with `--address`: the address is that of istiod, the
+/// cluster that of the objects.
 fn beside_an_address(flag: Arg) -> Arg {
-    flag.conflicts_with(Resettable::Reset)
+    match flag.get_id().as_str() {
+        "kubeconfig" | "context" | "revision" => flag.conflicts_with(Resettable::Reset),
+        _ => flag,
+    }
 }
 
 /// Parses `NAME=VALUE`.

@@ -324,13 +324,12 @@ fn policies_of_other_revisions_are_neither_judged_nor_copied() {
     assert_eq!(policies, ["of-prod-waypoint", "of-prod"], "{plan}");
 
     // The copy is in force where the original is.
-    let copies = edits().filter_map(|edit| match &edit.change {
+    let mut copies = edits().filter_map(|edit| match &edit.change {
         Change::Create { content } => Some(content),
         Change::Patch { .. } | Change::Delete => None,
     });
     let copy = copies
-        .filter(|content| content["metadata"]["name"] == "of-prod-waypoint")
-        .last()
+        .find(|content| content["metadata"]["name"] == "of-prod-waypoint")
         .unwrap();
     assert_eq!(copy["metadata"]["labels"]["istio.io/rev"], "prod");
 

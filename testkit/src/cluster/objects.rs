@@ -195,6 +195,7 @@ fn path_of(object: &Value) -> Result<String> {
             _,
             "Namespace"
             | "Node"
+            | "GatewayClass"
             | "IngressClass"
             | "CustomResourceDefinition"
             | "ClusterRole"

@@ -38,7 +38,6 @@ pub struct Plugin {
 
 impl Plugin {
     /// The plugin behind a socket, and the task that follows its roots, unless they are pinned.
-    #[must_use]
     pub fn connect(
         target: UnixTarget,
         source: RootsSource,

@@ -97,7 +97,6 @@ impl Spire {
     /// The SPIRE server of a trust domain, a watch of the federated bundles, and the task that
     /// follows bundles and the control plane's SVID. With pinned roots, the server's own bundle is
     /// not used.
-    #[must_use]
     pub fn connect(
         config: SpireConfig,
         trust_domain: &str,
@@ -258,7 +257,7 @@ impl Bundles {
         };
         let failed = |status: Status| SpireBundleError::Call(Box::new(status));
         let question = GetBundleRequest {
-            output_mask: Some(mask.clone()),
+            output_mask: Some(mask),
         };
         let own = client.get_bundle(question).await.map_err(failed)?;
         let own = own.into_inner();
@@ -300,7 +299,7 @@ impl Bundles {
 
         for _ in 0..PAGE.1 {
             let question = ListFederatedBundlesRequest {
-                output_mask: Some(mask.clone()),
+                output_mask: Some(*mask),
                 page_size: PAGE.0,
                 page_token,
             };
