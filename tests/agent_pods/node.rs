@@ -369,10 +369,13 @@ pub(crate) fn deployed_waypoint(world: &World, name: &'static str) -> Result<Vec
         json!({"selector": {"gateway.networking.k8s.io/gateway-name": name}, "ports": ports});
     let mut service = object("v1", "Service", "shop", name, "spec", spec);
     service["metadata"]["labels"] = labels;
+    let mut slice = world::endpoint_slice(name, 15008, &[(name, address)]);
+    slice["ports"][0]["name"] = json!("mesh");
+
     Ok(vec![
         json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": "shop"}}),
         pod,
         service,
-        world::endpoint_slice(name, 15008, &[(name, address)]),
+        slice,
     ])
 }

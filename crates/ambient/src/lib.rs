@@ -52,6 +52,7 @@ use navarch_push::resource::ResourceType;
 use navarch_push::view::{Translator, View};
 use navarch_registry::address_name::AddressName;
 
+pub use waypoint::is_of_mesh_gateway;
 pub use workloads::{declares_hbone, is_redirected};
 
 /// Translates for ztunnel, and delegates resources of other clients to another translator.

@@ -17,6 +17,7 @@ use navarch_api::kubernetes::Pod;
 use navarch_api::mesh::{LabelSelector, Visibility};
 use navarch_api::names::{Namespace, ServiceAccount};
 use navarch_api::object::{Kind, NamespacedName, Object, ObjectMeta};
+use navarch_api::text_map::TextMap;
 use navarch_push::cluster_ref::ClusterRef;
 use navarch_push::query::Query;
 use navarch_push::view::View;
@@ -354,6 +355,15 @@ pub(super) fn of_service(
         .flatten()
 }
 
+/// Whether these are the labels of an object that a controller created for a waypoint or an
+/// east-west gateway: its Service has no waypoint, whatever its namespace references.
+#[must_use]
+pub fn is_of_mesh_gateway(labels: &TextMap) -> bool {
+    labels
+        .get(MANAGED_LABEL)
+        .is_some_and(|managed| MANAGED_MESH.contains(&&**managed))
+}
+
 /// The waypoint of a service. A ServiceEntry that is visible only in its namespace has no waypoint
 /// elsewhere.
 pub(super) fn before_service(
@@ -362,8 +372,7 @@ pub(super) fn before_service(
     visibility: Option<Visibility>,
     view: &View<'_>,
 ) -> Before {
-    let managed = meta.labels.get(MANAGED_LABEL);
-    if managed.is_some_and(|managed| MANAGED_MESH.contains(&&**managed)) {
+    if is_of_mesh_gateway(&meta.labels) {
         return Ok(None);
     }
     let namespace = &meta.key.namespace;

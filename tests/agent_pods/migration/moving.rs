@@ -251,8 +251,9 @@ impl Moving {
 
     /// A rolling restart: the new pod is ready before the old one leaves.
     async fn restart(&mut self) -> Result<()> {
-        let address = self.world.address(AFTER)?;
-        self.world.writer().put(&pod_after(address)).await?;
+        // ztunnel's endpoints are the ready pods that the Service selects, not those of slices.
+        let starting = pod_after(self.world.address(AFTER)?);
+        self.put_ready(&starting, false).await?;
         let app = start_app(&mut self.world, AFTER)?;
         let enrolled = Enrolled {
             name: format!("{AFTER}-1"),
@@ -264,6 +265,7 @@ impl Moving {
         let socket = app.socket.clone();
         self.after = Some(app);
         self.wait_enrolled().await;
+        self.put_ready(&starting, true).await?;
 
         self.put_endpoints(&[BEFORE, AFTER]).await?;
         until("the new pod gets requests", async || {
@@ -271,6 +273,8 @@ impl Moving {
         })
         .await;
         self.put_endpoints(&[AFTER]).await?;
+        let leaving = pod_before(self.world.address(BEFORE)?);
+        self.put_ready(&leaving, false).await?;
 
         let old = self.before.take().context("the pod has moved already")?;
         until("the old pod gets no more requests", async || {
@@ -279,8 +283,7 @@ impl Moving {
             before.is_some() && answered(&old.socket()).await.ok() == before
         })
         .await;
-        let object = pod_before(self.world.address(BEFORE)?);
-        self.world.writer().delete(&object).await?;
+        self.world.writer().delete(&leaving).await?;
         ensure!(old.terminate(END).await?, "the old pod does not end");
         Ok(())
     }
@@ -297,6 +300,14 @@ impl Moving {
             is_certified && workloads(&config).contains(name.as_str())
         })
         .await;
+    }
+
+    /// Writes a pod, and whether it is ready.
+    async fn put_ready(&self, pod: &Value, is_ready: bool) -> Result<()> {
+        let mut pod = pod.clone();
+        let status = if is_ready { "True" } else { "False" };
+        pod["status"]["conditions"][0]["status"] = json!(status);
+        self.world.writer().put(&pod).await
     }
 
     /// Writes the endpoints of the service.

@@ -164,8 +164,15 @@ fn ready_endpoints(service: &Service, request: &TracedRequest<'_>) -> Vec<String
 fn use_waypoint(service: &Service, context: &PushContext) -> Option<String> {
     let objects = &context.objects;
     let key = NamespacedName::new("", service.key.namespace.as_str());
-    let own = objects.any(&service.origin);
-    let own = own.as_ref().and_then(|object| {
+    let object = objects.any(&service.origin);
+    let is_of_mesh_gateway = object
+        .as_ref()
+        .is_some_and(|object| navarch_ambient::is_of_mesh_gateway(&object.meta().labels));
+    if is_of_mesh_gateway {
+        return None;
+    }
+
+    let own = object.as_ref().and_then(|object| {
         object
             .meta()
             .labels
