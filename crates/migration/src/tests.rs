@@ -9,7 +9,7 @@ use super::objects::ObjectName;
 use super::plan::{Plan, plan};
 use super::state::{State, StateError};
 use super::verdict::{Effect, Verdict};
-use world::{World, deep};
+use world::{Mode, Workload, World, deep};
 
 fn plan_of(world: &World) -> Plan {
     let objects = world.objects();
@@ -77,6 +77,45 @@ fn rules_about_requests_move_to_a_waypoint_before_any_request_does() {
         "{plan}"
     );
     assert!(!plan.is_refused(), "{plan}");
+}
+
+#[test]
+fn requests_to_the_service_of_a_waypoint_do_not_pass_the_waypoint() {
+    let mut world = World {
+        sidecars_use_waypoints: true,
+        ..World::default()
+    };
+    world.add_policy("get-only", GET_ONLY);
+    world.add_workload(Workload {
+        namespace: "client",
+        name: "walker",
+        mode: Mode::Ambient,
+        subnet: 5,
+        pods: 1,
+        port: 80,
+        target: 8080,
+    });
+    // As the gateway controller creates it.
+    world.add(
+        r#"{
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {
+                "name": "waypoint", "namespace": "shop",
+                "labels": { "gateway.istio.io/managed": "istio.io-mesh-controller" }
+            },
+            "spec": {
+                "clusterIP": "10.96.9.1", "clusterIPs": ["10.96.9.1"],
+                "selector": { "gateway.networking.k8s.io/gateway-name": "waypoint" },
+                "ports": [{ "name": "mesh", "port": 15008, "appProtocol": "hbone" }]
+            }
+        }"#,
+    );
+
+    let plan = plan_of(&world);
+    assert!(
+        plan.steps.iter().all(|planned| !planned.has_unjudged()),
+        "{plan}"
+    );
 }
 
 #[test]
