@@ -11,6 +11,9 @@
 //!                    └─ another program ─▶ the same, on trial
 //! ```
 //!
+//! While a program is on trial, another bootstrap and the next epoch wait until it stays or goes:
+//! otherwise they would start a program that may not stay, and end the one that it hands back to.
+//!
 //! If Envoy is replaced in place, another bootstrap starts the next epoch, too, and an Envoy that
 //! crashes is started again.
 //!
@@ -29,18 +32,20 @@ pub use admin::{AdminApi, RequestCount, ServerInfo};
 pub use drain::DrainPlan;
 pub use epochs::HotRestart;
 pub use process::Launch;
-pub use states::{EnvoyExit, RunningEnvoy, RunningEnvoys};
+pub use shared_memory::SharedMemory;
+pub use states::{EnvoyExit, NotStarted, ProgramStart, RunningEnvoy, RunningEnvoys};
 
 use std::pin::pin;
 use std::process::ExitStatus;
+use std::time::Duration;
 
 use crashes::{Crashes, MAX_RESTARTS};
 use epochs::Epochs;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep};
 
 /// Commands to the task that runs Envoy.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum EnvoyCommand {
     /// Drain, and keep running until a command to terminate.
     Drain,
@@ -49,13 +54,23 @@ pub enum EnvoyCommand {
     /// End at once.
     Quit,
     /// Start with other arguments: after a drain, or as the next epoch if Envoy is replaced in
-    /// place.
+    /// place. It waits while a program is on trial.
     Restart(Vec<String>),
-    /// Start another process with the same arguments, which takes over by hot restart.
+    /// Start another process with the same arguments, which takes over by hot restart. It waits
+    /// while a program is on trial.
     NextEpoch,
-    /// Start another program with the same arguments, which takes over by hot restart. If it exits,
-    /// the program before goes on.
-    NextProgram(String),
+    /// Start another program with the same arguments, which takes over by hot restart. It is on
+    /// trial until `Accept`; if it exits, or is killed by `Abandon`, the program before goes on.
+    /// A program that follows on trial takes over from it, as on the way back to the one before.
+    NextProgram {
+        /// The path.
+        program: String,
+        /// Receives the number of the new epoch.
+        started: oneshot::Sender<Result<ProgramStart, NotStarted>>,
+    },
+    /// The trial is over, as the program stays, or the one before runs again: what has waited for
+    /// that begins.
+    Accept,
     /// Kill the program that was started by the last `NextProgram`, so that the one before goes on.
     Abandon,
 }
@@ -69,12 +84,22 @@ pub enum EnvoyEnd {
     ByItself(i32),
 }
 
-/// Why a run ended.
+/// What the task that runs Envoy does next.
 enum After {
-    /// The process, by itself.
-    Exit(std::io::Result<ExitStatus>),
+    /// Look at the processes.
+    Event(std::io::Result<epochs::Event>),
     /// A command; `None` when the command channel is closed.
     Command(Option<EnvoyCommand>),
+}
+
+/// What a wait before a restart ends with.
+enum CrashWait {
+    /// Envoy is started again, with these arguments if a command has changed them.
+    Over(Option<Vec<String>>),
+    /// Envoy was to drain, and is not started again.
+    Drained,
+    /// A command to end has come.
+    Ended,
 }
 
 /// A command to end that comes while Envoy drains.
@@ -97,101 +122,182 @@ pub async fn keep(
     commands: &mut mpsc::Receiver<EnvoyCommand>,
     states: watch::Sender<RunningEnvoys>,
 ) -> std::io::Result<EnvoyEnd> {
-    let mut epochs = Epochs::start(launch, plan.admin.clone(), states)?;
-    let mut crashes = Crashes::default();
-    let mut drained = false;
+    let keeper = Keeper {
+        epochs: Epochs::start(launch, plan.admin.clone(), states)?,
+        crashes: Crashes::default(),
+        drained: false,
+        plan,
+        commands,
+    };
+    keeper.run().await
+}
 
-    loop {
-        let after = tokio::select! {
-            status = epochs.exit() => After::Exit(status),
-            command = commands.recv() => After::Command(command),
-        };
-        match after {
-            After::Exit(status) => {
-                let code = exit_code(status?);
-                let is_restarted = epochs.is_in_place() && code != 0 && !drained;
-                let delay = crashes.delay(Instant::now()).filter(|_| is_restarted);
-                let Some(delay) = delay else {
-                    return Ok(EnvoyEnd::ByItself(code));
-                };
+/// The task that runs Envoy.
+struct Keeper<'a> {
+    epochs: Epochs,
+    crashes: Crashes,
+    /// Whether Envoy was drained, so that it is about to end.
+    drained: bool,
+    plan: &'a DrainPlan,
+    commands: &'a mut mpsc::Receiver<EnvoyCommand>,
+}
 
-                tracing::error!(
-                    code,
-                    ?delay,
-                    max = MAX_RESTARTS,
-                    "Envoy exited; starting it again"
-                );
-                tokio::select! {
-                    () = sleep(delay) => {}
-                    _ = next_end_command(commands) => return Ok(EnvoyEnd::OnCommand),
-                }
-                epochs.start_again()?;
-            }
-            After::Command(Some(EnvoyCommand::Drain)) => {
-                plan.drain(drain::AfterDrain::GoOn).await;
-                drained = true;
-            }
-            After::Command(Some(EnvoyCommand::Restart(arguments)))
-                if epochs.is_in_place() && !drained =>
-            {
-                tracing::info!("starting the next epoch of Envoy with a changed bootstrap");
-                epochs.next_with(arguments).await;
-            }
-            After::Command(Some(EnvoyCommand::Restart(arguments))) => {
-                tracing::info!("restarting Envoy with a changed bootstrap");
-                let ended_by = end_gracefully(&mut epochs, plan, commands, drained).await?;
-                if ended_by.is_some() {
-                    return Ok(EnvoyEnd::OnCommand);
-                }
-                epochs.restart(arguments)?;
-                drained = false;
-            }
-            // A drained Envoy is about to end.
-            After::Command(Some(EnvoyCommand::NextEpoch | EnvoyCommand::NextProgram(_)))
-                if drained => {}
-            After::Command(Some(EnvoyCommand::NextEpoch)) => epochs.next().await,
-            After::Command(Some(EnvoyCommand::NextProgram(program))) => {
-                epochs.next_program(program).await;
-            }
-            After::Command(Some(EnvoyCommand::Abandon)) => epochs.abandon(),
-            After::Command(Some(EnvoyCommand::Quit)) => {
-                epochs.kill().await;
-                return Ok(EnvoyEnd::OnCommand);
-            }
-            After::Command(Some(EnvoyCommand::Terminate) | None) => {
-                end_gracefully(&mut epochs, plan, commands, drained).await?;
-                return Ok(EnvoyEnd::OnCommand);
+impl Keeper<'_> {
+    async fn run(mut self) -> std::io::Result<EnvoyEnd> {
+        loop {
+            let after = tokio::select! {
+                event = self.epochs.event() => After::Event(event),
+                command = self.commands.recv() => After::Command(command),
+            };
+
+            let end = match after {
+                After::Event(event) => match self.epochs.handle(event?).await {
+                    Some(status) => self.exited(exit_code(status)).await?,
+                    None => None,
+                },
+                After::Command(command) => self.carry_out(command).await?,
+            };
+            if let Some(end) = end {
+                return Ok(end);
             }
         }
+    }
+
+    /// Starts a crashed Envoy again if it is replaced in place, or returns how it has ended.
+    async fn exited(&mut self, code: i32) -> std::io::Result<Option<EnvoyEnd>> {
+        let is_restarted = self.epochs.is_in_place() && code != 0 && !self.drained;
+        let delay = self.crashes.delay(Instant::now()).filter(|_| is_restarted);
+        let Some(delay) = delay else {
+            return Ok(Some(EnvoyEnd::ByItself(code)));
+        };
+
+        tracing::error!(
+            code,
+            ?delay,
+            max = MAX_RESTARTS,
+            "Envoy exited; starting it again"
+        );
+        match wait_for_restart(delay, self.commands).await {
+            CrashWait::Over(arguments) => {
+                self.epochs.start_again(arguments)?;
+                Ok(None)
+            }
+            CrashWait::Drained => Ok(Some(EnvoyEnd::ByItself(code))),
+            CrashWait::Ended => Ok(Some(EnvoyEnd::OnCommand)),
+        }
+    }
+
+    /// Carries out a command to a running Envoy. Returns how Envoy has ended by it.
+    async fn carry_out(
+        &mut self,
+        command: Option<EnvoyCommand>,
+    ) -> std::io::Result<Option<EnvoyEnd>> {
+        match command {
+            Some(EnvoyCommand::Drain) => {
+                self.plan.drain(drain::AfterDrain::GoOn).await;
+                self.drained = true;
+            }
+            Some(EnvoyCommand::Restart(arguments)) => return self.restart(arguments).await,
+            Some(EnvoyCommand::NextEpoch) => {
+                if !self.drained {
+                    self.epochs.next().await;
+                }
+            }
+            Some(EnvoyCommand::NextProgram { program, started }) => {
+                let answer = match self.drained {
+                    true => Err(NotStarted::Draining),
+                    false => self.epochs.next_program(program).await,
+                };
+                // Who asked may have stopped waiting.
+                let _ = started.send(answer);
+            }
+            Some(EnvoyCommand::Accept) => self.epochs.accept().await,
+            Some(EnvoyCommand::Abandon) => self.epochs.abandon(),
+            Some(EnvoyCommand::Quit) => {
+                self.epochs.kill().await;
+                return Ok(Some(EnvoyEnd::OnCommand));
+            }
+            Some(EnvoyCommand::Terminate) | None => {
+                self.end_gracefully().await?;
+                return Ok(Some(EnvoyEnd::OnCommand));
+            }
+        }
+
+        Ok(None)
+    }
+
+    /// Starts Envoy with other arguments: as the next epoch, or after a drain.
+    async fn restart(&mut self, arguments: Vec<String>) -> std::io::Result<Option<EnvoyEnd>> {
+        if self.epochs.is_in_place() && !self.drained {
+            tracing::info!("the bootstrap has changed: the next epoch of Envoy follows");
+            self.epochs.next_with(arguments).await;
+            return Ok(None);
+        }
+
+        tracing::info!("restarting Envoy with a changed bootstrap");
+        let ended_by = self.end_gracefully().await?;
+        if ended_by.is_some() {
+            return Ok(Some(EnvoyEnd::OnCommand));
+        }
+        self.epochs.restart(arguments)?;
+        self.drained = false;
+        Ok(None)
+    }
+
+    /// Drains, waits as configured, and kills. If Envoy was drained before, there is no wait.
+    /// Returns the command to end that came meanwhile: an Envoy that drains for a restart is not
+    /// started again then.
+    async fn end_gracefully(&mut self) -> std::io::Result<Option<EndCommand>> {
+        let mut ended_by = None;
+        if !self.drained {
+            let mut drain = pin!(self.plan.drain_and_wait());
+            while ended_by != Some(EndCommand::Quit) {
+                let event = tokio::select! {
+                    event = self.epochs.event() => event?,
+                    () = &mut drain => break,
+                    command = next_end_command(self.commands) => {
+                        ended_by = Some(command);
+                        continue;
+                    }
+                };
+                if let Some(status) = self.epochs.handle(event).await {
+                    tracing::info!(?status, "Envoy exited while draining");
+                    return Ok(ended_by);
+                }
+            }
+        }
+
+        self.epochs.kill().await;
+        Ok(ended_by)
     }
 }
 
-/// Drains, waits as configured, and kills. If Envoy was drained before, there is no wait. Returns
-/// the command to end that came meanwhile: an Envoy that drains for a restart is not started again
-/// then.
-async fn end_gracefully(
-    epochs: &mut Epochs,
-    plan: &DrainPlan,
+/// Waits before a crashed Envoy is started again. What commands ask for meanwhile is done by the
+/// start, is answered, or ends the wait.
+async fn wait_for_restart(
+    delay: Duration,
     commands: &mut mpsc::Receiver<EnvoyCommand>,
-    drained: bool,
-) -> std::io::Result<Option<EndCommand>> {
-    let mut ended_by = None;
-    if !drained {
-        let mut drain = pin!(plan.drain_and_wait());
-        while ended_by != Some(EndCommand::Quit) {
-            tokio::select! {
-                status = epochs.exit() => {
-                    tracing::info!(status = ?status?, "Envoy exited while draining");
-                    return Ok(ended_by);
-                }
-                () = &mut drain => break,
-                command = next_end_command(commands) => ended_by = Some(command),
+) -> CrashWait {
+    let mut changed = None;
+    let mut over = pin!(sleep(delay));
+    loop {
+        let command = tokio::select! {
+            () = &mut over => return CrashWait::Over(changed),
+            command = commands.recv() => command,
+        };
+        match command {
+            Some(EnvoyCommand::Restart(arguments)) => changed = Some(arguments),
+            // As if it had crashed after the drain.
+            Some(EnvoyCommand::Drain) => return CrashWait::Drained,
+            Some(EnvoyCommand::NextProgram { started, .. }) => {
+                // Who asked may have stopped waiting.
+                let _ = started.send(Err(NotStarted::Crashed));
             }
+            // The start reads changed files, and no program is on trial any more.
+            Some(EnvoyCommand::NextEpoch | EnvoyCommand::Accept | EnvoyCommand::Abandon) => {}
+            Some(EnvoyCommand::Terminate | EnvoyCommand::Quit) | None => return CrashWait::Ended,
         }
     }
-
-    epochs.kill().await;
-    Ok(ended_by)
 }
 
 /// Waits for a command to end; others are without effect on an Envoy that ends. It stays pending
@@ -205,7 +311,8 @@ async fn next_end_command(commands: &mut mpsc::Receiver<EnvoyCommand>) -> EndCom
                 EnvoyCommand::Drain
                 | EnvoyCommand::Restart(_)
                 | EnvoyCommand::NextEpoch
-                | EnvoyCommand::NextProgram(_)
+                | EnvoyCommand::NextProgram { .. }
+                | EnvoyCommand::Accept
                 | EnvoyCommand::Abandon,
             ) => {}
             None => std::future::pending().await,

@@ -286,7 +286,8 @@ async fn wait_for_end(commands: &mut mpsc::Receiver<EnvoyCommand>) -> EnvoyEnd {
         EnvoyCommand::Drain
         | EnvoyCommand::Restart(_)
         | EnvoyCommand::NextEpoch
-        | EnvoyCommand::NextProgram(_)
+        | EnvoyCommand::NextProgram { .. }
+        | EnvoyCommand::Accept
         | EnvoyCommand::Abandon,
     ) = commands.recv().await
     {}

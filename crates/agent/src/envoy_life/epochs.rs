@@ -27,7 +27,7 @@ use tokio::time::{Instant, sleep_until};
 use super::admin::AdminApi;
 use super::process::Launch;
 use super::shared_memory::SharedMemory;
-use super::states::{EnvoyExit, RunningEnvoy, RunningEnvoys};
+use super::states::{EnvoyExit, NotStarted, ProgramStart, RunningEnvoy, RunningEnvoys};
 
 /// How often an epoch that exits is tried again, as by the agents of Istio 0.8.
 const MAX_RETRIES: u32 = 10;
@@ -43,7 +43,9 @@ pub struct HotRestart {
     /// The beginning of the paths of the sockets over which Envoys hand over to each other. `None`
     /// is Envoy's default, abstract sockets, which every process of the network namespace can use.
     pub sockets: Option<PathBuf>,
-    /// How long after the start of its successor a process ends.
+    /// The memory by which Envoys exclude each other.
+    pub shared_memory: SharedMemory,
+    /// How long after its successor has become LIVE, and told it to drain, a process ends.
     pub parent_shutdown: Duration,
     /// Whether Envoy is replaced in place: a changed bootstrap starts the next epoch, and a crashed
     /// Envoy is started again, instead of ending the agent.
@@ -60,6 +62,7 @@ pub(super) struct Epochs {
     /// How many epochs have exited while their predecessor ran, since the last command.
     failures: u32,
     retry: Option<Retry>,
+    trial: Option<Trial>,
     states: watch::Sender<RunningEnvoys>,
 }
 
@@ -81,8 +84,18 @@ struct Retry {
     launch: Launch,
 }
 
+/// A program that is not judged yet.
+#[derive(Debug)]
+struct Trial {
+    /// The program that goes on if it does not stay.
+    former: String,
+    /// The arguments of the epoch that follows the trial.
+    pending: Option<Vec<String>>,
+}
+
 /// What a task that waits for the processes sees first.
-enum Event {
+#[derive(Debug)]
+pub(super) enum Event {
     CurrentExited(ExitStatus),
     PreviousExited(usize),
     RetryDue,
@@ -102,27 +115,33 @@ impl Epochs {
             previous: Vec::new(),
             failures: 0,
             retry: None,
+            trial: None,
             states,
         };
         new.publish();
         Ok(new)
     }
 
-    /// Starts a first epoch with other arguments, after all processes were killed.
+    /// Starts a first epoch with other arguments, after all processes were killed. A program on trial
+    /// is not started again.
     pub(super) fn restart(&mut self, arguments: Vec<String>) -> std::io::Result<()> {
-        let launch = Launch {
+        let mut launch = Launch {
             arguments,
             ..self.current.launch.clone()
         };
+        if let Some(trial) = self.trial.take() {
+            launch.program = trial.former;
+        }
         *self = Self::start(launch, self.admin.clone(), self.states.clone())?;
         Ok(())
     }
 
-    /// Starts a first epoch in place of one that has crashed.
-    pub(super) fn start_again(&mut self) -> std::io::Result<()> {
+    /// Starts a first epoch in place of one that has crashed, perhaps with other arguments.
+    pub(super) fn start_again(&mut self, arguments: Option<Vec<String>>) -> std::io::Result<()> {
+        let arguments = arguments.unwrap_or_else(|| self.newest_arguments());
         self.current.launch.remove_shared_memory();
         self.states.send_modify(|all| all.restarts += 1);
-        self.restart(self.current.launch.arguments.clone())
+        self.restart(arguments)
     }
 
     /// Whether Envoy is replaced in place.
@@ -131,34 +150,79 @@ impl Epochs {
         hot_restart.is_some_and(|hot_restart| hot_restart.in_place)
     }
 
-    /// Starts the next epoch. The current one goes on if that fails.
+    /// Starts the next epoch, or lets it wait for the end of a trial. The current one goes on if it
+    /// cannot be started.
     pub(super) async fn next(&mut self) {
-        let arguments = self.current.launch.arguments.clone();
+        let arguments = self.newest_arguments();
         self.next_with(arguments).await;
     }
 
-    /// Starts the next epoch with other arguments. The current one goes on if that fails.
+    /// As [`Self::next`], with other arguments.
     pub(super) async fn next_with(&mut self, arguments: Vec<String>) {
+        if let Some(trial) = &mut self.trial {
+            tracing::info!("the next epoch waits until the program on trial stays or goes");
+            trial.pending = Some(arguments);
+            return;
+        }
+
+        let newest = match self.retry.take() {
+            Some(retry) => retry.launch,
+            None => self.current.launch.clone(),
+        };
         let launch = Launch {
             arguments,
-            ..self.current.launch.clone()
+            ..newest
         };
-        self.begin(launch, false).await;
+        if let Err(error) = self.begin(launch, false).await {
+            tracing::debug!(%error, "the next epoch is tried again");
+        }
     }
 
-    /// Starts the next epoch with another program, on trial.
-    pub(super) async fn next_program(&mut self, program: String) {
+    /// Starts the next epoch with another program, on trial, or with the former one during a trial.
+    /// Returns its number.
+    pub(super) async fn next_program(
+        &mut self,
+        program: String,
+    ) -> Result<ProgramStart, NotStarted> {
+        let former = match &self.trial {
+            Some(trial) => trial.former.clone(),
+            None => self.current.launch.program.clone(),
+        };
+        let is_on_trial = program != former;
         let launch = Launch {
             program,
             ..self.current.launch.clone()
         };
-        self.begin(launch, true).await;
+
+        // An epoch with changed arguments that has exited is tried again after the trial.
+        let retry = self.retry.take();
+        let exits = self.states.borrow().exits;
+        let epoch = match self.begin(launch, is_on_trial).await {
+            Ok(epoch) => epoch,
+            Err(error) => {
+                self.retry = self.retry.take().or(retry);
+                return Err(error.into());
+            }
+        };
+
+        let pending = retry.map(|retry| retry.launch.arguments);
+        self.trial.get_or_insert(Trial { former, pending });
+        Ok(ProgramStart { epoch, exits })
+    }
+
+    /// Ends a trial: the newest program stays. Starts the epoch that has waited for that.
+    pub(super) async fn accept(&mut self) {
+        let trial = self.trial.take();
+        if let Some(arguments) = trial.and_then(|trial| trial.pending) {
+            self.next_with(arguments).await;
+        }
     }
 
     /// Kills the newest epoch if it is on trial. The one before goes on, or is succeeded by another
     /// epoch of its program if it has given up its admin port already.
     pub(super) fn abandon(&mut self) {
-        if !self.current.is_on_trial || self.previous.is_empty() {
+        let is_on_trial = self.trial.is_some() && self.current.is_on_trial;
+        if !is_on_trial || self.previous.is_empty() {
             return;
         }
         if let Err(error) = self.current.child.start_kill() {
@@ -166,12 +230,20 @@ impl Epochs {
         }
     }
 
-    /// Starts the next epoch on command.
-    async fn begin(&mut self, launch: Launch, is_on_trial: bool) {
+    /// The arguments of the last epoch that was asked for, whether or not it runs yet.
+    fn newest_arguments(&self) -> Vec<String> {
+        let pending = self.trial.as_ref().and_then(|trial| trial.pending.as_ref());
+        let retried = self.retry.as_ref().map(|retry| &retry.launch.arguments);
+        let newest = pending.or(retried);
+        newest.unwrap_or(&self.current.launch.arguments).clone()
+    }
+
+    /// Starts the next epoch on command. Returns its number.
+    async fn begin(&mut self, launch: Launch, is_on_trial: bool) -> std::io::Result<u32> {
         self.failures = 0;
         self.retry = None;
         self.current.is_initialized = self.current_answers().await;
-        self.try_next(launch, is_on_trial);
+        self.try_next(launch, is_on_trial)
     }
 
     /// Whether the newest process is live and has the admin port.
@@ -180,13 +252,16 @@ impl Epochs {
         server.is_ok_and(|server| server.is_live && server.epoch == self.current.epoch)
     }
 
-    fn try_next(&mut self, launch: Launch, is_on_trial: bool) {
+    /// Starts the next epoch; returns its number. One that cannot be started is tried again, unless
+    /// it is on trial.
+    fn try_next(&mut self, launch: Launch, is_on_trial: bool) -> std::io::Result<u32> {
         let epoch = self.current.epoch.saturating_add(1);
         match Process::start(launch.clone(), epoch, is_on_trial) {
             Ok(successor) => {
                 let predecessor = std::mem::replace(&mut self.current, successor);
                 self.previous.push(predecessor);
                 self.publish();
+                Ok(epoch)
             }
             Err(error) => {
                 tracing::error!(epoch, %error, "failed to start the next epoch of Envoy");
@@ -199,35 +274,39 @@ impl Epochs {
                     self.failures = self.failures.saturating_add(1);
                     self.schedule_retry(launch);
                 }
+                Err(error)
             }
         }
     }
 
-    /// Waits until the newest process has exited and none is left that can go on.
-    ///
-    /// Nothing is lost if the caller stops waiting.
-    pub(super) async fn exit(&mut self) -> std::io::Result<ExitStatus> {
-        loop {
-            match self.event().await? {
-                Event::RetryDue => {
-                    if let Some(retry) = self.retry.take() {
-                        self.try_next(retry.launch, false);
+    /// Does what an event asks for. Returns the exit status if the newest process has exited and none
+    /// is left that can go on.
+    pub(super) async fn handle(&mut self, event: Event) -> Option<ExitStatus> {
+        match event {
+            Event::RetryDue => {
+                if let Some(retry) = self.retry.take()
+                    && let Err(error) = self.try_next(retry.launch, false)
+                {
+                    tracing::debug!(%error, "the next epoch is tried again");
+                }
+                None
+            }
+            Event::PreviousExited(index) => {
+                let Process { epoch, .. } = self.previous.remove(index);
+                tracing::info!(epoch, "a previous epoch of Envoy exited");
+                self.publish();
+                None
+            }
+            Event::CurrentExited(status) => {
+                let Some(predecessor) = self.previous.pop() else {
+                    // Who judges a program on trial is to see that it is gone.
+                    if self.trial.is_some() {
+                        self.publish_exit(self.current.exit(status));
                     }
-                }
-                Event::PreviousExited(index) => {
-                    let Process { epoch, .. } = self.previous.remove(index);
-                    tracing::info!(epoch, "a previous epoch of Envoy exited");
-                    self.publish();
-                }
-                Event::CurrentExited(status) => {
-                    let Some(predecessor) = self.previous.pop() else {
-                        return Ok(status);
-                    };
-                    let is_over = self.go_back(predecessor, status).await;
-                    if is_over {
-                        return Ok(status);
-                    }
-                }
+                    return Some(status);
+                };
+                let is_over = self.go_back(predecessor, status).await;
+                is_over.then_some(status)
             }
         }
     }
@@ -237,13 +316,8 @@ impl Epochs {
     /// is killed.
     async fn go_back(&mut self, predecessor: Process, status: ExitStatus) -> bool {
         let exited = std::mem::replace(&mut self.current, predecessor);
-        let epoch = exited.epoch;
-        tracing::error!(epoch, %status, "Envoy exited; the epoch before goes on");
-        let exit = EnvoyExit {
-            epoch,
-            reason: status.to_string(),
-        };
-        self.publish_exit(exit);
+        tracing::error!(epoch = exited.epoch, %status, "Envoy exited; the epoch before goes on");
+        self.publish_exit(exited.exit(status));
         self.publish();
 
         self.failures = self.failures.saturating_add(1);
@@ -256,20 +330,23 @@ impl Epochs {
         if self.current.is_initialized {
             self.current.launch.clear_initializing();
         }
-        let launch = match exited.is_on_trial {
-            true => self.current.launch.clone(),
-            false => exited.launch,
-        };
-        self.schedule_retry(launch);
+        if !exited.is_on_trial {
+            self.schedule_retry(exited.launch);
+            return false;
+        }
 
         // An Envoy hands over its admin port before its listeners.
-        if exited.is_on_trial && self.current_answers().await {
-            self.retry = None;
+        let pending = self.trial.take().and_then(|trial| trial.pending);
+        if pending.is_some() || !self.current_answers().await {
+            let mut launch = self.current.launch.clone();
+            launch.arguments = pending.unwrap_or(launch.arguments);
+            self.schedule_retry(launch);
         }
         false
     }
 
-    async fn event(&mut self) -> std::io::Result<Event> {
+    /// Waits for what happens first. Nothing is lost if the caller stops waiting.
+    pub(super) async fn event(&mut self) -> std::io::Result<Event> {
         let retry_at = self.retry.as_ref().map(|retry| retry.at);
         let retry_due = async {
             match retry_at {
@@ -344,6 +421,13 @@ impl Process {
         })
     }
 
+    fn exit(&self, status: ExitStatus) -> EnvoyExit {
+        EnvoyExit {
+            epoch: self.epoch,
+            reason: status.to_string(),
+        }
+    }
+
     fn state(&self) -> RunningEnvoy {
         RunningEnvoy {
             epoch: self.epoch,
@@ -393,25 +477,23 @@ impl Launch {
             return;
         };
         let cleared = read_base_id(&hot_restart.base_id)
-            .and_then(|base_id| SharedMemory::of(base_id).clear_initializing());
+            .and_then(|base_id| hot_restart.shared_memory.clear_initializing(base_id));
         if let Err(error) = cleared {
             tracing::warn!(%error, "failed to prepare the shared memory of Envoy for another epoch");
         }
     }
 
     fn remove_shared_memory(&self) {
-        let base_id = self
-            .hot_restart
-            .as_ref()
-            .and_then(|hot_restart| read_base_id(&hot_restart.base_id).ok());
-        if let Some(base_id) = base_id {
-            SharedMemory::of(base_id).remove();
+        if let Some(hot_restart) = &self.hot_restart
+            && let Ok(base_id) = read_base_id(&hot_restart.base_id)
+        {
+            hot_restart.shared_memory.remove(base_id);
         }
     }
 }
 
 impl HotRestart {
-    /// The arguments of each epoch.
+    /// How epochs hand over to each other: the same in each, as both sides use it.
     fn arguments(&self) -> Vec<String> {
         let mut arguments = vec![
             "--parent-shutdown-time-s".to_owned(),

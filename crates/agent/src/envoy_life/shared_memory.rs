@@ -11,7 +11,7 @@
 use std::fs::OpenOptions;
 use std::io::{Error, ErrorKind, Result};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// The version of the layout: the first part of `envoy --hot-restart-version`.
 const VERSION: u64 = 11;
@@ -22,30 +22,41 @@ const WORD: usize = size_of::<u64>();
 /// More than Envoy's segment has in bytes.
 const MAX_LENGTH: u64 = 4096;
 
-/// The segment of the Envoys with a base id.
-#[derive(Debug)]
-pub(super) struct SharedMemory(PathBuf);
+/// The segments of Envoys, by their base ids.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedMemory {
+    /// Where Envoy's `shm_open` puts them.
+    pub folder: PathBuf,
+}
+
+impl Default for SharedMemory {
+    /// The folder of glibc and of Linux.
+    fn default() -> Self {
+        let folder = "/dev/shm".into();
+        Self { folder }
+    }
+}
 
 impl SharedMemory {
-    /// Where Envoy's `shm_open` puts it.
-    pub(super) fn of(base_id: u32) -> Self {
+    fn path(&self, base_id: u32) -> PathBuf {
         let scaled = u64::from(base_id) * 10;
-        Self(format!("/dev/shm/envoy_shared_memory_{scaled}").into())
+        self.folder.join(format!("envoy_shared_memory_{scaled}"))
     }
 
     /// Clears the flag of an Envoy that was killed before its workers started.
     ///
     /// # Errors
     /// If the segment is not there, or has another layout.
-    pub(super) fn clear_initializing(&self) -> Result<()> {
+    pub(super) fn clear_initializing(&self, base_id: u32) -> Result<()> {
+        let path = self.path(base_id);
         let file = OpenOptions::new()
             .read(true)
             .write(true)
             .custom_flags(nix::libc::O_NOFOLLOW)
-            .open(&self.0)?;
+            .open(&path)?;
         let length = file.metadata()?.len();
         let other_layout = || {
-            let reason = format!("{} has an unknown layout", self.0.display());
+            let reason = format!("{} has an unknown layout", path.display());
             Error::new(ErrorKind::InvalidData, reason)
         };
         if length > MAX_LENGTH {
@@ -67,11 +78,11 @@ impl SharedMemory {
     }
 
     /// Removes the segment of Envoys that have all exited.
-    pub(super) fn remove(&self) {
-        if let Err(error) = std::fs::remove_file(&self.0)
+    pub(super) fn remove(&self, base_id: u32) {
+        let path = self.path(base_id);
+        if let Err(error) = std::fs::remove_file(&path)
             && error.kind() != ErrorKind::NotFound
         {
-            let path: &Path = &self.0;
             tracing::debug!(path = %path.display(), %error, "failed to remove Envoy's shared memory");
         }
     }
@@ -80,6 +91,13 @@ impl SharedMemory {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The memory in a folder, and the path of the segment of base id 7.
+    fn memory(folder: &tempfile::TempDir) -> (SharedMemory, PathBuf) {
+        let folder = folder.path().to_owned();
+        let path = folder.join("envoy_shared_memory_70");
+        (SharedMemory { folder }, path)
+    }
 
     /// A segment as Envoy 1.40 has it on `x86_64`.
     fn segment(version: u64, flags: u64) -> Vec<u8> {
@@ -93,28 +111,26 @@ mod tests {
     #[test]
     fn only_the_flag_is_cleared() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("segment");
+        let (memory, path) = memory(&folder);
         std::fs::write(&path, segment(11, 0b101)).unwrap();
 
-        let memory = SharedMemory(path.clone());
-        memory.clear_initializing().unwrap();
+        memory.clear_initializing(7).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), segment(11, 0b100));
 
-        memory.remove();
+        memory.remove(7);
         assert!(!path.exists());
-        memory.remove();
+        memory.remove(7);
     }
 
     #[test]
     fn a_segment_of_another_layout_is_not_touched() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("segment");
-        let memory = SharedMemory(path.clone());
-        assert!(memory.clear_initializing().is_err());
+        let (memory, path) = memory(&folder);
+        assert!(memory.clear_initializing(7).is_err());
 
         for bytes in [segment(12, 1), vec![0; 104], vec![1; 3]] {
             std::fs::write(&path, &bytes).unwrap();
-            assert!(memory.clear_initializing().is_err());
+            assert!(memory.clear_initializing(7).is_err());
             assert_eq!(std::fs::read(&path).unwrap(), bytes);
         }
     }

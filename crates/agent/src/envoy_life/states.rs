@@ -1,5 +1,28 @@
 //! Which Envoys run, for the rest of the agent.
 
+/// Another program that was started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProgramStart {
+    /// The number of hot restarts before it.
+    pub epoch: u32,
+    /// [`RunningEnvoys::exits`] before it: the number of an epoch that has exited is used again.
+    pub exits: u32,
+}
+
+/// Why another program was not started.
+#[derive(Debug, thiserror::Error)]
+pub enum NotStarted {
+    /// Envoy is about to end.
+    #[error("Envoy drains, and is about to end")]
+    Draining,
+    /// There is no Envoy that could hand over.
+    #[error("Envoy has crashed, and is about to be started again")]
+    Crashed,
+    /// The process.
+    #[error("the next epoch of Envoy cannot be started: {0}")]
+    Start(#[from] std::io::Error),
+}
+
 /// The Envoys of the agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunningEnvoys {

@@ -3,10 +3,14 @@
 use std::path::Path;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
-use super::{AdminApi, DrainPlan, EnvoyCommand, EnvoyEnd, HotRestart, Launch, RunningEnvoys, keep};
+use super::{
+    AdminApi, DrainPlan, EnvoyCommand, EnvoyEnd, HotRestart, Launch, NotStarted, ProgramStart,
+    RunningEnvoys, SharedMemory, keep,
+};
 
 fn shell(script: &str) -> Launch {
     let arguments = vec!["-c".to_owned(), script.to_owned()];
@@ -35,15 +39,22 @@ fn plan(duration: Duration) -> DrainPlan {
     }
 }
 
+/// Segments in a folder of the test: those of real Envoys have the same names.
+fn memory_in(folder: &Path) -> SharedMemory {
+    SharedMemory {
+        folder: folder.to_owned(),
+    }
+}
+
 fn states() -> watch::Sender<RunningEnvoys> {
     watch::Sender::new(RunningEnvoys::default())
 }
 
 /// Runs a script with a list of commands.
-async fn run(script: &str, drain: Duration, given: &[EnvoyCommand]) -> (EnvoyEnd, Duration) {
+async fn run(script: &str, drain: Duration, given: Vec<EnvoyCommand>) -> (EnvoyEnd, Duration) {
     let (give, mut commands) = mpsc::channel(8);
     for command in given {
-        give.send(command.clone()).await.unwrap();
+        give.send(command).await.unwrap();
     }
     let start = Instant::now();
     let ended = timeout(
@@ -57,11 +68,11 @@ async fn run(script: &str, drain: Duration, given: &[EnvoyCommand]) -> (EnvoyEnd
 #[tokio::test]
 async fn exit_codes_are_passed_on_and_signals_become_shell_exit_codes() {
     assert_eq!(
-        run("exit 7", Duration::ZERO, &[]).await.0,
+        run("exit 7", Duration::ZERO, Vec::new()).await.0,
         EnvoyEnd::ByItself(7)
     );
     assert_eq!(
-        run("kill -SEGV $$", Duration::ZERO, &[]).await.0,
+        run("kill -SEGV $$", Duration::ZERO, Vec::new()).await.0,
         EnvoyEnd::ByItself(128 + 11)
     );
 }
@@ -69,12 +80,12 @@ async fn exit_codes_are_passed_on_and_signals_become_shell_exit_codes() {
 #[tokio::test]
 async fn termination_waits_for_the_drain_unless_it_was_drained_before() {
     let drain = Duration::from_millis(300);
-    let (ended, took) = run("exec sleep 60", drain, &[EnvoyCommand::Terminate]).await;
+    let (ended, took) = run("exec sleep 60", drain, vec![EnvoyCommand::Terminate]).await;
     assert!(ended == EnvoyEnd::OnCommand && took >= drain, "{took:?}");
     let (ended, took) = run(
         "exec sleep 60",
         Duration::from_secs(60),
-        &[EnvoyCommand::Drain, EnvoyCommand::Terminate],
+        vec![EnvoyCommand::Drain, EnvoyCommand::Terminate],
     )
     .await;
     assert!(
@@ -88,7 +99,7 @@ async fn a_drain_is_cut_short_by_quit_and_by_the_process_itself() {
     let (ended, took) = run(
         "exec sleep 60",
         Duration::from_secs(60),
-        &[EnvoyCommand::Terminate, EnvoyCommand::Quit],
+        vec![EnvoyCommand::Terminate, EnvoyCommand::Quit],
     )
     .await;
     assert!(
@@ -98,7 +109,7 @@ async fn a_drain_is_cut_short_by_quit_and_by_the_process_itself() {
     let (ended, _) = run(
         "sleep 0.2; exit 3",
         Duration::from_secs(60),
-        &[EnvoyCommand::Terminate],
+        vec![EnvoyCommand::Terminate],
     )
     .await;
     assert_eq!(ended, EnvoyEnd::OnCommand);
@@ -108,7 +119,7 @@ async fn a_drain_is_cut_short_by_quit_and_by_the_process_itself() {
 async fn a_restart_starts_with_the_new_arguments() {
     let other = EnvoyCommand::Restart(vec!["-c".to_owned(), "exit 9".to_owned()]);
     assert_eq!(
-        run("exec sleep 60", Duration::from_millis(10), &[other])
+        run("exec sleep 60", Duration::from_millis(10), vec![other])
             .await
             .0,
         EnvoyEnd::ByItself(9)
@@ -117,15 +128,15 @@ async fn a_restart_starts_with_the_new_arguments() {
 
 #[tokio::test]
 async fn an_order_to_end_during_a_restart_ends_envoy() {
-    let restart = EnvoyCommand::Restart(vec!["-c".to_owned(), "exit 9".to_owned()]);
+    let restart = || EnvoyCommand::Restart(vec!["-c".to_owned(), "exit 9".to_owned()]);
     let drain = Duration::from_millis(300);
-    let given = [restart.clone(), EnvoyCommand::Terminate];
-    let (ended, took) = run("exec sleep 60", drain, &given).await;
+    let given = vec![restart(), EnvoyCommand::Terminate];
+    let (ended, took) = run("exec sleep 60", drain, given).await;
     assert!(ended == EnvoyEnd::OnCommand && took >= drain, "{took:?}");
 
     let minute = Duration::from_secs(60);
-    let given = [restart, EnvoyCommand::Terminate, EnvoyCommand::Quit];
-    let (ended, took) = run("exec sleep 60", minute, &given).await;
+    let given = vec![restart(), EnvoyCommand::Terminate, EnvoyCommand::Quit];
+    let (ended, took) = run("exec sleep 60", minute, given).await;
     assert!(
         ended == EnvoyEnd::OnCommand && took < Duration::from_secs(5),
         "{took:?}"
@@ -146,6 +157,7 @@ async fn run_epochs(first: &str, later: &str, base_id: Option<&str>) -> EnvoyEnd
         hot_restart: Some(HotRestart {
             base_id: path,
             sockets: None,
+            shared_memory: memory_in(folder.path()),
             parent_shutdown: Duration::from_secs(60),
             in_place: false,
         }),
@@ -200,6 +212,7 @@ fn in_place(folder: &Path, script: &str) -> Launch {
         hot_restart: Some(HotRestart {
             base_id,
             sockets: None,
+            shared_memory: memory_in(folder),
             parent_shutdown: Duration::from_secs(60),
             in_place: true,
         }),
@@ -207,11 +220,29 @@ fn in_place(folder: &Path, script: &str) -> Launch {
     }
 }
 
+type Started = oneshot::Receiver<Result<ProgramStart, NotStarted>>;
+
+/// A command to start another program, and the answer to it.
+fn next_program(program: &str) -> (EnvoyCommand, Started) {
+    let (started, answer) = oneshot::channel();
+    let program = program.to_owned();
+    (EnvoyCommand::NextProgram { program, started }, answer)
+}
+
+/// A program in a folder that runs until it is killed; returns its path.
+fn program_that_hangs(folder: &Path) -> String {
+    let path = folder.join("hangs");
+    std::fs::write(&path, "#!/bin/sh\nexec sleep 60\n").unwrap();
+    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&path, executable).unwrap();
+    path.display().to_string()
+}
+
 /// Runs an Envoy until it ends.
-async fn run_to_end(launch: Launch, given: &[EnvoyCommand]) -> (EnvoyEnd, RunningEnvoys) {
+async fn run_to_end(launch: Launch, given: Vec<EnvoyCommand>) -> (EnvoyEnd, RunningEnvoys) {
     let (give, mut commands) = mpsc::channel(8);
     for command in given {
-        give.send(command.clone()).await.unwrap();
+        give.send(command).await.unwrap();
     }
     let states = states();
     let seen = states.subscribe();
@@ -229,7 +260,7 @@ async fn a_crashed_envoy_is_started_again_in_place_and_ends_by_itself_with_zero(
     let mark = mark.display();
     let script = format!("[ -e {mark} ] && {{ sleep 0.2; exit 0; }}; touch {mark}; kill -SEGV $$");
 
-    let (ended, seen) = run_to_end(in_place(folder.path(), &script), &[]).await;
+    let (ended, seen) = run_to_end(in_place(folder.path(), &script), Vec::new()).await;
 
     assert_eq!((ended, seen.restarts), (EnvoyEnd::ByItself(0), 1));
 }
@@ -260,7 +291,7 @@ async fn a_changed_bootstrap_starts_the_next_epoch_in_place() {
     let changed = vec!["-c".to_owned(), "sleep 0.4; exit 0".to_owned()];
     let launch = in_place(folder.path(), "exec sleep 0.2");
 
-    let (ended, seen) = run_to_end(launch, &[EnvoyCommand::Restart(changed)]).await;
+    let (ended, seen) = run_to_end(launch, vec![EnvoyCommand::Restart(changed)]).await;
 
     assert_eq!(ended, EnvoyEnd::ByItself(0));
     assert_eq!(seen.current.unwrap().epoch, 1);
@@ -272,9 +303,9 @@ async fn a_program_on_trial_that_exits_is_not_tried_again() {
     // A later epoch of the former program runs on; the other program ends at once.
     let script = "case \"$*\" in *--restart-epoch*) sleep 1.5; exit 0;; *) exec sleep 1;; esac";
     let launch = in_place(folder.path(), script);
-    let other = EnvoyCommand::NextProgram("/bin/false".to_owned());
+    let other = next_program("/bin/false").0;
 
-    let (ended, seen) = run_to_end(launch, &[other]).await;
+    let (ended, seen) = run_to_end(launch, vec![other]).await;
 
     // No admin API answers here, so that the former program takes over from itself.
     assert_eq!(ended, EnvoyEnd::ByItself(0));
@@ -287,17 +318,172 @@ async fn a_program_on_trial_is_killed_when_it_is_abandoned() {
     let folder = tempfile::tempdir().unwrap();
     let script = "case \"$*\" in *--restart-epoch*) sleep 1.5; exit 0;; *) exec sleep 1;; esac";
     let launch = in_place(folder.path(), script);
-    let hangs = folder.path().join("hangs");
-    std::fs::write(&hangs, "#!/bin/sh\nexec sleep 60\n").unwrap();
-    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(&hangs, executable).unwrap();
-    let given = [
-        EnvoyCommand::NextProgram(hangs.display().to_string()),
-        EnvoyCommand::Abandon,
-    ];
+    let hangs = program_that_hangs(folder.path());
+    let given = vec![next_program(&hangs).0, EnvoyCommand::Abandon];
 
-    let (ended, seen) = run_to_end(launch, &given).await;
+    let (ended, seen) = run_to_end(launch, given).await;
 
     assert_eq!(ended, EnvoyEnd::ByItself(0));
     assert!(seen.last_exit.unwrap().reason.contains("SIGKILL"));
+}
+
+/// An Envoy that runs while a test sends commands.
+struct Running {
+    give: mpsc::Sender<EnvoyCommand>,
+    seen: watch::Receiver<RunningEnvoys>,
+    task: JoinHandle<EnvoyEnd>,
+}
+
+impl Running {
+    fn start(launch: Launch) -> Self {
+        let (give, mut commands) = mpsc::channel(8);
+        let states = states();
+        let seen = states.subscribe();
+        let plan = plan(Duration::ZERO);
+        let task =
+            tokio::spawn(async move { keep(launch, &plan, &mut commands, states).await.unwrap() });
+        Self { give, seen, task }
+    }
+
+    async fn send(&self, command: EnvoyCommand) {
+        self.give.send(command).await.unwrap();
+    }
+
+    /// Starts another program; returns its number.
+    async fn next_program(&self, program: &str) -> u32 {
+        let (command, answer) = next_program(program);
+        self.send(command).await;
+        answer.await.unwrap().unwrap().epoch
+    }
+
+    /// Waits until an epoch is the newest; returns its program.
+    async fn until_epoch(&mut self, epoch: u32) -> String {
+        let is_current = |all: &RunningEnvoys| {
+            let current = all.current.as_ref();
+            current.is_some_and(|current| current.epoch == epoch)
+        };
+        let seen = timeout(Duration::from_secs(10), self.seen.wait_for(is_current));
+        let seen = seen.await.expect("the epoch starts").unwrap();
+        seen.current.clone().unwrap().program
+    }
+
+    /// Waits until the task has carried out all commands before.
+    async fn settle(&self) {
+        while self.give.capacity() < self.give.max_capacity() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+
+    fn epoch(&self) -> u32 {
+        self.seen.borrow().current.as_ref().unwrap().epoch
+    }
+
+    async fn end(self) -> EnvoyEnd {
+        let ended = timeout(Duration::from_secs(10), self.task).await;
+        ended.expect("it ends").unwrap()
+    }
+
+    async fn quit(self) {
+        self.send(EnvoyCommand::Quit).await;
+        assert_eq!(self.end().await, EnvoyEnd::OnCommand);
+    }
+}
+
+fn restart_with(script: &str) -> EnvoyCommand {
+    EnvoyCommand::Restart(vec!["-c".to_owned(), script.to_owned()])
+}
+
+#[tokio::test]
+async fn a_changed_bootstrap_waits_until_the_program_on_trial_is_accepted() {
+    let folder = tempfile::tempdir().unwrap();
+    let hangs = program_that_hangs(folder.path());
+    let mut envoy = Running::start(in_place(folder.path(), "exec sleep 60"));
+
+    assert_eq!(envoy.next_program(&hangs).await, 1);
+    envoy.send(restart_with("exec sleep 50")).await;
+    envoy.send(EnvoyCommand::NextEpoch).await;
+    envoy.settle().await;
+    assert_eq!(envoy.epoch(), 1);
+
+    envoy.send(EnvoyCommand::Accept).await;
+    assert_eq!(envoy.until_epoch(2).await, hangs);
+    envoy.settle().await;
+    assert_eq!(envoy.epoch(), 2, "one epoch is enough for both");
+    envoy.quit().await;
+}
+
+#[tokio::test]
+async fn the_former_program_has_the_changed_bootstrap_after_an_abandoned_trial() {
+    let folder = tempfile::tempdir().unwrap();
+    let hangs = program_that_hangs(folder.path());
+    let mark = folder.path().join("changed");
+    let changed = format!("touch {}; exec sleep 50", mark.display());
+    let mut envoy = Running::start(in_place(folder.path(), "exec sleep 60"));
+
+    assert_eq!(envoy.next_program(&hangs).await, 1);
+    envoy.send(restart_with(&changed)).await;
+    envoy.send(EnvoyCommand::NextEpoch).await;
+    envoy.send(EnvoyCommand::Abandon).await;
+
+    // The number of the one that was killed is used again.
+    let is_back = |all: &RunningEnvoys| {
+        let current = all.current.as_ref();
+        current.is_some_and(|current| current.epoch == 1 && current.program == "/bin/sh")
+    };
+    let seen = timeout(Duration::from_secs(10), envoy.seen.wait_for(is_back)).await;
+    assert_eq!(seen.unwrap().unwrap().exits, 1);
+    while !mark.exists() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    envoy.quit().await;
+}
+
+#[tokio::test]
+async fn the_next_epoch_follows_the_way_back_with_the_former_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let hangs = program_that_hangs(folder.path());
+    let mut envoy = Running::start(in_place(folder.path(), "exec sleep 60"));
+
+    envoy.send(EnvoyCommand::NextEpoch).await;
+    assert_eq!(envoy.next_program(&hangs).await, 2, "the real number");
+    envoy.send(EnvoyCommand::NextEpoch).await;
+    assert_eq!(envoy.next_program("/bin/sh").await, 3);
+    envoy.settle().await;
+    assert_eq!(envoy.epoch(), 3);
+
+    envoy.send(EnvoyCommand::Accept).await;
+    assert_eq!(envoy.until_epoch(4).await, "/bin/sh");
+    envoy.quit().await;
+}
+
+/// An Envoy that has crashed twice, and is started again in a second.
+async fn crashed(folder: &Path) -> Running {
+    let envoy = Running::start(in_place(folder, "exit 3"));
+    let mut seen = envoy.seen.clone();
+    seen.wait_for(|all| all.restarts == 1).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    envoy
+}
+
+#[tokio::test]
+async fn commands_while_a_crashed_envoy_waits_are_not_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let envoy = crashed(folder.path()).await;
+
+    let (command, answer) = next_program("/bin/true");
+    envoy.send(command).await;
+    let answer = answer.await.unwrap();
+    assert!(matches!(answer, Err(NotStarted::Crashed)), "{answer:?}");
+
+    envoy.send(restart_with("exit 0")).await;
+    assert_eq!(envoy.end().await, EnvoyEnd::ByItself(0));
+}
+
+#[tokio::test]
+async fn an_envoy_that_was_to_drain_while_it_is_down_is_not_started_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let envoy = crashed(folder.path()).await;
+    envoy.send(EnvoyCommand::Drain).await;
+    assert_eq!(envoy.end().await, EnvoyEnd::ByItself(3));
 }

@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use super::prepare::Prepared;
 use super::watch;
-use crate::envoy_life::{EnvoyCommand, HotRestart};
+use crate::envoy_life::{EnvoyCommand, HotRestart, SharedMemory};
 use crate::go_path;
 use navarch_api::file_events::{FileEvents, WATCHED_INTERVAL};
 use navarch_api::regular_file::{self, MAX_SETTINGS_BYTES};
@@ -52,6 +52,7 @@ pub(super) fn hot_restart(prepared: &Prepared) -> Option<HotRestart> {
     Some(HotRestart {
         base_id: go_path::join(folder, "envoy-base-id").into(),
         sockets: is_short.then(|| sockets.into()),
+        shared_memory: SharedMemory::default(),
         parent_shutdown: drain.saturating_add(SHUTDOWN_AFTER_DRAIN),
         in_place: settings.replaces_in_place,
     })

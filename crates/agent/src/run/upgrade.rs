@@ -1,6 +1,7 @@
 //! Follows the annotation that asks for another version of Envoy: fetches, checks and starts the
 //! program, judges it, and goes back if it fails.
 
+mod replace;
 mod settings;
 
 pub(super) use settings::config;
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 use super::files;
 use super::prepare::Prepared;
@@ -17,10 +18,10 @@ use super::watch as watched;
 use crate::Clock;
 use crate::ads::EnvoyStreams;
 use crate::downward_api::ANNOTATIONS_FILE;
-use crate::envoy_life::{AdminApi, EnvoyCommand, RunningEnvoy, RunningEnvoys};
+use crate::envoy_life::{AdminApi, EnvoyCommand, NotStarted, RunningEnvoy, RunningEnvoys};
 use crate::metrics::AgentMetrics;
 use crate::upgrade::artefact::{ArtefactError, Store};
-use crate::upgrade::attempt::{Attempt, Before, Failure, Observation, Verdict};
+use crate::upgrade::attempt::Failure;
 use crate::upgrade::program::{ProgramCheck, ProgramError, short_version};
 use crate::upgrade::status::{SharedStatus, UpgradeState};
 use crate::upgrade::wanted::{Wanted, WantedError, admitted};
@@ -29,14 +30,10 @@ use navarch_api::file_events::{FileEvents, WATCHED_INTERVAL};
 
 /// Interval at which a new Envoy is looked at.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
-/// Interval at which its requests are counted, whose answer is large in large meshes.
-const COUNT_INTERVAL: Duration = Duration::from_secs(5);
 /// Interval at which the annotation is read while it has no effect.
 const DISABLED_INTERVAL: Duration = Duration::from_secs(15);
 /// Interval at which a program is asked for again that was refused for a reason that may pass.
 const RETRY_INTERVAL: Duration = Duration::from_mins(1);
-/// How much longer than it may drain an Envoy is waited for.
-const DRAIN_SLACK: Duration = Duration::from_secs(30);
 
 /// What the task needs of the rest of the agent.
 pub(super) struct Upgrades {
@@ -81,6 +78,9 @@ enum Refusal {
     /// The old Envoy could not hand over.
     #[error("the running Envoy is not LIVE, and cannot hand over")]
     NotLive,
+    /// Envoy could not be asked to hand over.
+    #[error(transparent)]
+    NotStarted(#[from] NotStarted),
     /// Envoy is about to end.
     #[error("the agent is shutting down")]
     Ending,
@@ -111,13 +111,17 @@ impl NotReplaced {
             return false;
         };
         match refusal {
-            Refusal::NotLive | Refusal::Override => true,
+            Refusal::NotLive
+            | Refusal::Override
+            | Refusal::NotStarted(NotStarted::Crashed)
+            | Refusal::Artefact(ArtefactError::Store { .. }) => true,
             Refusal::Artefact(ArtefactError::Registry { is_temporary, .. }) => *is_temporary,
             Refusal::Artefact(_)
             | Refusal::Wanted(_)
             | Refusal::NoKey
             | Refusal::Key(_)
             | Refusal::Program(_)
+            | Refusal::NotStarted(_)
             | Refusal::Ending => false,
         }
     }
@@ -266,138 +270,6 @@ impl Upgrades {
         let version = check.version(&path).await?;
         tracing::info!(version, program = %path.display(), "another version of Envoy is wanted");
         Ok(path)
-    }
-
-    /// Replaces the running Envoy by a program, and judges it.
-    async fn replace(&mut self, text: &str, program: &Path) -> Result<(), NotReplaced> {
-        self.wait_for_drain(text).await;
-        let old = self.wait_until_live().await?;
-        let before = self.before(&old).await;
-
-        self.begin(text, UpgradeState::Starting, "");
-        let epoch = old.epoch.saturating_add(1);
-        let exits = self.running.borrow().exits;
-        let command = EnvoyCommand::NextProgram(program.display().to_string());
-        if self.commands.send(command).await.is_err() {
-            return Err(Refusal::Ending.into());
-        }
-
-        let mut attempt = Attempt::new(epoch, self.config.limits, before, Instant::now());
-        let mut next_count = Instant::now();
-        let mut is_judging = false;
-        loop {
-            sleep(LOOK_INTERVAL).await;
-            let mut seen = self.observe(epoch, exits).await;
-            if is_judging && Instant::now() >= next_count {
-                seen.requests = self.admin.requests().await.ok();
-                next_count = Instant::now() + COUNT_INTERVAL;
-            }
-
-            match attempt.observe(Instant::now(), &seen) {
-                Verdict::Starting => {}
-                Verdict::Judging => {
-                    if !is_judging {
-                        self.begin(text, UpgradeState::Judging, "");
-                        self.show_running().await;
-                    }
-                    is_judging = true;
-                }
-                Verdict::Stays => return Ok(()),
-                Verdict::FailedBefore(failure) => {
-                    self.abandon(&failure).await;
-                    return Err(failure.into());
-                }
-                Verdict::FailedAfter(failure) => {
-                    self.go_back(&old, &failure).await;
-                    return Err(failure.into());
-                }
-            }
-        }
-    }
-
-    /// Waits until no Envoy drains any more: a third one would end it, with its connections.
-    async fn wait_for_drain(&mut self, text: &str) {
-        if self.running.borrow().draining.is_empty() {
-            return;
-        }
-        self.begin(text, UpgradeState::Waiting, "");
-        let limit = self.config.drain.saturating_add(DRAIN_SLACK);
-        let is_over = self.running.wait_for(|all| all.draining.is_empty());
-        if timeout(limit, is_over).await.is_err() {
-            tracing::warn!(?limit, "an Envoy still drains; the next one ends it");
-        }
-    }
-
-    /// Waits until the running Envoy is LIVE, so that it can hand over.
-    async fn wait_until_live(&self) -> Result<RunningEnvoy, Refusal> {
-        let end = Instant::now() + self.config.limits.start;
-        loop {
-            let current = self.current().ok_or(Refusal::Ending)?;
-            let server = self.admin.server().await;
-            if server.is_ok_and(|server| server.is_live && server.epoch == current.epoch) {
-                return Ok(current);
-            }
-            if Instant::now() >= end {
-                return Err(Refusal::NotLive);
-            }
-            sleep(LOOK_INTERVAL).await;
-        }
-    }
-
-    /// What is known of the old Envoy.
-    async fn before(&self, old: &RunningEnvoy) -> Before {
-        Before {
-            requests: self.admin.requests().await.ok(),
-            report: old.process.and_then(|process| self.envoys.report(process)),
-        }
-    }
-
-    /// What is seen of the new Envoy, before which there were this number of exits.
-    async fn observe(&self, epoch: u32, exits: u32) -> Observation {
-        let running = self.running.borrow().clone();
-        let has_exited = running.exits != exits;
-        let new = running.current.filter(|envoy| envoy.epoch == epoch);
-        let process = new.and_then(|envoy| envoy.process);
-        Observation {
-            exit: running
-                .last_exit
-                .filter(|exit| has_exited && exit.epoch == epoch)
-                .map(|exit| exit.reason),
-            server: self.admin.server().await.ok(),
-            report: process.and_then(|process| self.envoys.report(process)),
-            requests: None,
-        }
-    }
-
-    /// Kills the new Envoy, which has not taken over. If it has exited, the former one goes on
-    /// already.
-    async fn abandon(&mut self, failure: &Failure) {
-        if !matches!(failure, Failure::Exited(_)) {
-            // Without a receiver Envoy is about to end.
-            let _ = self.commands.send(EnvoyCommand::Abandon).await;
-        }
-        self.wait_for_service().await;
-    }
-
-    /// Starts another epoch of the former program, to which the new Envoy hands over. If it has
-    /// exited, that is done already.
-    async fn go_back(&mut self, old: &RunningEnvoy, failure: &Failure) {
-        tracing::warn!(reason = %failure, program = old.program, "going back to the former Envoy");
-        if !matches!(failure, Failure::Exited(_)) {
-            let command = EnvoyCommand::NextProgram(old.program.clone());
-            // Without a receiver Envoy is about to end.
-            let _ = self.commands.send(command).await;
-        }
-        self.wait_for_service().await;
-    }
-
-    /// Waits until an Envoy is LIVE again, for the status; it serves meanwhile.
-    async fn wait_for_service(&mut self) {
-        sleep(LOOK_INTERVAL).await;
-        if let Err(refusal) = self.wait_until_live().await {
-            tracing::error!(reason = %refusal, "no Envoy is live after a failed upgrade");
-        }
-        self.show_running().await;
     }
 
     /// The newest Envoy.

@@ -51,7 +51,8 @@ async fn pages_for_loopback_alone_are_denied_to_pages_of_other_sites() {
         assert_eq!(foreign.await, StatusCode::FORBIDDEN, "{path}");
     }
 
-    assert_eq!(setting.commands.try_recv(), Err(TryRecvError::Empty));
+    let received = setting.commands.try_recv();
+    assert!(matches!(received, Err(TryRecvError::Empty)));
 }
 
 #[tokio::test]
@@ -64,7 +65,8 @@ async fn scripts_in_the_pod_quit_and_drain_under_the_names_of_loopback() {
         ] {
             let answered = setting.request(&Method::POST, path, host, HeaderMap::new());
             assert_eq!(answered.await, StatusCode::OK, "{host}");
-            assert_eq!(setting.commands.recv().await, Some(command));
+            let received = setting.commands.recv().await.unwrap();
+            assert_eq!(discriminant(&received), discriminant(&command));
         }
     }
 }
