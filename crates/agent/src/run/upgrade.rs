@@ -111,13 +111,9 @@ impl NotReplaced {
             return false;
         };
         match refusal {
-            Refusal::NotLive
-            | Refusal::Override
-            | Refusal::NotStarted(NotStarted::Crashed)
-            | Refusal::Artefact(ArtefactError::Store { .. }) => true,
-            Refusal::Artefact(ArtefactError::Registry { is_temporary, .. }) => *is_temporary,
-            Refusal::Artefact(_)
-            | Refusal::Wanted(_)
+            Refusal::NotLive | Refusal::Override | Refusal::NotStarted(NotStarted::Crashed) => true,
+            Refusal::Artefact(error) => error.is_temporary(),
+            Refusal::Wanted(_)
             | Refusal::NoKey
             | Refusal::Key(_)
             | Refusal::Program(_)

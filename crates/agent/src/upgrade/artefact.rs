@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, Permissions};
-use std::io::{self, BufReader, Read, Seek as _};
+use std::io::{self, BufReader, Read, Seek as _, Write};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -35,6 +35,8 @@ const SIGNATURE_ANNOTATION: &str = "dev.cosignproject.cosign/signature";
 const FILE: &str = "envoy";
 /// The beginning of the names of folders that are not complete.
 const PARTIAL: &str = "partial-";
+/// How much is unpacked at once.
+const COPY_BYTES: usize = 64 << 10;
 /// The magic number of gzip.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 /// The magic number of programs.
@@ -76,6 +78,31 @@ pub enum ArtefactError {
     /// The layer has no program.
     #[error("the layer of the artefact is refused: {0}")]
     Layer(String),
+}
+
+impl ArtefactError {
+    /// Whether the same artefact may be accepted in a minute.
+    #[must_use]
+    pub fn is_temporary(&self) -> bool {
+        match self {
+            Self::Store { .. } => true,
+            Self::Registry { is_temporary, .. } => *is_temporary,
+            Self::Unsigned(_) | Self::Signature(_) | Self::Manifest { .. } | Self::Layer(_) => {
+                false
+            }
+        }
+    }
+}
+
+/// Why a layer is not unpacked.
+#[derive(Debug, thiserror::Error)]
+enum UnpackError {
+    /// It is not what it should be.
+    #[error("{0}")]
+    Layer(String),
+    /// A file of the store cannot be read or written.
+    #[error(transparent)]
+    Store(#[from] io::Error),
 }
 
 impl From<RegistryError> for ArtefactError {
@@ -191,8 +218,13 @@ impl Store {
                 let layer = layer.into_std().await;
                 let work = move || unpack(layer, &program, MAX_PROGRAM_BYTES);
                 let unpacked = tokio::task::spawn_blocking(work).await;
-                unpacked.unwrap_or_else(|error| Err(ArtefactError::Layer(error.to_string())))
+                let unpacked = unpacked.unwrap_or_else(|error| Err(io::Error::other(error).into()));
+                unpacked.map_err(|error| match error {
+                    UnpackError::Layer(reason) => ArtefactError::Layer(reason),
+                    UnpackError::Store(source) => failed(source),
+                })
             }
+            Err(RegistryError::Fetch(FetchError::Write(error))) => Err(failed(error)),
             Err(error) => Err(error.into()),
         };
         if unpacked.is_err() {
@@ -245,21 +277,31 @@ async fn verify(
         let Some(signature) = layer.annotations.get(SIGNATURE_ANNOTATION) else {
             continue;
         };
-        let blob = Blob {
-            digest: sha256(&layer.digest, "the signature")?,
-            size: layer.size,
-        };
-        let payload = registry.blob(blob, MAX_PAYLOAD_BYTES).await?;
-        match keys.verify(&payload, signature, digest) {
+        match verify_layer(registry, layer, signature, digest, keys).await {
             Ok(()) => return Ok(()),
-            Err(error) => refused = Some(error),
+            // Another signature may be good, and the registry may answer in a minute.
+            Err(error) => refused = refused.filter(ArtefactError::is_temporary).or(Some(error)),
         }
     }
 
-    Err(refused.map_or_else(
-        || ArtefactError::Unsigned(digest.to_owned()),
-        ArtefactError::Signature,
-    ))
+    Err(refused.unwrap_or_else(|| ArtefactError::Unsigned(digest.to_owned())))
+}
+
+/// Verifies one signature, whose payload is a layer.
+async fn verify_layer(
+    registry: &mut Registry<'_>,
+    layer: &Layer,
+    signature: &str,
+    digest: &str,
+    keys: &Keys,
+) -> Result<(), ArtefactError> {
+    let blob = Blob {
+        digest: sha256(&layer.digest, "the signature")?,
+        size: layer.size,
+    };
+    let payload = registry.blob(blob, MAX_PAYLOAD_BYTES).await?;
+    keys.verify(&payload, signature, digest)?;
+    Ok(())
 }
 
 /// The only layer of an artefact.
@@ -308,11 +350,10 @@ fn new_file(path: &Path) -> io::Result<File> {
 }
 
 /// Writes the program in a layer to an executable file.
-fn unpack(mut layer: File, program: &Path, max_bytes: u64) -> Result<(), ArtefactError> {
-    let broken = |error: io::Error| ArtefactError::Layer(error.to_string());
-    let mut file = new_file(program).map_err(broken)?;
-    let is_packed = begins_with(&mut layer, GZIP);
-    layer.rewind().map_err(broken)?;
+fn unpack(mut layer: File, program: &Path, max_bytes: u64) -> Result<(), UnpackError> {
+    let mut file = new_file(program)?;
+    let is_packed = begins_with(&mut layer, GZIP)?;
+    layer.rewind()?;
     let layer = BufReader::new(layer);
 
     if is_packed {
@@ -323,18 +364,30 @@ fn unpack(mut layer: File, program: &Path, max_bytes: u64) -> Result<(), Artefac
         copy(layer, &mut file, max_bytes)?;
     }
 
-    if !begins_with(&mut file, ELF) {
-        return Err(ArtefactError::Layer("it is not a program".to_owned()));
+    if !begins_with(&mut file, ELF)? {
+        return Err(UnpackError::Layer("it is not a program".to_owned()));
     }
-    file.set_permissions(Permissions::from_mode(0o755))
-        .map_err(broken)
+    file.set_permissions(Permissions::from_mode(0o755))?;
+    Ok(())
 }
 
 /// Whether a file begins with these bytes.
-fn begins_with<const LENGTH: usize>(file: &mut File, magic: [u8; LENGTH]) -> bool {
+fn begins_with<const LENGTH: usize>(file: &mut File, magic: [u8; LENGTH]) -> io::Result<bool> {
     let mut found = [0; LENGTH];
-    let read = file.rewind().and_then(|()| file.read_exact(&mut found));
-    read.is_ok() && found == magic
+    file.rewind()?;
+    match file.read_exact(&mut found) {
+        Ok(()) => Ok(found == magic),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// An error of what is read: of the operating system, or of gzip and tar.
+fn broken(error: io::Error) -> UnpackError {
+    match error.raw_os_error() {
+        Some(_) => UnpackError::Store(error),
+        None => UnpackError::Layer(error.to_string()),
+    }
 }
 
 /// Writes the only file of an archive.
@@ -342,8 +395,7 @@ fn unpack_archive(
     archive: impl Read,
     program: &mut File,
     max_bytes: u64,
-) -> Result<(), ArtefactError> {
-    let broken = |error: io::Error| ArtefactError::Layer(error.to_string());
+) -> Result<(), UnpackError> {
     let mut archive = tar::Archive::new(archive);
     let mut is_found = false;
     for entry in archive.entries().map_err(broken)? {
@@ -357,7 +409,7 @@ fn unpack_archive(
         let name = name.rsplit(|sign| *sign == b'/').next().unwrap_or_default();
         if is_found || !kind.is_file() || name != FILE.as_bytes() {
             let reason = "the archive has other files than envoy";
-            return Err(ArtefactError::Layer(reason.to_owned()));
+            return Err(UnpackError::Layer(reason.to_owned()));
         }
         // It is never written under a name from the archive.
         copy(entry, program, max_bytes)?;
@@ -368,19 +420,33 @@ fn unpack_archive(
         Ok(())
     } else {
         let reason = "the archive has no file envoy";
-        Err(ArtefactError::Layer(reason.to_owned()))
+        Err(UnpackError::Layer(reason.to_owned()))
     }
 }
 
-/// Writes to a file, up to the size limit.
-fn copy(from: impl Read, to: &mut File, max_bytes: u64) -> Result<(), ArtefactError> {
-    let broken = |error: io::Error| ArtefactError::Layer(error.to_string());
-    let written = io::copy(&mut from.take(max_bytes.saturating_add(1)), to);
-    if written.map_err(broken)? > max_bytes {
-        let reason = format!("the program has more than {max_bytes} bytes");
-        return Err(ArtefactError::Layer(reason));
+/// Writes to a file, up to the size limit. What cannot be read is refused; what cannot be written is
+/// an error of the store.
+fn copy(from: impl Read, to: &mut impl Write, max_bytes: u64) -> Result<(), UnpackError> {
+    let mut from = from.take(max_bytes.saturating_add(1));
+    let mut buffer = vec![0; COPY_BYTES];
+    let mut written = 0_u64;
+    loop {
+        let length = match from.read(&mut buffer) {
+            Ok(length) => length,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(broken(error)),
+        };
+        let Some(read) = buffer.get(..length).filter(|read| !read.is_empty()) else {
+            return Ok(());
+        };
+
+        written = written.saturating_add(length as u64);
+        if written > max_bytes {
+            let reason = format!("the program has more than {max_bytes} bytes");
+            return Err(UnpackError::Layer(reason));
+        }
+        to.write_all(read)?;
     }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -196,6 +196,47 @@ async fn unsigned_and_wrongly_signed_artefacts_are_refused_before_anything_is_wr
 }
 
 #[tokio::test]
+async fn a_good_signature_counts_after_bad_ones() {
+    let own = key();
+    let mut files = Files::new();
+    let digest = add_artefact(&mut files, &[PROGRAM]);
+    add_signature(&mut files, &own, &digest, &digest);
+    let path = format!("manifests/sha256-{digest}.sig");
+
+    let mut manifest: Value = serde_json::from_slice(&files[&path]).unwrap();
+    let layers = manifest["layers"].as_array_mut().unwrap();
+    let mut no_digest = layers[0].clone();
+    no_digest["digest"] = "md5:1".into();
+    let mut missing = layers[0].clone();
+    missing["digest"] = format!("sha256:{}", "c".repeat(64)).into();
+    layers.splice(0..0, [no_digest, missing]);
+    files.insert(path, manifest.to_string().into_bytes());
+
+    let (fetched, _folder) = fetch(files, &digest, &own).await;
+    fetched.unwrap();
+}
+
+#[test]
+fn an_error_of_the_store_is_not_one_of_the_layer() {
+    let mut full = File::options().write(true).open("/dev/full").unwrap();
+    let stored = copy(PROGRAM, &mut full, 1000);
+    assert!(matches!(stored, Err(UnpackError::Store(_))), "{stored:?}");
+
+    let broken = GzDecoder::new(&b"\x1f\x8bbroken"[..]);
+    let unpacked = copy(broken, &mut Vec::new(), 1000);
+    assert!(
+        matches!(unpacked, Err(UnpackError::Layer(_))),
+        "{unpacked:?}"
+    );
+
+    let full = ArtefactError::Store {
+        path: PathBuf::from("/store"),
+        source: io::Error::from(io::ErrorKind::StorageFull),
+    };
+    assert!(full.is_temporary());
+}
+
+#[tokio::test]
 async fn changed_manifests_and_layers_are_refused() {
     let key = key();
     let mut files = Files::new();
