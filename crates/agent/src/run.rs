@@ -41,6 +41,7 @@ use super::metrics::AgentMetrics;
 use super::services::{self as parts, Services, ServicesError};
 use super::status_server::{self, Condition};
 use super::trace_log::TraceLog;
+use super::upgrade::program::ProgramCheck;
 use super::upgrade::status::SharedStatus;
 use super::variables::Variables;
 use crate::Clock;
@@ -118,7 +119,10 @@ pub async fn run(
     let envoys = plan.envoys.clone();
     let proxy = SharedStatus::default();
     let zone_request = ZoneRequest::planned(&prepared, variables, control_plane.clone());
-    let dynamic_bootstrap = DynamicBootstrap::planned(&prepared, variables, control_plane)?;
+    let check = ProgramCheck {
+        user: envoy_user(variables),
+    };
+    let dynamic_bootstrap = DynamicBootstrap::planned(&prepared, variables, control_plane, check)?;
     let Services {
         names,
         failures,
@@ -152,9 +156,10 @@ pub async fn run(
         ended
     } else {
         let watched = watch::watched(&prepared);
-        let restarting = watch::restart_on_change(watched, &prepared, variables, give.clone());
-        let reloading = zone::reload_when_known(zone_request, &prepared, give.clone());
-        let succeeding = epochs::next_epoch_on_change(&prepared, give.clone());
+        let restarting =
+            watch::restart_on_change(watched, &prepared, variables, check, give.clone());
+        let reloading = zone::reload_when_known(zone_request, &prepared, check, give.clone());
+        let succeeding = epochs::next_epoch_on_change(&prepared, check, give.clone());
         let launch = launch(&prepared, variables, environment);
         let plan = drain_plan(&prepared);
         let states = channel::Sender::new(RunningEnvoys::default());
@@ -317,10 +322,6 @@ fn launch(prepared: &Prepared, variables: &Variables, environment: &Environment)
     let bound = prepared.settings.compliance_policy.starts_with("fips-140-");
     let ciphers = bound.then(|| ("GRPC_SSL_CIPHER_SUITES".to_owned(), CIPHERS.to_owned()));
 
-    // As root with DNS on its own port, only Envoy's user distinguishes Envoy's traffic for the
-    // rules.
-    let as_proxy =
-        nix::unistd::getuid().is_root() && variables.text("DNS_PROXY_ADDR").ends_with(":53");
     Launch {
         launcher: environment.launcher.clone(),
         program: prepared.config.binary_path.clone(),
@@ -329,9 +330,18 @@ fn launch(prepared: &Prepared, variables: &Variables, environment: &Environment)
             .into_iter()
             .chain(prepared.peer_variables.iter().cloned())
             .collect(),
-        user: as_proxy.then_some(1337),
+        user: envoy_user(variables),
         hot_restart: epochs::hot_restart(prepared),
     }
+}
+
+/// Envoy's user and group, if different from the agent's.
+fn envoy_user(variables: &Variables) -> Option<u32> {
+    // As root with DNS on its own port, only Envoy's user distinguishes Envoy's traffic for the
+    // rules.
+    let as_proxy =
+        nix::unistd::getuid().is_root() && variables.text("DNS_PROXY_ADDR").ends_with(":53");
+    as_proxy.then_some(1337)
 }
 
 /// The drain settings of Envoy.

@@ -5,6 +5,7 @@
 //! Envoy accepts it. Until then requests are repeated, up to a time limit.
 
 use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use navarch_proto::any::type_url;
@@ -14,9 +15,10 @@ use navarch_proto::json::{Codec, JsonError};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
+use super::files;
 use super::prepare::Prepared;
 use super::xds_request::{self, REQUEST_TIMEOUT, XdsRequest, XdsRequestError};
-use super::{files, watch};
+use crate::upgrade::program::ProgramCheck;
 use crate::upstream::{Transport, UpstreamConfig};
 use crate::variables::Variables;
 use navarch_net::backoff::Backoff;
@@ -93,6 +95,7 @@ pub(super) struct DynamicBootstrap {
     /// The program and arguments by which Envoy validates the file.
     program: String,
     arguments: Vec<String>,
+    check: ProgramCheck,
     limit: Duration,
     fallback: Fallback,
 }
@@ -103,6 +106,7 @@ impl DynamicBootstrap {
         prepared: &Prepared,
         variables: &Variables,
         control_plane: UpstreamConfig,
+        check: ProgramCheck,
     ) -> Result<Option<Self>, DynamicBootstrapError> {
         if !variables.flag("BOOTSTRAP_XDS_AGENT", false) || prepared.settings.disable_envoy {
             return Ok(None);
@@ -120,6 +124,7 @@ impl DynamicBootstrap {
             path: prepared.bootstrap.clone(),
             program: prepared.config.binary_path.clone(),
             arguments: prepared.arguments.clone(),
+            check,
             limit: variables.duration("NAVARCH_BOOTSTRAP_TIMEOUT", DEFAULT_LIMIT),
             fallback: fallback(&variables.text_or("NAVARCH_BOOTSTRAP_FALLBACK", "exit"))?,
         }))
@@ -142,7 +147,8 @@ impl DynamicBootstrap {
             {
                 Ok(json) => {
                     self.write(&json)?;
-                    if watch::loads(&self.program, &self.arguments).await {
+                    let program = Path::new(&self.program);
+                    if self.check.accepts(program, &self.arguments).await.is_ok() {
                         tracing::info!("received server-side bootstrap in {:?}", start.elapsed());
                         return Ok(());
                     }

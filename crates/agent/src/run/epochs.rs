@@ -4,7 +4,7 @@
 //! The agents of Istio's first versions did so. Events of the files' folders within a delay are one,
 //! and only a different hash of the contents, in their listed order, starts an epoch.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
@@ -15,6 +15,7 @@ use super::prepare::Prepared;
 use super::watch;
 use crate::envoy_life::{EnvoyCommand, HotRestart, SharedMemory};
 use crate::go_path;
+use crate::upgrade::program::ProgramCheck;
 use navarch_api::file_events::{FileEvents, WATCHED_INTERVAL};
 use navarch_api::regular_file::{self, MAX_SETTINGS_BYTES};
 
@@ -60,7 +61,11 @@ pub(super) fn hot_restart(prepared: &Prepared) -> Option<HotRestart> {
 
 /// Orders the next epoch whenever the content of the files has changed. Does not return if there are
 /// files to watch.
-pub(super) async fn next_epoch_on_change(prepared: &Prepared, give: mpsc::Sender<EnvoyCommand>) {
+pub(super) async fn next_epoch_on_change(
+    prepared: &Prepared,
+    check: ProgramCheck,
+    give: mpsc::Sender<EnvoyCommand>,
+) {
     let files = &prepared.settings.certificate_files;
     if files.is_empty() {
         return std::future::pending().await;
@@ -82,10 +87,12 @@ pub(super) async fn next_epoch_on_change(prepared: &Prepared, give: mpsc::Sender
         let Some(arguments) = watch::arguments(prepared) else {
             continue;
         };
-        if !watch::loads(&prepared.config.binary_path, &arguments).await {
+        let program = Path::new(&prepared.config.binary_path);
+        if let Err(error) = check.accepts(program, &arguments).await {
             tracing::error!(
                 ?files,
-                "Envoy rejected the changed certificates and keeps the previous ones"
+                %error,
+                "the changed certificates are not used; Envoy keeps the previous ones"
             );
             continue;
         }

@@ -6,25 +6,22 @@
 //! files are stable. A bootstrap that Envoy rejects is ignored.
 
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::Duration;
 
 use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
 use sha2::{Digest as _, Sha256};
-use tokio::process::Command;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
 use super::prepare::{self, Prepared};
 use crate::envoy_arguments::envoy_arguments;
 use crate::envoy_life::EnvoyCommand;
+use crate::upgrade::program::ProgramCheck;
 use crate::variables::Variables;
 use navarch_api::regular_file::{self, MAX_SETTINGS_BYTES};
 
 /// Interval at which files are checked without a notification.
 const POLL_INTERVAL: Duration = Duration::from_secs(30);
-/// Timeout of Envoy's validation of a bootstrap.
-const VALIDATE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The files to watch.
 pub(super) fn watched(prepared: &Prepared) -> Vec<PathBuf> {
@@ -45,6 +42,7 @@ pub(super) async fn restart_on_change(
     files: Vec<PathBuf>,
     prepared: &Prepared,
     variables: &Variables,
+    check: ProgramCheck,
     give: mpsc::Sender<EnvoyCommand>,
 ) {
     if files.is_empty() {
@@ -73,8 +71,9 @@ pub(super) async fn restart_on_change(
             continue;
         };
 
-        if !loads(&prepared.config.binary_path, &arguments).await {
-            tracing::error!("Envoy rejected the changed bootstrap and keeps the previous one");
+        let program = Path::new(&prepared.config.binary_path);
+        if let Err(error) = check.accepts(program, &arguments).await {
+            tracing::error!(%error, "the changed bootstrap is not used; Envoy keeps the previous one");
             continue;
         }
 
@@ -147,17 +146,6 @@ pub(super) fn arguments(prepared: &Prepared) -> Option<Vec<String>> {
             over.as_deref(),
         )
     })
-}
-
-/// Whether Envoy accepts these arguments.
-pub(super) async fn loads(program: &str, arguments: &[String]) -> bool {
-    let mut command = Command::new(program);
-    command.args(arguments).args(["--mode", "validate"]);
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .kill_on_drop(true);
-    matches!(timeout(VALIDATE_TIMEOUT, command.status()).await, Ok(Ok(status)) if status.success())
 }
 
 #[cfg(test)]

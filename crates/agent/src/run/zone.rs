@@ -5,6 +5,7 @@
 //! once in the life of the proxy.
 
 use std::future::pending;
+use std::path::Path;
 use std::time::Duration;
 
 use navarch_proto::envoy::config::core::v3::{Locality as LocalityMessage, Node};
@@ -20,6 +21,7 @@ use super::{epochs, files, watch};
 use crate::bootstrap::SETTINGS_KEY;
 use crate::envoy_life::EnvoyCommand;
 use crate::node::Locality;
+use crate::upgrade::program::ProgramCheck;
 use crate::upstream::UpstreamConfig;
 use crate::variables::Variables;
 
@@ -93,12 +95,13 @@ impl ZoneRequest {
 pub(super) async fn reload_when_known(
     request: Option<ZoneRequest>,
     prepared: &Prepared,
+    check: ProgramCheck,
     give: mpsc::Sender<EnvoyCommand>,
 ) {
     if let Some(request) = request {
         let answer = wait_for_answer(request.delay, async || request.ask().await).await;
         if let Some(locality) = answer {
-            reload(prepared, locality, &give).await;
+            reload(prepared, check, locality, &give).await;
         }
     }
     pending().await
@@ -139,7 +142,12 @@ async fn wait_for_answer(
 
 /// Writes the bootstrap with a locality, and sends the command to reload Envoy. A bootstrap that
 /// Envoy rejects is not used.
-async fn reload(prepared: &Prepared, locality: Locality, give: &mpsc::Sender<EnvoyCommand>) {
+async fn reload(
+    prepared: &Prepared,
+    check: ProgramCheck,
+    locality: Locality,
+    give: &mpsc::Sender<EnvoyCommand>,
+) {
     let Locality { region, zone, .. } = locality.clone();
     let path = &prepared.bootstrap;
     let without = match prepared.rewrite_bootstrap(locality).await {
@@ -152,8 +160,9 @@ async fn reload(prepared: &Prepared, locality: Locality, give: &mpsc::Sender<Env
     };
 
     let arguments = watch::arguments(prepared).unwrap_or_else(|| prepared.arguments.clone());
-    if !watch::loads(&prepared.config.binary_path, &arguments).await {
-        tracing::error!(region, zone, "Envoy rejected the bootstrap with the zone");
+    let program = Path::new(&prepared.config.binary_path);
+    if let Err(error) = check.accepts(program, &arguments).await {
+        tracing::error!(region, zone, %error, "the bootstrap with the zone is not used");
         if let Err(error) = files::write(path, without.as_bytes()) {
             tracing::error!(path, %error, "failed to write the bootstrap without the zone");
         }
