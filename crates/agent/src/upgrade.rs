@@ -6,9 +6,9 @@
 //!                       └▶ oci: manifest ─▶ signature ─▶ layer ─▶ file in the store ┴▶ program ─▶ attempt ─▶ status
 //! ```
 //!
-//! Who may patch the pod may set the annotation, and decides no more by it than which of the
-//! programs runs that the operator admits: those of the image, and artefacts that the operator's key
-//! has signed. The registry is not trusted.
+//! Anyone who may patch the pod can set the annotation. This chooses among the programs that the
+//! operator admits: those of the image, and artefacts that the operator's key has signed. The
+//! registry is not trusted.
 
 pub mod artefact;
 pub mod attempt;

@@ -16,7 +16,7 @@ const MESH_CLUSTERS: [&str; 2] = ["inbound|", "outbound|"];
 /// Envoy's admin API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdminApi {
-    /// The loopback address.
+    /// An address without a port: `127.0.0.1`, or `::1` in pods with IPv6 alone.
     pub host: String,
     /// `proxyAdminPort` of the proxy config, 15000 by default.
     pub port: u16,

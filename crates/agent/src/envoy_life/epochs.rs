@@ -305,6 +305,7 @@ impl Epochs {
                     }
                     return Some(status);
                 };
+
                 let is_over = self.go_back(predecessor, status).await;
                 is_over.then_some(status)
             }
