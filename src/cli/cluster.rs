@@ -84,7 +84,7 @@ pub(super) struct ForwardedPod {
 /// One control plane.
 #[derive(Clone)]
 pub(super) struct ReadyPod {
-    pod: ForwardedPod,
+    pub(super) pod: ForwardedPod,
     /// The label `istio.io/rev`.
     pub(super) revision: Option<String>,
 }
@@ -372,25 +372,17 @@ fn runs(pod: &Pod) -> bool {
     phase == Some("Running") && pod.metadata.deletion_timestamp.is_none()
 }
 
-impl ReadyPod {
-    /// Sends a request, as [`ForwardedPod::send`].
-    ///
-    /// # Errors
-    /// As [`ForwardedPod::send`].
-    pub(super) async fn send(&self, question: LocalRequest) -> anyhow::Result<LocalResponse> {
-        self.pod.send(question).await
-    }
-}
-
 impl ForwardedPod {
-    /// Sends a request, on its own connection through the API server.
+    /// Each request has its own connection through the API server, and arrives on loopback.
     ///
     /// # Errors
     /// If there is no complete response within the request's timeout.
     pub(super) async fn send(&self, question: LocalRequest) -> anyhow::Result<LocalResponse> {
         let timeout = question.timeout;
         let answer = tokio::time::timeout(timeout, self.forwarded(question)).await;
-        answer.with_context(|| format!("{self} did not respond within {timeout:?}"))?
+        let port = self.port;
+        answer
+            .with_context(|| format!("{self} did not respond on port {port} within {timeout:?}"))?
     }
 
     /// Sends a request without a timeout for the port-forward.

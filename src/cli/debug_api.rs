@@ -326,7 +326,7 @@ impl Servers {
                     .await
                     .with_context(|| format!("{place} does not respond"))
             }
-            ControlPlane::Pod(pod) => pod.send(question).await,
+            ControlPlane::Pod(ready) => ready.pod.send(question).await,
         }
     }
 

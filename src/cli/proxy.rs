@@ -31,8 +31,8 @@ const MISSING_EXIT_CODE: u8 = 5;
 ///
 /// The annotation navarch.io/proxy-binary of each pod is patched, and the agent of the pod replaces
 /// its Envoy: the new one takes over the sockets of the old one, which drains. Each pod's result is
-/// waited for; at the first pod that does not have it, the command stops. The pods must have been
-/// started with NAVARCH_PROXY_UPGRADE=true in proxyMetadata.
+/// waited for. After the first pod that does not have it, the command asks no further pod; up to 16
+/// are under way. The pods must have been started with NAVARCH_PROXY_UPGRADE=true in proxyMetadata.
 ///
 /// The pods alone are patched, not the workload: pods that are created later have the Envoy of
 /// their image.

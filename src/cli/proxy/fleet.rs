@@ -1,5 +1,6 @@
 //! A staged change of pods: patches some, waits for their results, goes on or stops.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
@@ -41,7 +42,8 @@ pub(super) struct StagedChange {
 }
 
 impl StagedChange {
-    /// Changes pods stage by stage, until one fails. `say` receives the progress.
+    /// Changes pods stage by stage, until one fails; those that were asked meanwhile are waited for.
+    /// `say` receives the progress.
     pub(super) async fn run(
         &self,
         fleet: &impl Fleet,
@@ -50,6 +52,7 @@ impl StagedChange {
     ) -> ChangeReport {
         let mut report = ChangeReport::new(&self.wanted);
         let mut begun = 0;
+        let has_failed = Cell::new(false);
 
         for share in self.stages.shares() {
             let size = size_of_stage(*share, pods.len());
@@ -59,34 +62,49 @@ impl StagedChange {
             }
             say(format!("{share}: waiting for {} pods", stage.len()));
 
-            let results = stream::iter(stage)
-                .map(|pod| self.change(fleet, pod))
+            let asked = stage.iter().take_while(|_| !has_failed.get());
+            let results = stream::iter(asked)
+                .map(|pod| self.change_noting_failure(fleet, pod, &has_failed))
                 .buffered(MAX_CONCURRENT)
                 .collect::<Vec<_>>()
                 .await;
             begun = size;
 
-            let is_stopped = results.iter().any(|result| result.state != PodState::Done);
             report.stages.push(StageReport {
                 share: share.to_string(),
                 pods: size,
             });
             report.pods.extend(results);
-            if is_stopped {
+            if has_failed.get() {
                 report.is_stopped = true;
                 break;
             }
         }
 
-        report.not_asked = pods.len().saturating_sub(begun);
+        report.not_asked = pods.len().saturating_sub(report.pods.len());
         report
+    }
+
+    /// As [`Self::change`]; sets the flag at once if the pod does not have it, before its result is
+    /// looked at in turn.
+    async fn change_noting_failure(
+        &self,
+        fleet: &impl Fleet,
+        pod: &str,
+        has_failed: &Cell<bool>,
+    ) -> PodResult {
+        let result = self.change(fleet, pod).await;
+        if result.state != PodState::Done {
+            has_failed.set(true);
+        }
+        result
     }
 
     /// Changes one pod, and waits for its result.
     async fn change(&self, fleet: &impl Fleet, pod: &str) -> PodResult {
         let refused = |reason: String| PodResult {
             pod: pod.to_owned(),
-            state: PodState::NotAsked,
+            state: PodState::Unable,
             version: String::new(),
             reason,
         };
@@ -280,6 +298,20 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_failure_within_a_stage_stops_the_stage() {
+        let fleet = FakeFleet {
+            results: [("web-00".to_owned(), UpgradeState::Failed)].into(),
+            ..FakeFleet::default()
+        };
+        let report = change("100%").run(&fleet, &pods(100), |_| {}).await;
+
+        assert!(report.is_stopped);
+        let asked = fleet.annotations.lock().len();
+        assert!(asked <= MAX_CONCURRENT + 1, "{asked}");
+        assert_eq!(report.not_asked, 100 - asked);
+    }
+
+    #[tokio::test]
     async fn pods_that_cannot_do_it_are_not_patched() {
         let fleet = FakeFleet {
             disabled: vec!["web-00".to_owned()],
@@ -288,7 +320,7 @@ mod tests {
         for pod in ["web-00", "gone"] {
             let report = change("100%").run(&fleet, &[pod.to_owned()], |_| {}).await;
             assert!(report.is_stopped);
-            assert_eq!(report.pods[0].state, PodState::NotAsked);
+            assert_eq!(report.pods[0].state, PodState::Unable);
         }
         assert!(fleet.annotations.lock().is_empty());
     }

@@ -17,8 +17,8 @@ pub(super) enum PodState {
     Failed,
     /// There is no result yet.
     TimedOut,
-    /// It was not patched.
-    NotAsked,
+    /// It cannot do it, and was not patched.
+    Unable,
 }
 
 /// A pod and its result.
@@ -75,7 +75,7 @@ impl ChangeReport {
         if self.is_stopped {
             next.push(format!("navarch proxy status {target}"));
         }
-        if is_upgrade && self.pods.iter().any(|pod| pod.state != PodState::NotAsked) {
+        if is_upgrade && self.pods.iter().any(|pod| pod.state != PodState::Unable) {
             next.push(format!("navarch proxy downgrade {target}"));
         }
         self.next = next;
@@ -107,7 +107,7 @@ impl fmt::Display for ChangeReport {
                 PodState::Refused => "refused it",
                 PodState::Failed => "went back to its former Envoy",
                 PodState::TimedOut => "has no result yet",
-                PodState::NotAsked => "was not asked",
+                PodState::Unable => "was not patched",
             };
             writeln!(f, "  {pod} {what}: {reason}")?;
         }
@@ -123,7 +123,7 @@ impl fmt::Display for ChangeReport {
             )?;
             writeln!(
                 f,
-                "Pods that are not done serve with their former Envoy. An agent tries a refused program again when the annotation changes."
+                "Pods that refused it, went back or were not asked serve with their former Envoy; see `navarch proxy status` for those without a result. An agent tries a refused program again when the annotation changes."
             )?;
         } else if !self.wanted.is_empty() {
             writeln!(
@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn what_was_not_patched_needs_no_way_back() {
         let mut report = ChangeReport::new("/usr/local/bin/envoy-1.40");
-        report.pods = vec![result("web-0", PodState::NotAsked, "no agent")];
+        report.pods = vec![result("web-0", PodState::Unable, "no agent")];
         report.is_stopped = true;
         let text = report.for_target("shop").to_string();
         assert!(!text.contains("downgrade"), "{text}");
