@@ -56,6 +56,8 @@ pub struct HotRestart {
 #[derive(Debug)]
 pub(super) struct Epochs {
     admin: AdminApi,
+    /// The program of the image, with which the agent has started.
+    original: String,
     current: Process,
     /// Processes that drain, or that go on if their successor exits. Oldest first.
     previous: Vec<Process>,
@@ -108,9 +110,11 @@ impl Epochs {
         admin: AdminApi,
         states: watch::Sender<RunningEnvoys>,
     ) -> std::io::Result<Self> {
+        let original = launch.program.clone();
         let current = Process::start(launch, 0, false)?;
         let new = Self {
             admin,
+            original,
             current,
             previous: Vec::new(),
             failures: 0,
@@ -132,15 +136,23 @@ impl Epochs {
         if let Some(trial) = self.trial.take() {
             launch.program = trial.former;
         }
-        *self = Self::start(launch, self.admin.clone(), self.states.clone())?;
+        let original = self.original.clone();
+        *self = Self {
+            original,
+            ..Self::start(launch, self.admin.clone(), self.states.clone())?
+        };
         Ok(())
     }
 
-    /// Starts a first epoch in place of one that has crashed, perhaps with other arguments.
+    /// Starts a first epoch in place of one that has crashed, perhaps with other arguments. A program
+    /// that has replaced the image's own is not started again: it may crash for ever.
     pub(super) fn start_again(&mut self, arguments: Option<Vec<String>>) -> std::io::Result<()> {
         let arguments = arguments.unwrap_or_else(|| self.newest_arguments());
         self.current.launch.remove_shared_memory();
         self.states.send_modify(|all| all.restarts += 1);
+        if self.trial.is_none() {
+            self.current.launch.program.clone_from(&self.original);
+        }
         self.restart(arguments)
     }
 

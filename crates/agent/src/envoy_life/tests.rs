@@ -266,6 +266,27 @@ async fn a_crashed_envoy_is_started_again_in_place_and_ends_by_itself_with_zero(
 }
 
 #[tokio::test]
+async fn a_replaced_program_that_crashes_gives_way_to_the_one_of_the_image() {
+    let folder = tempfile::tempdir().unwrap();
+    let crashes = folder.path().join("crashes");
+    std::fs::write(&crashes, "#!/bin/sh\nsleep 0.5; exit 3\n").unwrap();
+    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&crashes, executable).unwrap();
+    // The first process of the image's program ends, as an Envoy that has drained; the second runs.
+    let mark = folder.path().join("drained");
+    let mark = mark.display();
+    let script = format!("[ -e {mark} ] && exec sleep 60; touch {mark}; exec sleep 0.2");
+    let mut envoy = Running::start(in_place(folder.path(), &script));
+
+    assert_eq!(envoy.next_program(&crashes.display().to_string()).await, 1);
+    envoy.send(EnvoyCommand::Accept).await;
+
+    assert_eq!(envoy.until_epoch(0).await, "/bin/sh");
+    assert_eq!(envoy.seen.borrow().restarts, 1);
+    envoy.quit().await;
+}
+
+#[tokio::test]
 async fn a_command_to_end_ends_the_wait_before_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let (give, mut commands) = mpsc::channel(8);

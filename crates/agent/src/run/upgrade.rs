@@ -166,6 +166,8 @@ impl Upgrades {
         while self.wait_until_live().await.is_err() {
             sleep(LOOK_INTERVAL).await;
         }
+        // What an earlier container has left is fetched and verified again.
+        self.remove_unused();
 
         loop {
             self.show_running().await;
