@@ -76,7 +76,7 @@ pub(super) struct SignerParts<'a> {
     /// The control plane's namespace.
     pub(super) namespace: &'a Namespace,
     pub(super) trust_domain: &'a str,
-    /// Where the roots of signers are kept.
+    /// Where the roots of signers are kept, pinned ones as well.
     pub(super) stored: StoredRoots,
     /// The roots of Kubernetes' signers.
     pub(super) mesh: &'a MeshRoots,
@@ -145,12 +145,14 @@ pub(super) async fn start(
     let mut federated = watch::channel(Fetched::new()).1;
     let mut started = BTreeMap::new();
     for kind in config.kinds() {
-        let signer = start_signer(kind, config, parts, &mut federated, boot).await?;
-        let authority = Arc::new(authority(kind, signer, config, parts));
-        if let Some(roots) = authority
-            .distributed_roots()
-            .filter(|_| config.roots.is_none())
-        {
+        let signer = start_signer(kind, config, parts, &mut federated, boot)?;
+        let last = match signer.roots() {
+            Some(_) => parts.stored.load_at_start(signer.name()).await?,
+            None => Arc::default(),
+        };
+
+        let authority = Arc::new(authority(kind, signer, &last, config, parts));
+        if let Some(roots) = authority.distributed_roots() {
             let kept = parts.stored.clone().follow(authority.name(), roots);
             boot.spawn_until_stop("kept roots of a signer", kept);
         }
@@ -172,10 +174,11 @@ pub(super) async fn start(
     })
 }
 
-/// A signer within its limits.
+/// A signer within its limits. `last` are the roots that proxies trusted at the last stop.
 fn authority(
     kind: SignerKind,
     signer: Arc<dyn Signer>,
+    last: &Arc<str>,
     config: &SignersConfig,
     parts: &SignerParts<'_>,
 ) -> ExternalAuthority {
@@ -194,11 +197,12 @@ fn authority(
         overlap: parts.overlap,
         wait: config.root_wait,
     };
-    ExternalAuthority::new(signer, limits, rules, parts.metrics.clone(), parts.clock)
+    let metrics = parts.metrics.clone();
+    ExternalAuthority::new(signer, limits, rules, last, metrics, parts.clock)
 }
 
 /// Starts one signer.
-async fn start_signer(
+fn start_signer(
     kind: SignerKind,
     config: &SignersConfig,
     parts: &SignerParts<'_>,
@@ -225,7 +229,7 @@ async fn start_signer(
         SignerKind::Socket => {
             let socket = config.socket.clone();
             let socket = socket.context("NAVARCH_SIGNER_SOCKET is not set")?;
-            let source = roots_source("socket", config, parts, boot).await?;
+            let source = roots_source(config, boot)?;
             let (plugin, follow) = Plugin::connect(socket, source);
             boot.spawn_until_stop("roots of the plugin", follow);
             Arc::new(plugin)
@@ -234,7 +238,7 @@ async fn start_signer(
         SignerKind::Spire => {
             let spire = config.spire.clone();
             let spire = spire.context("NAVARCH_SPIRE_SERVER is not set")?;
-            let source = roots_source("spire", config, parts, boot).await?;
+            let source = roots_source(config, boot)?;
             let (spire, bundles, follow) =
                 Spire::connect(spire, parts.trust_domain, source, parts.clock);
             boot.spawn_until_stop("bundles of SPIRE", follow);
@@ -257,25 +261,10 @@ async fn start_signer(
     })
 }
 
-/// The roots in the configured file, or else those that the signer names, with those of the last
-/// stop until then.
-async fn roots_source(
-    name: &str,
-    config: &SignersConfig,
-    parts: &SignerParts<'_>,
-    boot: &mut Boot,
-) -> anyhow::Result<RootsSource> {
-    if let Some(roots) = pinned_roots(config, boot)? {
-        return Ok(RootsSource::Pinned(roots));
-    }
-    let last = parts.stored.load(name).await.unwrap_or_else(|error| {
-        tracing::warn!(
-            error = &error as &dyn std::error::Error,
-            "the signer's last roots are not known; readiness waits for the signer"
-        );
-        Arc::default()
-    });
-    Ok(RootsSource::Signer(last))
+/// The roots in the configured file, or else those that the signer names.
+fn roots_source(config: &SignersConfig, boot: &mut Boot) -> anyhow::Result<RootsSource> {
+    let pinned = pinned_roots(config, boot)?;
+    Ok(pinned.map_or(RootsSource::Signer, RootsSource::Pinned))
 }
 
 /// The roots in the configured file, if there is one.

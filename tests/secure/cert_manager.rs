@@ -207,6 +207,7 @@ async fn cert_manager_signs_what_its_policy_approves() -> Result<()> {
             overlap: Duration::ZERO,
             wait: Duration::ZERO,
         },
+        &Arc::default(),
         metrics.clone(),
         SystemTime::now,
     ));

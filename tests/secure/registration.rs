@@ -165,6 +165,7 @@ async fn kubernetes_signs_for_workloads_and_publishes_the_roots() -> Result<()> 
             overlap: Duration::ZERO,
             wait: Duration::ZERO,
         },
+        &Arc::default(),
         Metrics::register(&mut Registry::default(), SystemTime::now),
         SystemTime::now,
     );

@@ -101,12 +101,15 @@ impl std::fmt::Debug for ExternalAuthority {
 }
 
 impl ExternalAuthority {
-    /// Signs with this signer.
+    /// Signs with this signer. `last` are its roots that proxies trusted at the last stop, in PEM,
+    /// empty if there are none: they stay in use until the signer's current ones are known, and
+    /// other ones are distributed first.
     #[must_use]
     pub fn new(
         signer: Arc<dyn Signer>,
         limits: ExternalLimits,
         rules: DistributionRules,
+        last: &Arc<str>,
         metrics: Metrics,
         clock: Clock,
     ) -> Self {
@@ -115,7 +118,7 @@ impl ExternalAuthority {
             turns: FairSemaphore::new(limits.at_once, limits.waiting),
             rate: RateLimit::new(limits.per_second, limits.burst),
             circuit: Circuit::default(),
-            distribution: roots.is_some().then(|| Distribution::new(rules)),
+            distribution: roots.is_some().then(|| Distribution::new(rules, last)),
             last: Mutex::default(),
             look: rules.overlap.clamp(LOOK_INTERVALS.1, LOOK_INTERVALS.0),
             signer,

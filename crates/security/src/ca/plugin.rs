@@ -45,8 +45,8 @@ impl Plugin {
         let client = SignerClient::new(target.channel()).max_decoding_message_size(MAX_RESPONSE);
         let (sender, roots) = match source {
             RootsSource::Pinned(roots) => (None, roots),
-            RootsSource::Signer(last) => {
-                let (sender, roots) = watch::channel(last);
+            RootsSource::Signer => {
+                let (sender, roots) = watch::channel(Arc::default());
                 (Some(sender), roots)
             }
         };

@@ -50,9 +50,8 @@ pub trait Signer: Send + Sync {
 pub enum RootsSource {
     /// From a file: the signer is not asked for its own.
     Pinned(watch::Receiver<Arc<str>>),
-    /// From the signer. Until it has answered they are those of the last stop, in PEM; empty if
-    /// there are none.
-    Signer(Arc<str>),
+    /// From the signer.
+    Signer,
 }
 
 /// A CSR that requests an identity and nothing else.

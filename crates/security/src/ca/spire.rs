@@ -108,11 +108,11 @@ impl Spire {
         impl Future<Output = ()> + Send + use<>,
     ) {
         let (channels, channel) = watch::channel(None);
-        let (last, pinned) = match source {
-            RootsSource::Pinned(roots) => (Arc::default(), Some(roots)),
-            RootsSource::Signer(last) => (last, None),
+        let pinned = match source {
+            RootsSource::Pinned(roots) => Some(roots),
+            RootsSource::Signer => None,
         };
-        let (root_sender, fetched_roots) = watch::channel(last);
+        let (root_sender, fetched_roots) = watch::channel(Arc::default());
         let (federated_sender, federated) = watch::channel(Fetched::new());
         let bundles = Bundles {
             channel: channel.clone(),

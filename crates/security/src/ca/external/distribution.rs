@@ -46,6 +46,8 @@ struct Known {
     /// The roots in PEM, of the last bundle.
     pem: Arc<str>,
     roots: Vec<Root>,
+    /// Whether there were roots before: proxies have them, and must get others before their use.
+    has_begun: bool,
     /// Proxies that lack a new root, at the last check.
     missing: Vec<Missing>,
 }
@@ -74,17 +76,26 @@ pub struct SignerRoot {
 }
 
 impl Distribution {
-    pub(super) fn new(rules: DistributionRules) -> Self {
-        Self {
+    /// `last` are the roots that proxies trusted at the last stop, in PEM; empty if there are none.
+    pub(super) fn new(rules: DistributionRules, last: &Arc<str>) -> Self {
+        let distribution = Self {
             rules,
             known: Mutex::default(),
             distributed: watch::channel(Arc::default()).0,
+        };
+        if !last.is_empty() && !distribution.take(last, Instant::now()) {
+            tracing::error!(
+                "the stored roots of the signer are unreadable; its current ones are distributed before they are used"
+            );
+            // Proxies have other roots than those that the signer names first.
+            distribution.known.lock().has_begun = true;
         }
+        distribution
     }
 
     /// Takes the signer's current roots (PEM); returns false if one of them is unreadable, or there
-    /// are none or too many, which changes nothing. The first ones count as distributed: proxies that connect get them before
-    /// any certificate of this process.
+    /// are none or too many, which changes nothing. The first ones ever count as distributed:
+    /// proxies that connect get them before any certificate of this process.
     pub(super) fn take(&self, pem: &Arc<str>, now: Instant) -> bool {
         let place = "the signer's roots";
         let Ok(roots) = certificates(pem, place) else {
@@ -97,7 +108,7 @@ impl Distribution {
         }
 
         let mut known = self.known.lock();
-        let are_first = known.roots.is_empty();
+        let are_first = !std::mem::replace(&mut known.has_begun, true);
         let before = std::mem::take(&mut known.roots);
         let state = |certificate: CertificateDer<'static>| {
             let same = before.iter().find(|root| root.certificate == certificate);

@@ -10,7 +10,9 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
+use navarch_api::error_chain::chain;
 use navarch_api::regular_file;
 use navarch_kubernetes::InWords;
 use navarch_net::backoff::Backoff;
@@ -19,6 +21,10 @@ use navarch_net::backoff::Backoff;
 const NAME: &str = "navarch-signer-roots";
 /// Delays between attempts to write.
 const RETRY_DELAYS: Backoff = Backoff::jittered(Duration::from_secs(1), Duration::from_secs(60));
+/// The first and the longest delay between attempts to read at the start, as of the CA's roots.
+const START_RETRY: Backoff = Backoff::jittered(Duration::from_millis(500), Duration::from_secs(15));
+/// After this time of failures the start is given up, as in istiod.
+const MAX_START_TIME: Duration = Duration::from_mins(20);
 
 /// Where the roots are kept, one text of PEM for each signer.
 #[derive(Clone, Debug)]
@@ -69,6 +75,36 @@ impl StoredRoots {
                     Err(source) => Err(StoredRootsError::File { path, source }),
                 }
             }
+        }
+    }
+
+    /// The roots of a signer at the last stop. While the API server fails it tries again, for
+    /// `MAX_START_TIME`: without them, whatever the signer names first would be taken for
+    /// distributed.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub async fn load_at_start(&self, signer: &str) -> Result<Arc<str>, StoredRootsError> {
+        let begun = Instant::now();
+        let mut delays = START_RETRY;
+        loop {
+            let error = match self.load(signer).await {
+                Err(error @ StoredRootsError::Kubernetes(_))
+                    if begun.elapsed() < MAX_START_TIME =>
+                {
+                    error
+                }
+                outcome => return outcome,
+            };
+
+            let delay = delays.next_delay();
+            tracing::warn!(
+                problem = chain(&error),
+                signer,
+                retry_in = ?delay,
+                "failed to read the last roots of the signer; not ready before that succeeds"
+            );
+            tokio::time::sleep(delay).await;
         }
     }
 
@@ -149,7 +185,72 @@ async fn save_in_map(maps: &Api<ConfigMap>, signer: &str, roots: &str) -> Result
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
+    use bytes::Bytes;
+    use http::{Request, Response};
+    use http_body_util::Full;
+    use kube::client::Body;
+    use parking_lot::Mutex;
+    use serde_json::json;
+
     use super::*;
+
+    /// An API server that fails twice, and then returns the roots of one signer.
+    #[derive(Clone, Default)]
+    struct Server(Arc<Mutex<usize>>);
+
+    impl tower_service::Service<Request<Body>> for Server {
+        type Response = Response<Full<Bytes>>;
+        type Error = Infallible;
+        type Future = std::future::Ready<Result<Self::Response, Infallible>>;
+
+        fn poll_ready(
+            &mut self,
+            _: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<Result<(), Infallible>> {
+            std::task::Poll::Ready(Ok(()))
+        }
+
+        fn call(&mut self, _: Request<Body>) -> Self::Future {
+            let mut calls = self.0.lock();
+            *calls += 1;
+            let (code, body) = match *calls {
+                1 | 2 => (
+                    503,
+                    json!({"kind": "Status", "code": 503, "reason": "later"}),
+                ),
+                _ => (
+                    200,
+                    json!({
+                        "kind": "ConfigMap",
+                        "metadata": {"name": NAME},
+                        "data": {"spire-roots.pem": "one"},
+                    }),
+                ),
+            };
+            let answer = Response::builder()
+                .status(code)
+                .body(Full::from(body.to_string()));
+            std::future::ready(Ok(answer.unwrap()))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_start_waits_for_the_stored_roots() {
+        let server = Server::default();
+        let client = kube::Client::new(server.clone(), "default");
+        let stored = StoredRoots::ConfigMap(Box::new(Api::default_namespaced(client)));
+        assert_eq!(&*stored.load_at_start("spire").await.unwrap(), "one");
+        assert_eq!(*server.0.lock(), 3);
+
+        // An unreadable folder does not mend itself.
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("spire-roots.pem"), b"\xff").unwrap();
+        let stored = StoredRoots::Folder(folder.path().to_owned());
+        let error = stored.load_at_start("spire").await.unwrap_err();
+        assert!(matches!(error, StoredRootsError::File { .. }), "{error}");
+    }
 
     #[tokio::test]
     async fn roots_are_kept_in_a_folder_for_the_next_start() {

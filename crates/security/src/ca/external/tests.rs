@@ -160,11 +160,22 @@ const RULES: DistributionRules = DistributionRules {
     wait: Duration::from_secs(3600),
 };
 
+/// The first start with a signer.
 fn authority(signer: &Arc<FakeSigner>, limits: ExternalLimits) -> Arc<ExternalAuthority> {
+    authority_after(signer, limits, "")
+}
+
+/// A start after these roots were stored.
+fn authority_after(
+    signer: &Arc<FakeSigner>,
+    limits: ExternalLimits,
+    last: &str,
+) -> Arc<ExternalAuthority> {
     let metrics = Metrics::register(&mut Registry::default(), clock);
     let signer: Arc<dyn Signer> = signer.clone();
+    let last = Arc::from(last);
     Arc::new(ExternalAuthority::new(
-        signer, limits, RULES, metrics, clock,
+        signer, limits, RULES, &last, metrics, clock,
     ))
 }
 
@@ -321,6 +332,46 @@ async fn a_new_root_signs_only_once_proxies_trust_it() {
     tokio::time::sleep(Duration::from_secs(3500)).await;
     assert!(external.sign(&request(WEB)).await.is_err());
     tokio::time::sleep(Duration::from_secs(200)).await;
+    external.sign(&request(WEB)).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_root_that_is_new_after_a_restart_is_distributed_first() {
+    let limits = ExternalLimits::default();
+    let trusts_all: FindMissing = Arc::new(|_| Vec::new());
+
+    // As a file of pinned roots with another root than at the last stop, or a stored text that is
+    // damaged.
+    for last in [new_ca().roots, "damaged".to_owned()] {
+        let signer = FakeSigner::new();
+        let external = authority_after(&signer, limits, &last);
+        assert_eq!(
+            &*external.roots(),
+            signer.ca.lock().roots,
+            "proxies get it at once"
+        );
+        let error = external.sign(&request(WEB)).await.unwrap_err();
+        assert!(matches!(error, SignerError::Undistributed(_)), "{error}");
+        let kept = external.distributed_roots().unwrap();
+        assert!(kept.borrow().is_empty(), "the stored ones stay");
+
+        let mut tasks = tokio::task::JoinSet::new();
+        let follow = {
+            let external = external.clone();
+            let trusts_all = trusts_all.clone();
+            async move { external.follow(trusts_all, || {}).await }
+        };
+        tasks.spawn(follow);
+        tokio::time::sleep(RULES.overlap + Duration::from_secs(10)).await;
+        external.sign(&request(WEB)).await.unwrap();
+        let kept = kept.borrow().clone();
+        assert_eq!(trust_bundle::split(&kept, "").unwrap().len(), 1);
+    }
+
+    // The one of the last stop is used at once.
+    let signer = FakeSigner::new();
+    let last = signer.ca.lock().roots.clone();
+    let external = authority_after(&signer, limits, &last);
     external.sign(&request(WEB)).await.unwrap();
 }
 

@@ -79,7 +79,7 @@ async fn a_plugin_signs_and_its_statuses_say_whether_it_is_away() {
         user: None,
         is_private: true,
     };
-    let (plugin, follow) = Plugin::connect(target, RootsSource::Signer(Arc::default()));
+    let (plugin, follow) = Plugin::connect(target, RootsSource::Signer);
     let mut tasks = JoinSet::new();
     tasks.spawn(follow);
     let away = plugin.sign(&request()).await.unwrap_err();

@@ -134,8 +134,7 @@ async fn svids_are_minted_and_bundles_are_those_of_the_mesh_and_of_named_partner
         }),
         federates_with: BTreeSet::from(["partner".to_owned()]),
     };
-    let source = RootsSource::Signer(Arc::default());
-    let (spire, mut federated, follow) = Spire::connect(config, "td", source, clock);
+    let (spire, mut federated, follow) = Spire::connect(config, "td", RootsSource::Signer, clock);
     tasks.spawn(follow);
     let mut roots = spire.roots().unwrap();
     roots.wait_for(|roots| !roots.is_empty()).await.unwrap();
