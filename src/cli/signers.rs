@@ -17,6 +17,22 @@ use navarch_security::ca::spire::{SpireConfig, SpireServer};
 
 /// Certificates of one namespace at once, as a multiple of those per second.
 const BURST: u32 = 10;
+/// How long a new root of a signer waits for proxies.
+const ROOT_WAIT: &str = "NAVARCH_SIGNER_ROOT_WAIT";
+/// The time for one request.
+const TIMEOUT: &str = "NAVARCH_SIGNER_TIMEOUT";
+/// Requests under way at once.
+const REQUESTS: &str = "NAVARCH_SIGNER_REQUESTS";
+/// Certificates of one namespace per second.
+const NAMESPACE_RATE: &str = "NAVARCH_SIGNER_NAMESPACE_RATE";
+/// The limits of every signer.
+const LIMITS: [&str; 3] = [TIMEOUT, REQUESTS, NAMESPACE_RATE];
+/// The signers whose roots Navarch distributes; those of Kubernetes' are configured elsewhere.
+const WITH_ROOTS: [SignerKind; 3] = [
+    SignerKind::Socket,
+    SignerKind::Spire,
+    SignerKind::CertManager,
+];
 
 /// The texts of all settings, which are read whether or not their signer is used.
 #[derive(Debug)]
@@ -29,6 +45,10 @@ struct Texts {
     issuer: Option<String>,
     issuer_namespace: Option<String>,
     roots: Option<String>,
+    /// The names of the set limits, which apply to signers besides Navarch's own CA.
+    limits: Vec<&'static str>,
+    /// Whether `NAVARCH_SIGNER_ROOT_WAIT` is set.
+    has_root_wait: bool,
 }
 
 /// The texts of SPIRE's settings.
@@ -58,6 +78,11 @@ impl Texts {
             issuer: text("NAVARCH_CERT_MANAGER_ISSUER"),
             issuer_namespace: text("NAVARCH_CERT_MANAGER_NAMESPACE"),
             roots: text("NAVARCH_SIGNER_ROOTS"),
+            limits: LIMITS
+                .into_iter()
+                .filter(|name| text(name).is_some())
+                .collect(),
+            has_root_wait: text(ROOT_WAIT).is_some(),
         })
     }
 
@@ -113,7 +138,7 @@ pub(super) fn config(text: &impl Fn(&str) -> Option<String>) -> anyhow::Result<S
     };
     let by_namespace = namespaces(&texts.namespace_signers).context("NAVARCH_NAMESPACE_SIGNERS")?;
 
-    let root_wait = environment::duration(text, "NAVARCH_SIGNER_ROOT_WAIT")?;
+    let root_wait = environment::duration(text, ROOT_WAIT)?;
     let config = SignersConfig {
         default,
         by_namespace,
@@ -125,11 +150,12 @@ pub(super) fn config(text: &impl Fn(&str) -> Option<String>) -> anyhow::Result<S
         socket: socket(&texts)?,
         spire: spire(&texts)?,
         cert_manager: cert_manager(&texts)?,
-        roots: texts.roots.map(PathBuf::from),
+        roots: texts.roots.as_ref().map(PathBuf::from),
         root_wait: root_wait.unwrap_or(SignersConfig::default().root_wait),
         limits: limits(text)?,
     };
     check(&config)?;
+    check_limits(&config, &texts)?;
     Ok(config)
 }
 
@@ -244,21 +270,20 @@ fn cert_manager(texts: &Texts) -> anyhow::Result<Option<CertManagerConfig>> {
 /// The limits of each signer.
 fn limits(text: &impl Fn(&str) -> Option<String>) -> anyhow::Result<ExternalLimits> {
     let mut limits = ExternalLimits::default();
-    let at_once = environment::parsed(text, "NAVARCH_SIGNER_REQUESTS", "number", |number| {
+    let at_once = environment::parsed(text, REQUESTS, "number", |number| {
         number.parse().ok().filter(|number| *number > 0)
     })?;
     limits.at_once = at_once.unwrap_or(limits.at_once);
 
-    let rate = environment::parsed(text, "NAVARCH_SIGNER_NAMESPACE_RATE", "number", |number| {
+    let rate = environment::parsed(text, NAMESPACE_RATE, "number", |number| {
         number.parse().ok().filter(|number: &u32| *number > 0)
     })?;
     limits.per_second = rate.unwrap_or(limits.per_second);
     limits.burst = limits.per_second.saturating_mul(BURST);
 
-    let timeout = environment::duration(text, "NAVARCH_SIGNER_TIMEOUT")?;
-    limits.timeout = timeout
-        .filter(|timeout| !timeout.is_zero())
-        .unwrap_or(limits.timeout);
+    let timeout = environment::duration(text, TIMEOUT)?;
+    limits.timeout = timeout.unwrap_or(limits.timeout);
+    ensure!(!limits.timeout.is_zero(), "{TIMEOUT} must be above 0");
     Ok(limits)
 }
 
@@ -299,14 +324,25 @@ fn check(config: &SignersConfig) -> anyhow::Result<()> {
         config.roots.is_some() || !config.uses(SignerKind::CertManager),
         "NAVARCH_SIGNER_ROOTS is not set, which NAVARCH_RA_CERT_MANAGER needs"
     );
-    let may_pin = [
-        SignerKind::Socket,
-        SignerKind::Spire,
-        SignerKind::CertManager,
-    ];
     ensure!(
-        config.roots.is_none() || may_pin.iter().any(|kind| config.uses(*kind)),
+        config.roots.is_none() || WITH_ROOTS.iter().any(|kind| config.uses(*kind)),
         "NAVARCH_SIGNER_ROOTS has no effect without NAVARCH_RA_SOCKET, NAVARCH_RA_SPIRE or NAVARCH_RA_CERT_MANAGER"
+    );
+    Ok(())
+}
+
+/// Checks that limits have a signer that they apply to.
+fn check_limits(config: &SignersConfig, texts: &Texts) -> anyhow::Result<()> {
+    let has_roots = WITH_ROOTS.iter().any(|kind| config.uses(*kind));
+    if let Some(name) = texts.limits.first() {
+        ensure!(
+            has_roots || config.uses(SignerKind::Kubernetes),
+            "{name} has no effect: Navarch's own CA signs for all namespaces"
+        );
+    }
+    ensure!(
+        !texts.has_root_wait || has_roots,
+        "{ROOT_WAIT} has no effect without NAVARCH_RA_SOCKET, NAVARCH_RA_SPIRE or NAVARCH_RA_CERT_MANAGER"
     );
     Ok(())
 }
@@ -336,6 +372,10 @@ mod tests {
             ),
         ];
         let config = read(&socket).unwrap();
+        let limited = [&socket[..], &[(TIMEOUT, "5s"), (ROOT_WAIT, "0s")]].concat();
+        let limited = read(&limited).unwrap();
+        assert_eq!(limited.limits.timeout.as_secs(), 5);
+        assert!(limited.root_wait.is_zero());
         let target = config.socket.clone().unwrap();
         assert_eq!(
             (target.path.to_str(), target.user),
@@ -356,6 +396,23 @@ mod tests {
             (&[("NAVARCH_SIGNER_SOCKET", "/a")], "has no effect"),
             (&[("NAVARCH_SIGNER_ROOTS", "/a")], "has no effect"),
             (&[("NAVARCH_SIGNER_USER", "1")], "has no effect"),
+            (&[("NAVARCH_SIGNER_TIMEOUT", "5s")], "has no effect"),
+            (&[("NAVARCH_SIGNER_REQUESTS", "5")], "has no effect"),
+            (&[("NAVARCH_SIGNER_NAMESPACE_RATE", "5")], "has no effect"),
+            (
+                &[
+                    ("EXTERNAL_CA", "ISTIOD_RA_KUBERNETES_API"),
+                    ("NAVARCH_SIGNER_ROOT_WAIT", "5m"),
+                ],
+                "NAVARCH_SIGNER_ROOT_WAIT has no effect",
+            ),
+            (
+                &[
+                    ("EXTERNAL_CA", "ISTIOD_RA_KUBERNETES_API"),
+                    ("NAVARCH_SIGNER_TIMEOUT", "0s"),
+                ],
+                "NAVARCH_SIGNER_TIMEOUT must be above 0",
+            ),
             (
                 &[
                     ("EXTERNAL_CA", "NAVARCH_RA_SPIRE"),
