@@ -79,7 +79,7 @@ async fn impersonate(
         .map(tonic::Response::into_inner)
 }
 
-/// Checks that a chain is for an identity, and that one of the roots has signed it.
+/// Checks that a chain is for an identity, and that one of the roots has signed it, by name and key.
 pub(crate) fn check_chain(chain: &[String], identity: &str, roots: &str) -> Result<()> {
     let ders: Vec<CertificateDer<'static>> = chain
         .iter()
@@ -97,21 +97,20 @@ pub(crate) fn check_chain(chain: &[String], identity: &str, roots: &str) -> Resu
 
     let roots: Vec<CertificateDer<'static>> =
         CertificateDer::pem_slice_iter(roots.as_bytes()).collect::<Result<_, _>>()?;
-    let mut issuer = leaf.issuer().as_raw().to_vec();
+    let mut subject = leaf;
     for _ in 0..ders.len() {
-        let is_issuer = |der: &&CertificateDer<'_>| {
-            X509Certificate::from_der(der).is_ok_and(|(_, one)| one.subject().as_raw() == issuer)
+        let has_signed = |der: &&CertificateDer<'_>| {
+            X509Certificate::from_der(der).is_ok_and(|(_, issuer)| {
+                issuer.subject().as_raw() == subject.issuer().as_raw()
+                    && subject.verify_signature(Some(issuer.public_key())).is_ok()
+            })
         };
-        if roots.iter().any(|root| is_issuer(&root)) {
+        if roots.iter().any(|root| has_signed(&root)) {
             return Ok(());
         }
-        let next = ders.iter().skip(1).find(is_issuer);
-        let next = next.context("the chain has a gap")?;
-        issuer = X509Certificate::from_der(next)?
-            .1
-            .issuer()
-            .as_raw()
-            .to_vec();
+        let next = ders.iter().skip(1).find(has_signed);
+        let next = next.context("the chain has a gap, or a signature is not its issuer's")?;
+        subject = X509Certificate::from_der(next)?.1;
     }
     anyhow::bail!("the chain does not end in the company's roots")
 }
