@@ -30,3 +30,4 @@ pub mod same_machine;
 mod shares;
 pub mod stream;
 pub mod unix_channel;
+pub mod watched;

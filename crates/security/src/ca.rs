@@ -31,6 +31,8 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
+use navarch_net::watched::send_if_changed;
+
 /// The roots that the mesh trusts, in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RootBundle(Arc<str>);
@@ -118,8 +120,8 @@ impl CurrentAuthority {
 impl AuthoritySwitch {
     /// Replaces the current authority.
     pub fn put(&self, authority: Authority) {
-        replace(&self.roots, &authority.roots().0);
-        replace(&self.revocations, authority.revocations());
+        send_if_changed(&self.roots, authority.roots().0.clone());
+        send_if_changed(&self.revocations, authority.revocations().clone());
         self.authority.send_replace(Arc::new(authority));
     }
 
@@ -128,15 +130,6 @@ impl AuthoritySwitch {
     pub fn current(&self) -> Arc<Authority> {
         self.authority.borrow().clone()
     }
-}
-
-/// Sends a text if it differs from the last one.
-fn replace(sender: &watch::Sender<Arc<str>>, text: &Arc<str>) {
-    sender.send_if_modified(|known| {
-        let differs = **known != **text;
-        known.clone_from(text);
-        differs
-    });
 }
 
 #[cfg(test)]

@@ -29,6 +29,7 @@ use commands::PendingCommand;
 use navarch_api::error_chain::chain;
 use navarch_api::file_events::FileEvents;
 use navarch_net::backoff::Backoff;
+use navarch_net::watched::send_if_changed;
 
 /// Returns the proxies that do not trust all of these roots (PEM) yet.
 pub type FindMissing = Arc<dyn Fn(&str) -> Vec<Missing> + Send + Sync>;
@@ -433,13 +434,7 @@ impl RootKeeper {
             problem,
             &self.config.rules,
         );
-        self.status.send_if_modified(|current| {
-            let is_new = **current != status;
-            if is_new {
-                *current = Arc::new(status);
-            }
-            is_new
-        });
+        send_if_changed(&self.status, Arc::new(status));
     }
 }
 

@@ -21,6 +21,7 @@ use super::bundle::certificates;
 use super::signer::{CheckedRequest, RootsSource, SignedChain, Signer, SignerError, call_error};
 use navarch_net::backoff::Backoff;
 use navarch_net::unix_channel::UnixTarget;
+use navarch_net::watched::send_if_changed;
 
 /// Maximum size of a response: a chain, or all roots.
 const MAX_RESPONSE: usize = 512 << 10;
@@ -124,11 +125,7 @@ async fn follow_stream(
     let mut stream = client.watch_roots(WatchRootsRequest {}).await?.into_inner();
     while let Some(roots) = stream.message().await? {
         delays.reset();
-        sender.send_if_modified(|known| {
-            let differs = **known != *roots.pem;
-            *known = roots.pem.into();
-            differs
-        });
+        send_if_changed(sender, roots.pem.into());
     }
     Ok(())
 }

@@ -34,6 +34,7 @@ use crate::trust_bundle::{self, Fetched};
 use navarch_net::backoff::Backoff;
 use navarch_net::grpc_target::GrpcTarget;
 use navarch_net::unix_channel::UnixTarget;
+use navarch_net::watched::send_if_changed;
 use navarch_pki::pem;
 
 /// Maximum size of a response: a chain, or all bundles of a page.
@@ -266,19 +267,11 @@ impl Bundles {
         }
 
         let roots: String = roots_of(&own)?.iter().map(|root| &**root).collect();
-        self.roots.send_if_modified(|known| {
-            let differs = **known != *roots;
-            *known = roots.into();
-            differs
-        });
+        send_if_changed(&self.roots, roots.into());
 
         if !self.federates_with.is_empty() {
             let federated = self.ask_federated(&mut client, &mask).await?;
-            self.federated.send_if_modified(|known| {
-                let differs = *known != federated;
-                *known = federated;
-                differs
-            });
+            send_if_changed(&self.federated, federated);
         }
 
         let hint = u64::try_from(own.refresh_hint).unwrap_or_default();

@@ -16,6 +16,7 @@ use super::super::signer::SignerError;
 use crate::certificate_life::CertificateLife;
 use crate::trust_bundle;
 use navarch_api::digest::sha256_hex;
+use navarch_net::watched::send_if_changed;
 use navarch_pki::pem;
 
 /// Maximum number of a signer's roots: each is sent to every proxy.
@@ -136,11 +137,7 @@ impl Distribution {
         let text: String = distributed
             .map(|root| pem::encode(&root.certificate))
             .collect();
-        self.distributed.send_if_modified(|before| {
-            let differs = **before != *text;
-            *before = text.into();
-            differs
-        });
+        send_if_changed(&self.distributed, text.into());
     }
 
     /// The roots in PEM; empty until they are known.

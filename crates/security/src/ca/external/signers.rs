@@ -9,6 +9,7 @@ use super::super::keeper::FindMissing;
 use super::{ExternalAuthority, SignerReport};
 use crate::trust_bundle;
 use navarch_api::names::Namespace;
+use navarch_net::watched::send_if_changed;
 
 /// The signers of workload certificates. Clones share them.
 #[derive(Clone, Debug)]
@@ -125,12 +126,7 @@ impl ExternalSigners {
 
     /// Sends the roots of all signers, if they have changed.
     fn publish(&self) {
-        let roots = roots_of(&self.all);
-        self.sender.send_if_modified(|known| {
-            let differs = **known != *roots;
-            *known = roots;
-            differs
-        });
+        send_if_changed(&self.sender, roots_of(&self.all));
     }
 }
 

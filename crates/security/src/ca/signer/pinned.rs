@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use super::super::bundle::{BundleError, certificates};
 use navarch_api::file_events::{FileEvents, WATCHED_INTERVAL};
 use navarch_api::regular_file;
+use navarch_net::watched::send_if_changed;
 use navarch_pki::pem::PemError;
 
 /// Why a file of roots is not used.
@@ -55,13 +56,7 @@ pub fn pinned(
         loop {
             events.wait(WATCHED_INTERVAL).await;
             match read(&path) {
-                Ok(text) => {
-                    sender.send_if_modified(|known| {
-                        let differs = **known != *text;
-                        *known = text;
-                        differs
-                    });
-                }
+                Ok(text) => send_if_changed(&sender, text),
                 Err(error) => tracing::warn!(
                     error = &error as &dyn std::error::Error,
                     "the signer's last roots stay in use"
