@@ -234,6 +234,7 @@ impl Signer for CertManager {
         Ok(SignedChain {
             certificates: certificates(&chain, "the CertificateRequest's chain")?,
             roots: self.roots.borrow().clone(),
+            tainted: Arc::default(),
         })
     }
 

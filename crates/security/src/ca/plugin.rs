@@ -44,13 +44,7 @@ impl Plugin {
         source: RootsSource,
     ) -> (Self, impl Future<Output = ()> + Send + use<>) {
         let client = SignerClient::new(target.channel()).max_decoding_message_size(MAX_RESPONSE);
-        let (sender, roots) = match source {
-            RootsSource::Pinned(roots) => (None, roots),
-            RootsSource::Signer => {
-                let (sender, roots) = watch::channel(Arc::default());
-                (Some(sender), roots)
-            }
-        };
+        let (sender, roots) = source.channel();
 
         let follow = {
             let client = client.clone();
@@ -89,6 +83,7 @@ impl Signer for Plugin {
         Ok(SignedChain {
             certificates,
             roots,
+            tainted: Arc::default(),
         })
     }
 

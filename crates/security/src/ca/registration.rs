@@ -357,6 +357,7 @@ impl Registration {
         Ok(SignedChain {
             certificates: chain,
             roots: roots.into(),
+            tainted: Arc::default(),
         })
     }
 }

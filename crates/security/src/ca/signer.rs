@@ -54,6 +54,19 @@ pub enum RootsSource {
     Signer,
 }
 
+impl RootsSource {
+    /// The watch of the roots in PEM, and who sends those of the signer; `None` if they are pinned.
+    pub(super) fn channel(self) -> (Option<watch::Sender<Arc<str>>>, watch::Receiver<Arc<str>>) {
+        match self {
+            Self::Pinned(roots) => (None, roots),
+            Self::Signer => {
+                let (sender, roots) = watch::channel(Arc::default());
+                (Some(sender), roots)
+            }
+        }
+    }
+}
+
 /// A CSR that requests an identity and nothing else.
 #[derive(Clone, Debug)]
 pub struct CheckedRequest {
@@ -76,6 +89,8 @@ pub struct SignedChain {
     pub certificates: Vec<CertificateDer<'static>>,
     /// The roots that must verify it, in PEM.
     pub roots: Arc<str>,
+    /// Those of them that stay trusted, but in which no new certificate may end.
+    pub tainted: Arc<[CertificateDer<'static>]>,
 }
 
 /// A checked certificate.

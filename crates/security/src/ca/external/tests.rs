@@ -133,6 +133,7 @@ impl Signer for FakeSigner {
         Ok(SignedChain {
             certificates,
             roots: self.roots.borrow().clone(),
+            tainted: Arc::default(),
         })
     }
 
@@ -409,6 +410,7 @@ fn navarchs_own_certificates_pass_the_checks() {
     let signed = SignedChain {
         certificates,
         roots: authority.roots().pem().into(),
+        tainted: Arc::default(),
     };
     request.accept(signed, DAY, clock()).unwrap();
 }

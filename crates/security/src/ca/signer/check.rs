@@ -177,6 +177,7 @@ pub(super) fn chain(
     let SignedChain {
         certificates: chain,
         roots,
+        tainted,
     } = signed;
     let first = chain.first().ok_or(SignerError::Wrong("missing"))?;
     if chain.len() > MAX_CHAIN {
@@ -196,6 +197,9 @@ pub(super) fn chain(
 
     let root = verifying_root(first, &chain, &root_certificates)?;
     is_valid_ca(&root, now)?;
+    if tainted.contains(&root) {
+        return Err(SignerError::Wrong("of a root that the signer has tainted"));
+    }
 
     Ok(IssuedChain {
         chain: chain
