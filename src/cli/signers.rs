@@ -197,7 +197,7 @@ fn socket(texts: &Texts) -> anyhow::Result<Option<UnixTarget>> {
     Ok(Some(UnixTarget {
         path: unix_path(path).context("NAVARCH_SIGNER_SOCKET")?,
         user: texts.user,
-        is_private: true,
+        warns_if_public: true,
     }))
 }
 
@@ -223,7 +223,7 @@ fn spire(texts: &Texts) -> anyhow::Result<Option<SpireConfig>> {
         SpireServer::Socket(UnixTarget {
             path: unix_path(server).context("NAVARCH_SPIRE_SERVER")?,
             user: texts.user,
-            is_private: true,
+            warns_if_public: true,
         })
     } else {
         let target = GrpcTarget::parse(server).with_context(|| {
@@ -240,7 +240,7 @@ fn spire(texts: &Texts) -> anyhow::Result<Option<SpireConfig>> {
                 path: unix_path(agent).context("SPIFFE_ENDPOINT_SOCKET")?,
                 user: texts.user,
                 // The agent attests who connects.
-                is_private: false,
+                warns_if_public: false,
             },
             server_id: texts.spire.server_id.clone(),
         }

@@ -77,7 +77,7 @@ async fn a_plugin_signs_and_its_statuses_say_whether_it_is_away() {
     let target = UnixTarget {
         path: path.clone(),
         user: None,
-        is_private: true,
+        warns_if_public: true,
     };
     let (plugin, follow) = Plugin::connect(target, RootsSource::Signer);
     let mut tasks = JoinSet::new();

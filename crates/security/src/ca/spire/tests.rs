@@ -72,7 +72,7 @@ impl Served {
         UnixTarget {
             path,
             user: None,
-            is_private: true,
+            warns_if_public: true,
         }
     }
 }
