@@ -28,8 +28,7 @@ use serde_json::json;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::bundle::certificates;
-use super::registration::is_rejection;
-use super::signer::{CheckedRequest, SignedChain, Signer, SignerError};
+use super::signer::{CheckedRequest, SignedChain, Signer, SignerError, api_error};
 use crate::Clock;
 use navarch_api::names::Namespace;
 use navarch_kubernetes::InWords;
@@ -215,13 +214,7 @@ impl Signer for CertManager {
 
         let object = self.object(&waiting.name, request);
         let made = self.api.create(&PostParams::default(), &object).await;
-        made.map_err(|error| match is_rejection(&error) {
-            true => {
-                let why = InWords(&error);
-                SignerError::failed(&format!("the CertificateRequest was not created: {why}"))
-            }
-            false => SignerError::away(&error),
-        })?;
+        made.map_err(|error| api_error(&error))?;
 
         let verdict = verdict.await;
         let verdict = verdict.map_err(|_| SignerError::failed("the watch has ended"))?;

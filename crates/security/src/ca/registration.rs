@@ -24,7 +24,7 @@ use tokio::time::Instant;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::bundle::{BundleError, certificates};
-use super::signer::{CheckedRequest, SignedChain, Signer, SignerError};
+use super::signer::{CheckedRequest, SignedChain, Signer, SignerError, api_error};
 use navarch_api::error_chain::chain;
 use navarch_api::mesh::CertificateData;
 use navarch_api::names::is_kubernetes_name;
@@ -54,8 +54,6 @@ const APPROVED: &str = "Approved";
 const APPROVAL_ATTEMPTS: u32 = 5;
 /// The API server's code for a replaced object that has changed.
 const CONFLICT: u16 = 409;
-/// The API server's codes of its own failures begin here.
-const SERVER_ERROR: u16 = 500;
 /// The file with the roots of an external CA.
 const MOUNTED_ROOTS: &str = "./etc/external-ca-cert/root-cert.pem";
 /// The roots of the cluster, which verify its own signers.
@@ -122,6 +120,9 @@ pub enum RegistrationError {
     /// The signer denied the request.
     #[error("the signer denied the request: {0}")]
     Denied(String),
+    /// The signer failed.
+    #[error("the signer failed: {0}")]
+    Failed(String),
     /// The signer did not answer in time.
     #[error("the signer did not respond within {SIGNER_TIMEOUT:?}")]
     Silent,
@@ -299,14 +300,8 @@ impl Registration {
 
         while Instant::now() < end {
             let status = self.api.get(name).await?.status.unwrap_or_default();
-            let conditions = status.conditions.unwrap_or_default();
-            if let Some(no) = conditions
-                .into_iter()
-                .find(|one| matches!(one.type_.as_str(), "Denied" | "Failed"))
-            {
-                return Err(RegistrationError::Denied(
-                    no.message.or(no.reason).unwrap_or(no.type_),
-                ));
+            if let Some(error) = refusal(status.conditions.unwrap_or_default()) {
+                return Err(error);
             }
             if let Some(certificate) = status
                 .certificate
@@ -384,15 +379,10 @@ impl From<RegistrationError> for SignerError {
             RegistrationError::NoDomain
             | RegistrationError::SignerName
             | RegistrationError::NoSigner => Self::Request(error.to_string()),
-            RegistrationError::Kubernetes(ref cause) => {
-                if is_rejection(cause) {
-                    Self::failed(&InWords(cause).to_string())
-                } else {
-                    Self::away(&error)
-                }
-            }
+            RegistrationError::Kubernetes(cause) => api_error(&cause),
             RegistrationError::Silent => Self::Silent(SIGNER_TIMEOUT),
             RegistrationError::Denied(text) => Self::denied(&text),
+            RegistrationError::Failed(text) => Self::failed(&text),
             RegistrationError::Wrong(what) => Self::Wrong(what),
             RegistrationError::Chain(error) => Self::Chain(error),
             RegistrationError::NoRoot
@@ -403,9 +393,17 @@ impl From<RegistrationError> for SignerError {
     }
 }
 
-/// Whether the API server has answered, and not with a failure of its own.
-pub(super) fn is_rejection(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code < SERVER_ERROR)
+/// Why there will be no certificate, by the conditions of a request; `None` while there may be one.
+fn refusal(conditions: Vec<CertificateSigningRequestCondition>) -> Option<RegistrationError> {
+    conditions.into_iter().find_map(|condition| {
+        let kind = condition.type_;
+        let make = match kind.as_str() {
+            "Denied" => RegistrationError::Denied,
+            "Failed" => RegistrationError::Failed,
+            _ => return None,
+        };
+        Some(make(condition.message.or(condition.reason).unwrap_or(kind)))
+    })
 }
 
 /// A request with the condition that approves it, beside those that it has.

@@ -133,6 +133,22 @@ async fn an_unreadable_file_of_roots_is_not_taken_for_a_missing_one() {
 }
 
 #[test]
+fn a_failure_of_the_signer_is_no_denial() {
+    let of = |kind: &str| {
+        refusal(vec![CertificateSigningRequestCondition {
+            type_: kind.to_owned(),
+            message: Some("why".to_owned()),
+            ..CertificateSigningRequestCondition::default()
+        }])
+        .map(SignerError::from)
+    };
+
+    assert!(matches!(of("Failed"), Some(SignerError::Failed(why)) if why == "why"));
+    assert!(matches!(of("Denied"), Some(SignerError::Denied(why)) if why == "why"));
+    assert!(of(APPROVED).is_none());
+}
+
+#[test]
 fn conditions_of_others_stay() {
     let mut before = request("1");
     before["status"] = json!({"conditions": [{"type": "Noted", "status": "True"}]});

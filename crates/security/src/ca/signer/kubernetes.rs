@@ -1,0 +1,43 @@
+//! Failures of the API server, in which a signer's requests are objects.
+
+use super::SignerError;
+use navarch_kubernetes::InWords;
+
+/// The API server's code if a client sends too many requests, or it is overloaded.
+const TOO_MANY_REQUESTS: u16 = 429;
+/// The API server's codes of its own failures begin here.
+const SERVER_ERROR: u16 = 500;
+
+/// The error of a failed request to the API server.
+pub fn api_error(error: &kube::Error) -> SignerError {
+    let kube::Error::Api(status) = error else {
+        return SignerError::away(error);
+    };
+    if status.code == TOO_MANY_REQUESTS {
+        SignerError::busy(&InWords(error).to_string())
+    } else if status.code < SERVER_ERROR {
+        SignerError::failed(&format!("the API server: {}", InWords(error)))
+    } else {
+        SignerError::away(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(code: u16) -> SignerError {
+        let status = serde_json::json!({
+            "kind": "Status", "status": "Failure", "message": "no", "reason": "why", "code": code,
+        });
+        let status = serde_json::from_value(status).unwrap();
+        api_error(&kube::Error::Api(status))
+    }
+
+    #[test]
+    fn an_overloaded_api_server_is_asked_again() {
+        assert!(matches!(of(429), SignerError::Busy(_)));
+        assert!(matches!(of(403), SignerError::Failed(_)));
+        assert!(matches!(of(503), SignerError::Away(_)));
+    }
+}
