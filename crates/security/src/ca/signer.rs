@@ -8,6 +8,8 @@ mod check;
 mod grpc;
 mod kubernetes;
 mod pinned;
+#[cfg(test)]
+pub(super) mod tests;
 
 use std::error::Error;
 use std::sync::Arc;

@@ -13,13 +13,13 @@ use rustls::pki_types::CertificateDer;
 use tokio::sync::watch;
 
 use super::super::rotation::Missing;
-use super::super::signer::SignedChain;
+use super::super::signer::tests::DAY;
+use super::super::signer::{self, SignedChain};
 use super::super::{Authority, Bundle, Subject};
 use super::*;
 use crate::trust_bundle;
 
 const WEB: &str = "spiffe://cluster.local/ns/shop/sa/web";
-const DAY: Duration = Duration::from_secs(24 * 3600);
 
 fn clock() -> SystemTime {
     jiff::Timestamp::now().into()
@@ -148,12 +148,7 @@ fn new_ca() -> Bundle {
 
 /// A request for an identity.
 fn request(identity: &str) -> CheckedRequest {
-    let mut params = CertificateParams::default();
-    params.distinguished_name = DistinguishedName::new();
-    params.subject_alt_names = vec![SanType::URI(identity.try_into().unwrap())];
-    let csr = params.serialize_request(&KeyPair::generate().unwrap());
-    let pem = csr.unwrap().pem().unwrap();
-    CheckedRequest::new(&pem, Identity::parse(identity).unwrap(), DAY, "").unwrap()
+    signer::tests::request(identity, "")
 }
 
 const RULES: DistributionRules = DistributionRules {

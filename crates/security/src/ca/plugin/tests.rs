@@ -8,17 +8,16 @@ use navarch_api::identity::Identity;
 use navarch_pki::{KeyType, SigningRequest, pem};
 use navarch_proto::navarch::signer::v1::signer_server::{self, SignerServer};
 use navarch_proto::navarch::signer::v1::{Roots, SignResponse};
-use rcgen::{CertificateParams, DistinguishedName, KeyPair, SanType};
 use tokio::net::UnixListener;
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Request, Response};
 
+use super::super::signer::{self, tests::DAY};
 use super::super::{Authority, Bundle, Subject};
 use super::*;
 
 const WEB: &str = "spiffe://cluster.local/ns/shop/sa/web";
-const DAY: Duration = Duration::from_secs(24 * 3600);
 
 fn clock() -> SystemTime {
     jiff::Timestamp::now().into()
@@ -62,12 +61,7 @@ impl signer_server::Signer for Served {
 }
 
 fn request() -> CheckedRequest {
-    let mut params = CertificateParams::default();
-    params.distinguished_name = DistinguishedName::new();
-    params.subject_alt_names = vec![SanType::URI(WEB.try_into().unwrap())];
-    let csr = params.serialize_request(&KeyPair::generate().unwrap());
-    let csr = csr.unwrap().pem().unwrap();
-    CheckedRequest::new(&csr, Identity::parse(WEB).unwrap(), DAY, "blue").unwrap()
+    signer::tests::request(WEB, "blue")
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! A SPIRE server in the same process.
 
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use navarch_api::identity::Identity;
 use navarch_pki::{KeyType, SigningRequest, pem};
@@ -13,18 +13,17 @@ use navarch_proto::spire::api::server::svid::v1::MintX509svidResponse;
 use navarch_proto::spire::api::server::svid::v1::svid_server::{self, SvidServer};
 use navarch_proto::spire::api::types::{Bundle as SpireBundle, X509Certificate, X509svid};
 use parking_lot::Mutex;
-use rcgen::{CertificateParams, DistinguishedName, KeyPair, SanType};
 use tokio::net::UnixListener;
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Request, Response, Status};
 
+use super::super::signer::{self, tests::DAY};
 use super::super::{Authority, Bundle, Subject};
 use super::bundles::SpireBundleError;
 use super::*;
 
 const WEB: &str = "spiffe://td/ns/shop/sa/web";
-const DAY: Duration = Duration::from_secs(24 * 3600);
 
 fn clock() -> SystemTime {
     jiff::Timestamp::now().into()
@@ -156,12 +155,7 @@ impl bundle_server::Bundle for Served {
 }
 
 fn request() -> CheckedRequest {
-    let mut params = CertificateParams::default();
-    params.distinguished_name = DistinguishedName::new();
-    params.subject_alt_names = vec![SanType::URI(WEB.try_into().unwrap())];
-    let csr = params.serialize_request(&KeyPair::generate().unwrap());
-    let csr = csr.unwrap().pem().unwrap();
-    CheckedRequest::new(&csr, Identity::parse(WEB).unwrap(), DAY, "").unwrap()
+    signer::tests::request(WEB, "")
 }
 
 #[tokio::test]

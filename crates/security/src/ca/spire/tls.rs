@@ -5,7 +5,7 @@ use std::sync::Arc;
 use navarch_proto::X509svid;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::verify_server_cert_signed_by_trust_anchor;
-use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{
@@ -14,6 +14,7 @@ use rustls::{
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
 use crate::Clock;
+use navarch_net::any_certificate::AnyCertificate;
 use navarch_net::cryptography;
 
 /// Why an SVID cannot be used.
@@ -34,6 +35,8 @@ pub(super) enum SvidError {
 #[derive(Debug)]
 struct SpiffeVerifier {
     provider: Arc<CryptoProvider>,
+    /// Verifies the signatures of handshakes.
+    signatures: Arc<AnyCertificate>,
     roots: RootCertStore,
     /// Such as `spiffe://cluster.local/spire/server`.
     server_id: String,
@@ -55,6 +58,7 @@ pub(super) fn client_config(
     let provider = cryptography::provider();
     let verifier = Arc::new(SpiffeVerifier {
         provider: provider.clone(),
+        signatures: AnyCertificate::new(provider.clone()),
         roots,
         server_id: server_id.to_owned(),
         clock,
@@ -116,8 +120,8 @@ impl ServerCertVerifier for SpiffeVerifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls12_signature(message, certificate, signature, algorithms)
+        self.signatures
+            .verify_tls12_signature(message, certificate, signature)
     }
 
     fn verify_tls13_signature(
@@ -126,14 +130,12 @@ impl ServerCertVerifier for SpiffeVerifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signature, algorithms)
+        self.signatures
+            .verify_tls13_signature(message, certificate, signature)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider
-            .signature_verification_algorithms
-            .supported_schemes()
+        self.signatures.supported_verify_schemes()
     }
 }
 
@@ -195,6 +197,7 @@ mod tests {
         let verify = |server_id: &str| {
             let verifier = SpiffeVerifier {
                 provider: cryptography::provider(),
+                signatures: AnyCertificate::new(cryptography::provider()),
                 roots: roots.clone(),
                 server_id: server_id.to_owned(),
                 clock,
