@@ -339,7 +339,7 @@ async fn start_signers(
         trust_domain: &trust_domain,
         mesh,
         overlap: config.overlap,
-        longest: config.lifetimes.max.max(config.lifetimes.default),
+        max_lifetime: config.lifetimes.max.max(config.lifetimes.default),
         metrics,
         clock,
     };

@@ -83,7 +83,7 @@ pub(super) struct SignerParts<'a> {
     /// `NAVARCH_ROOT_OVERLAP`
     pub(super) overlap: Duration,
     /// `MAX_WORKLOAD_CERT_TTL`
-    pub(super) longest: Duration,
+    pub(super) max_lifetime: Duration,
     pub(super) metrics: &'a Metrics,
     /// The wall clock.
     pub(super) clock: Clock,
@@ -190,7 +190,7 @@ fn authority(
     };
     let limits = ExternalLimits {
         timeout,
-        longest: parts.longest,
+        max_lifetime: parts.max_lifetime,
         ..config.limits
     };
     let rules = DistributionRules {

@@ -201,7 +201,7 @@ async fn kubernetes_signs_for_workloads_and_publishes_the_roots() -> Result<()> 
     };
 
     ensure!(
-        matches!(wrong, Err(SignerError::Wrong("for another identity"))),
+        matches!(wrong, Err(SignerError::Mismatch("for another identity"))),
         "{wrong:?}"
     );
     let stranger = outer()?;

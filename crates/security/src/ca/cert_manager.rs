@@ -35,8 +35,10 @@ use navarch_kubernetes::InWords;
 use navarch_net::cryptography;
 use status::Verdict;
 
-/// The label of the objects, and its value.
-const LABEL: (&str, &str) = ("app.kubernetes.io/managed-by", "navarch");
+/// The label of the objects.
+const LABEL: &str = "app.kubernetes.io/managed-by";
+/// Its value.
+const LABEL_VALUE: &str = "navarch";
 /// The beginning of the objects' names.
 const PREFIX: &str = "navarch-";
 /// Random bytes of a name: nobody can prepare an object under it.
@@ -191,7 +193,7 @@ impl CertManager {
         }}));
 
         let identity = request.identity().to_string();
-        object.metadata.labels = Some(BTreeMap::from([(LABEL.0.to_owned(), LABEL.1.to_owned())]));
+        object.metadata.labels = Some(BTreeMap::from([(LABEL.to_owned(), LABEL_VALUE.to_owned())]));
         object.metadata.annotations = Some(BTreeMap::from([(IDENTITY.to_owned(), identity)]));
         object
     }
@@ -282,7 +284,7 @@ async fn follow(
     deletions: mpsc::Sender<String>,
     clock: Clock,
 ) {
-    let config = watcher::Config::default().labels(&format!("{}={}", LABEL.0, LABEL.1));
+    let config = watcher::Config::default().labels(&format!("{LABEL}={LABEL_VALUE}"));
     let mut events = std::pin::pin!(watcher(api, config).default_backoff());
     let mut sweep = tokio::time::interval(SWEEP_INTERVAL);
     // Requests without a waiter here, with their creation.

@@ -27,7 +27,7 @@ use super::keeper::FindMissing;
 use super::metrics::Metrics;
 use super::signer::{CheckedRequest, IssuedChain, SignedChain, Signer, SignerError};
 use crate::Clock;
-use circuit::Circuit;
+use circuit::CircuitBreaker;
 use distribution::Distribution;
 use navarch_api::names::Namespace;
 use navarch_net::fair_semaphore::FairSemaphore;
@@ -39,9 +39,10 @@ pub use report::{ChainLink, SignerReport};
 pub use signers::ExternalSigners;
 pub use stored::{StoredRoots, StoredRootsError};
 
-/// Intervals of looking which proxies lack a new root: the usual one, and the shortest, for a short
-/// overlap.
-const LOOK_INTERVALS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_millis(200));
+/// Interval of looking which proxies lack a new root.
+const LOOK_INTERVAL: Duration = Duration::from_secs(5);
+/// The shortest such interval, for a short overlap.
+const MIN_LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// What one signer is burdened with, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +59,7 @@ pub struct ExternalLimits {
     /// `NAVARCH_SIGNER_TIMEOUT`: the time for one request, its wait included. Default 30 s.
     pub timeout: Duration,
     /// `MAX_WORKLOAD_CERT_TTL`: a certificate that lives longer is not handed out.
-    pub longest: Duration,
+    pub max_lifetime: Duration,
 }
 
 /// A signer with its limits, checks and state.
@@ -70,7 +71,7 @@ pub struct ExternalAuthority {
     /// Fair among the namespaces of the certificates: a node's proxy asks for those of many.
     turns: Arc<FairSemaphore<Namespace>>,
     rate: RateLimit<Namespace>,
-    circuit: Circuit,
+    circuit: CircuitBreaker,
     /// `None` if the signer's roots are configured elsewhere.
     distribution: Option<Distribution>,
     last: Mutex<LastEvents>,
@@ -86,7 +87,7 @@ impl Default for ExternalLimits {
             per_second: 50,
             burst: 500,
             timeout: Duration::from_secs(30),
-            longest: Duration::from_hours(24 * 90),
+            max_lifetime: Duration::from_hours(24 * 90),
         }
     }
 }
@@ -117,10 +118,10 @@ impl ExternalAuthority {
         let authority = Self {
             turns: FairSemaphore::new(limits.at_once, limits.waiting),
             rate: RateLimit::new(limits.per_second, limits.burst),
-            circuit: Circuit::default(),
+            circuit: CircuitBreaker::default(),
             distribution: roots.is_some().then(|| Distribution::new(rules, last)),
             last: Mutex::default(),
-            look: rules.overlap.clamp(LOOK_INTERVALS.1, LOOK_INTERVALS.0),
+            look: rules.overlap.clamp(MIN_LOOK_INTERVAL, LOOK_INTERVAL),
             signer,
             limits,
             metrics,
@@ -174,23 +175,23 @@ impl ExternalAuthority {
         if !self.rate.admit(&namespace, begun) {
             return Err(SignerError::Rate(namespace));
         }
-        if let Some(why) = self.circuit.closed_at(begun) {
-            return Err(SignerError::Away(why));
+        if let Some(why) = self.circuit.rejects_at(begun) {
+            return Err(SignerError::Unavailable(why));
         }
 
-        let silent = || SignerError::Silent(self.limits.timeout);
+        let silent = || SignerError::TimedOut(self.limits.timeout);
         let turn = timeout_at(end, self.turns.take(namespace)).await;
         let _turn = turn
-            .map_err(|_| SignerError::Full)?
-            .map_err(|_| SignerError::Full)?;
+            .map_err(|_| SignerError::QueueFull)?
+            .map_err(|_| SignerError::QueueFull)?;
 
-        // The way may have been closed while the request waited.
+        // The circuit may have opened while the request waited.
         let pass = self.circuit.enter(Instant::now())?;
         let signed = match timeout_at(end, self.signer.sign(request)).await {
             Err(_) => return Err(silent()),
-            Ok(Err(SignerError::Away(why))) => {
+            Ok(Err(SignerError::Unavailable(why))) => {
                 pass.failed(why.clone(), Instant::now());
-                return Err(SignerError::Away(why));
+                return Err(SignerError::Unavailable(why));
             }
             Ok(answered) => {
                 pass.reached();
@@ -199,14 +200,14 @@ impl ExternalAuthority {
         };
 
         let Some(distribution) = &self.distribution else {
-            return request.accept(signed, self.limits.longest, (self.clock)());
+            return request.accept(signed, self.limits.max_lifetime, (self.clock)());
         };
         // Those that were checked and published.
         let signed = SignedChain {
             roots: distribution.pem(),
             ..signed
         };
-        let issued = request.accept(signed, self.limits.longest, (self.clock)())?;
+        let issued = request.accept(signed, self.limits.max_lifetime, (self.clock)())?;
         distribution.check(&issued.root)?;
         Ok(issued)
     }
@@ -291,7 +292,7 @@ impl ExternalAuthority {
     /// The state for operators.
     #[must_use]
     pub fn report(&self) -> SignerReport {
-        let away = self.circuit.closed();
+        let away = self.circuit.open_reason();
         let (roots, missing) = self
             .distribution
             .as_ref()

@@ -380,10 +380,10 @@ impl From<RegistrationError> for SignerError {
             | RegistrationError::SignerName
             | RegistrationError::NoSigner => Self::Request(error.to_string()),
             RegistrationError::Kubernetes(cause) => api_error(&cause),
-            RegistrationError::Silent => Self::Silent(SIGNER_TIMEOUT),
+            RegistrationError::Silent => Self::TimedOut(SIGNER_TIMEOUT),
             RegistrationError::Denied(text) => Self::denied(&text),
             RegistrationError::Failed(text) => Self::failed(&text),
-            RegistrationError::Wrong(what) => Self::Wrong(what),
+            RegistrationError::Wrong(what) => Self::Mismatch(what),
             RegistrationError::Chain(error) => Self::Chain(error),
             RegistrationError::NoRoot
             | RegistrationError::Roots { .. }

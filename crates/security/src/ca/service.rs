@@ -318,17 +318,19 @@ fn unsigned(error: &SignerError) -> Status {
         SignerError::Beyond(_) | SignerError::Request(_) => {
             Status::invalid_argument(error.to_string())
         }
-        SignerError::Rate(_) | SignerError::Full => Status::resource_exhausted(error.to_string()),
+        SignerError::Rate(_) | SignerError::QueueFull => {
+            Status::resource_exhausted(error.to_string())
+        }
         SignerError::Denied(_) => Status::permission_denied(error.to_string()),
 
         // The reason is for operators.
-        SignerError::Away(_) => Status::unavailable("the signer is unreachable"),
+        SignerError::Unavailable(_) => Status::unavailable("the signer is unreachable"),
         SignerError::Busy(_)
-        | SignerError::Silent(_)
+        | SignerError::TimedOut(_)
         | SignerError::NoRoots
         | SignerError::Undistributed(_) => Status::unavailable(error.to_string()),
 
-        SignerError::Failed(_) | SignerError::Wrong(_) | SignerError::Chain(_) => {
+        SignerError::Failed(_) | SignerError::Mismatch(_) | SignerError::Chain(_) => {
             tracing::error!(
                 error = error as &dyn std::error::Error,
                 "the signer did not sign the certificate request"

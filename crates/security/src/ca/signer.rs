@@ -40,7 +40,7 @@ pub trait Signer: Send + Sync {
     /// Has a request signed. Cancelled by dropping, after the limit of the registration authority.
     ///
     /// # Errors
-    /// [`SignerError::Away`] if the signer is unreachable, which closes the way to it for a time;
+    /// [`SignerError::Unavailable`] if the signer is unreachable, which breaks the circuit to it for a time;
     /// others for this request only.
     async fn sign(&self, request: &CheckedRequest) -> Result<SignedChain, SignerError>;
 
@@ -124,16 +124,16 @@ pub enum SignerError {
     Rate(Namespace),
     /// Too many requests wait.
     #[error("too many certificate requests wait for the signer; try again later")]
-    Full,
+    QueueFull,
     /// The signer is unreachable, or says that it is unavailable.
     #[error("the signer is unreachable: {0}")]
-    Away(Arc<str>),
+    Unavailable(Arc<str>),
     /// The signer cannot sign this request now.
     #[error("the signer is busy: {0}")]
     Busy(String),
     /// The signer did not answer in time.
     #[error("the signer did not respond within {0:?}")]
-    Silent(Duration),
+    TimedOut(Duration),
     /// The signer's policy denies the request.
     #[error("the signer denied the request: {0}")]
     Denied(String),
@@ -142,7 +142,7 @@ pub enum SignerError {
     Failed(String),
     /// The certificate differs from the request.
     #[error("the signer's certificate is {0}")]
-    Wrong(&'static str),
+    Mismatch(&'static str),
     /// The certificate is unreadable, or no root verifies it.
     #[error("the signer returned an unusable certificate")]
     Chain(#[from] BundleError),
@@ -207,25 +207,25 @@ impl CheckedRequest {
     }
 
     /// Checks a signer's answer: the key, the identity as only name, no CA, usages, an end at most
-    /// `longest` from now, and a chain to one of the roots.
+    /// `max_lifetime` from now, and a chain to one of the roots.
     ///
     /// # Errors
     /// If the certificate may not be handed out.
     pub fn accept(
         &self,
         signed: SignedChain,
-        longest: Duration,
+        max_lifetime: Duration,
         now: SystemTime,
     ) -> Result<IssuedChain, SignerError> {
-        check::chain(self, signed, longest, now)
+        check::chain(self, signed, max_lifetime, now)
     }
 }
 
 impl SignerError {
     /// An unreachable signer, with the reason of a failed call.
     #[must_use]
-    pub fn away(error: &(dyn Error + 'static)) -> Self {
-        Self::Away(reason(&chain(error)).into())
+    pub fn unavailable(error: &(dyn Error + 'static)) -> Self {
+        Self::Unavailable(reason(&chain(error)).into())
     }
 
     /// A temporary failure in the signer's words, cut and escaped.
@@ -251,13 +251,13 @@ impl SignerError {
     pub fn result(&self) -> &'static str {
         match self {
             Self::Beyond(_) | Self::Request(_) => "rejected",
-            Self::Rate(_) | Self::Full => "limited",
-            Self::Away(_) | Self::NoRoots => "away",
+            Self::Rate(_) | Self::QueueFull => "limited",
+            Self::Unavailable(_) | Self::NoRoots => "away",
             Self::Busy(_) => "busy",
-            Self::Silent(_) => "silent",
+            Self::TimedOut(_) => "silent",
             Self::Denied(_) => "denied",
             Self::Failed(_) => "failed",
-            Self::Wrong(_) | Self::Chain(_) => "wrong",
+            Self::Mismatch(_) | Self::Chain(_) => "wrong",
             Self::Undistributed(_) => "undistributed",
         }
     }

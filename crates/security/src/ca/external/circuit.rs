@@ -1,4 +1,5 @@
-//! Closes the way to a signer that is away, so that requests fail at once and nothing piles up.
+//! Breaks the circuit to a signer that is unavailable, so that requests fail at once and nothing
+//! piles up.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,111 +10,127 @@ use tokio::time::Instant;
 use super::super::signer::SignerError;
 use navarch_net::backoff::Backoff;
 
-/// Failures in a row after which the way is closed: a single one may be a restart.
+/// Failures in a row after which the circuit opens: a single one may be a restart.
 const MAX_FAILURES: u32 = 3;
-/// How long the way stays closed before one request is tried.
+/// How long the circuit stays open before one request probes the signer.
 const DELAYS: Backoff = Backoff::jittered(Duration::from_secs(1), Duration::from_secs(60));
 
-/// Whether requests are passed to a signer.
+/// Whether requests are passed to a signer: while the circuit is closed they are, while it is open
+/// they fail.
 ///
 /// Only calls that did not reach the signer count. Slow and denied requests do not: one namespace
-/// could close the way for all others.
+/// could open the circuit for all others.
 #[derive(Debug)]
-pub(super) struct Circuit(Mutex<State>);
+pub(super) struct CircuitBreaker(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
     /// Failures since the last success.
     failures: u32,
-    /// The next attempt, if the way is closed, and why it is.
-    closed: Option<(Instant, Arc<str>)>,
-    /// Whether an attempt is under way while the way is closed.
-    is_tried: bool,
+    /// `None` while the circuit is closed.
+    opened: Option<Opened>,
+    /// Whether a probe is under way.
+    is_probing: bool,
     delays: Backoff,
+}
+
+/// An open circuit.
+#[derive(Debug)]
+struct Opened {
+    /// The next probe.
+    until: Instant,
+    /// The last failure.
+    reason: Arc<str>,
 }
 
 /// A request that may be passed on. Dropped without a result it changes nothing.
 #[derive(Debug)]
 pub(super) struct Pass<'a> {
-    circuit: &'a Circuit,
-    /// Whether it is the attempt of a closed way.
-    is_attempt: bool,
+    breaker: &'a CircuitBreaker,
+    /// Whether it probes the signer while the circuit is open.
+    is_probe: bool,
 }
 
-impl Default for Circuit {
+impl Default for CircuitBreaker {
     fn default() -> Self {
         Self(Mutex::new(State {
             failures: 0,
-            closed: None,
-            is_tried: false,
+            opened: None,
+            is_probing: false,
             delays: DELAYS,
         }))
     }
 }
 
-impl Circuit {
-    /// Lets a request pass. While the way is closed, one at a time passes after each delay.
+impl CircuitBreaker {
+    /// Lets a request pass. While the circuit is open, one at a time passes after each delay.
     ///
     /// # Errors
-    /// [`SignerError::Away`] with the reason of the last failure, if the way is closed.
+    /// [`SignerError::Unavailable`] with the reason of the last failure, if the circuit is open.
     pub(super) fn enter(&self, now: Instant) -> Result<Pass<'_>, SignerError> {
         let mut state = self.0.lock();
-        let is_attempt = match &state.closed {
-            None => false,
-            Some((until, _)) if *until <= now && !state.is_tried => true,
-            Some((_, why)) => return Err(SignerError::Away(why.clone())),
-        };
-        state.is_tried |= is_attempt;
+        if let Some(reason) = state.rejects_at(now) {
+            return Err(SignerError::Unavailable(reason));
+        }
+        let is_probe = state.opened.is_some();
+        state.is_probing |= is_probe;
 
         Ok(Pass {
-            circuit: self,
-            is_attempt,
+            breaker: self,
+            is_probe,
         })
     }
 
     /// Why a request would not pass now; `None` if it would.
-    pub(super) fn closed_at(&self, now: Instant) -> Option<Arc<str>> {
-        let state = self.0.lock();
-        let (until, why) = state.closed.as_ref()?;
-        (*until > now || state.is_tried).then(|| why.clone())
+    pub(super) fn rejects_at(&self, now: Instant) -> Option<Arc<str>> {
+        self.0.lock().rejects_at(now)
     }
 
-    /// Why the way is closed; `None` if it is open.
-    pub(super) fn closed(&self) -> Option<Arc<str>> {
-        self.0.lock().closed.as_ref().map(|(_, why)| why.clone())
+    /// Why the circuit is open; `None` if it is closed.
+    pub(super) fn open_reason(&self) -> Option<Arc<str>> {
+        let state = self.0.lock();
+        state.opened.as_ref().map(|opened| opened.reason.clone())
+    }
+}
+
+impl State {
+    /// Why a request would not pass now; `None` if it would.
+    fn rejects_at(&self, now: Instant) -> Option<Arc<str>> {
+        let opened = self.opened.as_ref()?;
+        (opened.until > now || self.is_probing).then(|| opened.reason.clone())
     }
 }
 
 impl Pass<'_> {
     /// The signer was reached, whatever it answered.
     pub(super) fn reached(self) {
-        let mut state = self.circuit.0.lock();
+        let mut state = self.breaker.0.lock();
         state.failures = 0;
-        state.closed = None;
+        state.opened = None;
         state.delays.reset();
     }
 
     /// The signer was not reached.
-    pub(super) fn failed(self, why: Arc<str>, now: Instant) {
-        let mut state = self.circuit.0.lock();
+    pub(super) fn failed(self, reason: Arc<str>, now: Instant) {
+        let mut state = self.breaker.0.lock();
         state.failures = state.failures.saturating_add(1);
-        let is_due = match &state.closed {
+        let opens = match &state.opened {
             None => state.failures >= MAX_FAILURES,
-            // Requests that were under way when it closed do not prolong it.
-            Some(_) => self.is_attempt,
+            // Requests that were under way when it opened do not prolong it.
+            Some(_) => self.is_probe,
         };
 
-        if is_due {
+        if opens {
             let until = now + state.delays.next_delay();
-            state.closed = Some((until, why));
+            state.opened = Some(Opened { until, reason });
         }
     }
 }
 
 impl Drop for Pass<'_> {
     fn drop(&mut self) {
-        if self.is_attempt {
-            self.circuit.0.lock().is_tried = false;
+        if self.is_probe {
+            self.breaker.0.lock().is_probing = false;
         }
     }
 }
@@ -123,27 +140,27 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_signer_that_is_away_is_tried_rarely_and_by_one() {
-        let circuit = Circuit::default();
+    async fn an_unavailable_signer_is_probed_rarely_and_by_one() {
+        let breaker = CircuitBreaker::default();
         let why: Arc<str> = Arc::from("refused");
 
         for _ in 0..MAX_FAILURES {
-            let pass = circuit.enter(Instant::now()).unwrap();
+            let pass = breaker.enter(Instant::now()).unwrap();
             pass.failed(why.clone(), Instant::now());
         }
-        let closed = circuit.enter(Instant::now()).unwrap_err();
-        assert!(matches!(closed, SignerError::Away(reason) if reason == why));
+        let rejected = breaker.enter(Instant::now()).unwrap_err();
+        assert!(matches!(rejected, SignerError::Unavailable(reason) if reason == why));
 
         tokio::time::advance(Duration::from_secs(2)).await;
-        let attempt = circuit.enter(Instant::now()).unwrap();
-        assert!(circuit.enter(Instant::now()).is_err(), "one at a time");
-        drop(attempt);
-        let attempt = circuit.enter(Instant::now()).unwrap();
-        attempt.failed(why.clone(), Instant::now());
-        assert!(circuit.enter(Instant::now()).is_err(), "it is still away");
+        let probe = breaker.enter(Instant::now()).unwrap();
+        assert!(breaker.enter(Instant::now()).is_err(), "one at a time");
+        drop(probe);
+        let probe = breaker.enter(Instant::now()).unwrap();
+        probe.failed(why.clone(), Instant::now());
+        assert!(breaker.enter(Instant::now()).is_err(), "it is still away");
 
         tokio::time::advance(Duration::from_secs(60)).await;
-        circuit.enter(Instant::now()).unwrap().reached();
-        assert!(circuit.closed().is_none() && circuit.enter(Instant::now()).is_ok());
+        breaker.enter(Instant::now()).unwrap().reached();
+        assert!(breaker.open_reason().is_none() && breaker.enter(Instant::now()).is_ok());
     }
 }

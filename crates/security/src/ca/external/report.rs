@@ -82,7 +82,7 @@ impl LastEvents {
                 SignerError::Beyond(_)
                 | SignerError::Request(_)
                 | SignerError::Rate(_)
-                | SignerError::Full,
+                | SignerError::QueueFull,
             ) => {}
             Err(error) => self.error = Some((now, chain(error))),
         }

@@ -116,7 +116,7 @@ impl Signer for FakeSigner {
         *self.calls.lock() += 1;
         let fault = *self.fault.lock();
         if fault == Fault::Away {
-            return Err(SignerError::Away("connection refused".into()));
+            return Err(SignerError::Unavailable("connection refused".into()));
         }
         if fault == Fault::Denied {
             return Err(SignerError::denied("not on\nMondays"));
@@ -212,9 +212,9 @@ async fn a_signer_that_is_away_is_left_alone_and_a_silent_one_costs_its_own_time
     *signer.fault.lock() = Fault::Away;
     for _ in 0..100 {
         let error = external.sign(&request(WEB)).await.unwrap_err();
-        assert!(matches!(error, SignerError::Away(_)), "{error}");
+        assert!(matches!(error, SignerError::Unavailable(_)), "{error}");
     }
-    assert_eq!(*signer.calls.lock(), 3, "the way is closed");
+    assert_eq!(*signer.calls.lock(), 3, "the circuit is open");
     assert_eq!(external.report().away.unwrap(), "connection refused");
 
     *signer.fault.lock() = Fault::None;
@@ -224,7 +224,7 @@ async fn a_signer_that_is_away_is_left_alone_and_a_silent_one_costs_its_own_time
     *signer.fault.lock() = Fault::Silent;
     let begun = Instant::now();
     let error = external.sign(&request(WEB)).await.unwrap_err();
-    assert!(matches!(error, SignerError::Silent(_)), "{error}");
+    assert!(matches!(error, SignerError::TimedOut(_)), "{error}");
     assert_eq!(begun.elapsed().as_secs(), 30);
     *signer.fault.lock() = Fault::None;
     external.sign(&request(WEB)).await.unwrap();

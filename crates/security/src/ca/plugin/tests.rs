@@ -77,7 +77,7 @@ async fn a_plugin_signs_and_its_statuses_say_whether_it_is_away() {
     let mut tasks = JoinSet::new();
     tasks.spawn(follow);
     let away = plugin.sign(&request()).await.unwrap_err();
-    assert!(matches!(away, SignerError::Away(_)), "{away}");
+    assert!(matches!(away, SignerError::Unavailable(_)), "{away}");
 
     let bundle = Bundle::self_signed("company", KeyType::P256, 10 * DAY, clock()).unwrap();
     let served = Served {
@@ -112,7 +112,7 @@ async fn a_plugin_signs_and_its_statuses_say_whether_it_is_away() {
         plugin.sign(&request).await.unwrap_err()
     };
     let away = answer(Status::unavailable("restarting")).await;
-    assert!(matches!(away, SignerError::Away(_)), "{away}");
+    assert!(matches!(away, SignerError::Unavailable(_)), "{away}");
     let denied = answer(Status::permission_denied("not\nthis one")).await;
     assert_eq!(
         denied.to_string(),

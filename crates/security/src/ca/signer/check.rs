@@ -5,6 +5,9 @@
 //! equal, byte for byte, one of the few possible CSRs for its key and identity. Nothing in it is
 //! left to interpretation.
 
+#[cfg(test)]
+mod tests;
+
 use std::time::{Duration, SystemTime};
 
 use rustls::pki_types::pem::PemObject;
@@ -171,7 +174,7 @@ pub(super) fn request(pem: &str, identity: &Identity) -> Result<(Vec<u8>, Vec<u8
 pub(super) fn chain(
     request: &CheckedRequest,
     signed: SignedChain,
-    longest: Duration,
+    max_lifetime: Duration,
     now: SystemTime,
 ) -> Result<IssuedChain, SignerError> {
     let SignedChain {
@@ -179,13 +182,13 @@ pub(super) fn chain(
         roots,
         tainted,
     } = signed;
-    let first = chain.first().ok_or(SignerError::Wrong("missing"))?;
+    let first = chain.first().ok_or(SignerError::Mismatch("missing"))?;
     if chain.len() > MAX_CHAIN {
-        return Err(SignerError::Wrong("followed by too many others"));
+        return Err(SignerError::Mismatch("followed by too many others"));
     }
 
     leaf(first, &request.identity, &request.key)?;
-    let serial = life(first, request.lifetime.max(longest), now)?;
+    let serial = life(first, request.lifetime.max(max_lifetime), now)?;
     for issuer in chain.iter().skip(1) {
         is_valid_ca(issuer, now)?;
     }
@@ -198,7 +201,9 @@ pub(super) fn chain(
     let root = verifying_root(first, &chain, &root_certificates)?;
     is_valid_ca(&root, now)?;
     if tainted.contains(&root) {
-        return Err(SignerError::Wrong("of a root that the signer has tainted"));
+        return Err(SignerError::Mismatch(
+            "of a root that the signer has tainted",
+        ));
     }
 
     Ok(IssuedChain {
@@ -215,18 +220,19 @@ pub(super) fn chain(
 /// Checks that a certificate is valid now, and not for too long. Returns its serial number.
 fn life(
     leaf: &CertificateDer<'_>,
-    longest: Duration,
+    max_lifetime: Duration,
     now: SystemTime,
 ) -> Result<String, SignerError> {
-    let (_, leaf) = X509Certificate::from_der(leaf).map_err(|_| SignerError::Wrong("malformed"))?;
+    let (_, leaf) =
+        X509Certificate::from_der(leaf).map_err(|_| SignerError::Mismatch("malformed"))?;
     let begins = at(leaf.validity().not_before.timestamp());
     let ends = at(leaf.validity().not_after.timestamp());
 
     if begins > now + BACKDATE || ends <= now {
-        return Err(SignerError::Wrong("not valid now"));
+        return Err(SignerError::Mismatch("not valid now"));
     }
-    if ends > now + longest + SLACK {
-        return Err(SignerError::Wrong(
+    if ends > now + max_lifetime + SLACK {
+        return Err(SignerError::Mismatch(
             "valid for longer than MAX_WORKLOAD_CERT_TTL",
         ));
     }
@@ -235,7 +241,7 @@ fn life(
     let is_positive = serial.first().is_some_and(|first| first & 0x80 == 0)
         && serial.iter().any(|byte| *byte != 0);
     if serial.len() > MAX_SERIAL_BYTES || !is_positive {
-        return Err(SignerError::Wrong("without a valid serial number"));
+        return Err(SignerError::Mismatch("without a valid serial number"));
     }
 
     Ok(leaf.raw_serial_as_string())
@@ -244,15 +250,17 @@ fn life(
 /// Checks that a certificate of the chain may sign, and is valid now.
 fn is_valid_ca(certificate: &CertificateDer<'_>, now: SystemTime) -> Result<(), SignerError> {
     let (_, certificate) = X509Certificate::from_der(certificate)
-        .map_err(|_| SignerError::Wrong("followed by a malformed one"))?;
+        .map_err(|_| SignerError::Mismatch("followed by a malformed one"))?;
     if !certificate.is_ca() {
-        return Err(SignerError::Wrong("followed by one that is not a CA's"));
+        return Err(SignerError::Mismatch("followed by one that is not a CA's"));
     }
 
     let begins = at(certificate.validity().not_before.timestamp());
     let ends = at(certificate.validity().not_after.timestamp());
     if begins > now + BACKDATE || ends <= now {
-        return Err(SignerError::Wrong("signed by a CA that is not valid now"));
+        return Err(SignerError::Mismatch(
+            "signed by a CA that is not valid now",
+        ));
     }
 
     Ok(())
@@ -268,7 +276,7 @@ fn has_subject(subject: &X509Name<'_>) -> bool {
 
 /// Checks that a certificate is for an identity and a key only.
 fn leaf(leaf: &CertificateDer<'_>, identity: &Identity, key: &[u8]) -> Result<(), SignerError> {
-    let wrong = SignerError::Wrong;
+    let wrong = SignerError::Mismatch;
     let unreadable = || wrong("malformed");
     let (_, leaf) = X509Certificate::from_der(leaf).map_err(|_| unreadable())?;
     if leaf.public_key().raw != key {
@@ -318,216 +326,4 @@ fn leaf(leaf: &CertificateDer<'_>, identity: &Identity, key: &[u8]) -> Result<()
     }
 
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use rcgen::{
-        Attribute, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
-        KeyPair, KeyUsagePurpose, SanType,
-    };
-
-    use super::*;
-    use navarch_pki::pem;
-
-    const OWN: &str = "spiffe://cluster.local/ns/shop/sa/web";
-
-    fn identity() -> Identity {
-        Identity::parse(OWN).unwrap()
-    }
-
-    /// What asks for these names and a subject.
-    fn params(names: &[&str], subject: &[(DnType, &str)]) -> CertificateParams {
-        let mut params = CertificateParams::default();
-        params.distinguished_name = DistinguishedName::new();
-        for (kind, value) in subject {
-            params.distinguished_name.push(kind.clone(), *value);
-        }
-        let uri = |name: &&str| match name.contains("://") {
-            true => SanType::URI((*name).try_into().unwrap()),
-            false => SanType::DnsName((*name).try_into().unwrap()),
-        };
-        params.subject_alt_names = names.iter().map(uri).collect();
-        params
-    }
-
-    fn checked(params: &CertificateParams, more: Vec<Attribute>) -> Result<Vec<u8>, String> {
-        let key = KeyPair::generate().unwrap();
-        let made = params
-            .serialize_request_with_attributes(&key, more)
-            .unwrap()
-            .pem()
-            .unwrap();
-        let checked = request(&made, &identity()).map_err(|error| error.to_string())?;
-        Ok(checked.1)
-    }
-
-    #[test]
-    fn a_request_has_its_senders_identity_only() {
-        for (names, subject) in [
-            (&[OWN][..], &[][..]),
-            (&[OWN], &[(DnType::OrganizationName, "")]),
-            (&[], &[]),
-        ] {
-            checked(&params(names, subject), Vec::new()).unwrap();
-        }
-
-        for (names, subject, part) in [
-            (
-                &["spiffe://cluster.local/ns/shop/sa/admin"][..],
-                &[][..],
-                "sa/admin",
-            ),
-            (&[OWN, "admin.example"], &[], "admin.example"),
-            (&[OWN, OWN], &[], "more than one name"),
-            (
-                &[OWN],
-                &[(DnType::CommonName, "system:masters")],
-                "the subject",
-            ),
-            (&[OWN], &[(DnType::CommonName, "")], "the subject"),
-            (
-                &[OWN],
-                &[(DnType::OrganizationName, "system:masters")],
-                "the subject O=system:masters",
-            ),
-        ] {
-            let error = checked(&params(names, subject), Vec::new()).unwrap_err();
-            assert!(error.contains(part), "{names:?} {subject:?}: {error}");
-        }
-
-        let mut ca = params(&[OWN], &[]);
-        ca.key_usages = vec![KeyUsagePurpose::KeyCertSign];
-        assert!(
-            checked(&ca, Vec::new())
-                .unwrap_err()
-                .contains("extensions besides names")
-        );
-    }
-
-    #[test]
-    fn ambiguous_certificate_requests_are_rejected() {
-        let names = |name: &str| {
-            let names = der(
-                tag::OCTETS,
-                &[&der(tag::SEQUENCE, &[&der(tag::URI, &[name.as_bytes()])])],
-            );
-            der(
-                tag::SEQUENCE,
-                &[&der(tag::SEQUENCE, &[&der(tag::OID, &[&NAMES]), &names])],
-            )
-        };
-
-        let admin = names("spiffe://cluster.local/ns/bank/sa/admin");
-
-        // A second request for extensions, a second value of the first, and an attribute of another
-        // kind.
-        let extensions: &'static [u64] = &[1, 2, 840, 113_549, 1, 9, 14];
-        let second = Attribute {
-            oid: extensions,
-            values: der(tag::SET, &[&admin]),
-        };
-        let twice = Attribute {
-            oid: extensions,
-            values: der(tag::SET, &[&names(OWN), &admin]),
-        };
-
-        let password = Attribute {
-            oid: &[1, 2, 840, 113_549, 1, 9, 7],
-            values: der(tag::SET, &[&der(tag::UTF8, &[b"secret"])]),
-        };
-        for (names, more) in [(&[OWN][..], second), (&[], twice), (&[OWN], password)] {
-            let error = checked(&params(names, &[]), vec![more]);
-            assert!(error.is_err(), "{names:?}");
-        }
-    }
-
-    #[test]
-    fn a_certificate_is_for_the_sender_and_its_key() {
-        let key = KeyPair::generate().unwrap();
-        let check = |params: CertificateParams| {
-            let made = params.self_signed(&key).unwrap();
-            leaf(
-                made.der(),
-                &identity(),
-                rcgen::PublicKeyData::subject_public_key_info(&key).as_slice(),
-            )
-            .map_err(|error| error.to_string())
-        };
-
-        check(params(&[OWN], &[])).unwrap();
-        check(params(
-            &[OWN],
-            &[(DnType::OrganizationName, "Example Inc.")],
-        ))
-        .unwrap();
-        let both = vec![
-            ExtendedKeyUsagePurpose::ClientAuth,
-            ExtendedKeyUsagePurpose::ServerAuth,
-        ];
-
-        let usages = vec![
-            KeyUsagePurpose::DigitalSignature,
-            KeyUsagePurpose::KeyEncipherment,
-        ];
-        let own = || params(&[OWN], &[]);
-        let mut whole = own();
-        whole.extended_key_usages = both;
-        whole.key_usages = usages;
-        check(whole).unwrap();
-
-        let mut ca = own();
-        let mut server = own();
-        let mut encipherment = own();
-        ca.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-        server.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        encipherment.key_usages = vec![KeyUsagePurpose::KeyEncipherment];
-
-        for (made, part) in [
-            (
-                params(&["spiffe://cluster.local/ns/shop/sa/admin"], &[]),
-                "another identity",
-            ),
-            (params(&[OWN, "web.example"], &[]), "another identity"),
-            (
-                params(&[OWN], &[(DnType::OrganizationName, "system:masters")]),
-                "a Kubernetes user or group",
-            ),
-            (
-                params(&[OWN], &[(DnType::CommonName, "system:admin")]),
-                "a Kubernetes user or group",
-            ),
-            (ca, "a CA's"),
-            (server, "client and server authentication"),
-            (encipherment, "digital signatures"),
-        ] {
-            let error = check(made).unwrap_err();
-            assert!(error.contains(part), "{error}");
-        }
-
-        let other = KeyPair::generate().unwrap();
-        let stolen = params(&[OWN], &[]).self_signed(&other).unwrap();
-        let own = rcgen::PublicKeyData::subject_public_key_info(&key);
-        assert!(
-            leaf(stolen.der(), &identity(), &own)
-                .unwrap_err()
-                .to_string()
-                .contains("another key")
-        );
-
-        // A long name has a length of more than one byte.
-        let long = Identity::parse(&format!("spiffe://td/ns/shop/sa/{}", "a".repeat(300))).unwrap();
-        let csr = params(&[&long.to_string()], &[])
-            .serialize_request(&key)
-            .unwrap();
-        assert_eq!(
-            request(
-                &pem::encode(csr.der()).replace("CERTIFICATE", "CERTIFICATE REQUEST"),
-                &long
-            )
-            .unwrap()
-            .1,
-            own
-        );
-    }
 }

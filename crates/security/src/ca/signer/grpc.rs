@@ -10,12 +10,12 @@ use super::SignerError;
 pub fn call_error(status: &Status) -> SignerError {
     // Errors of the connection have a source, statuses of the signer have none.
     if let Some(source) = status.source() {
-        return SignerError::away(source);
+        return SignerError::unavailable(source);
     }
 
     let code = status.code();
     if code == Code::Unavailable {
-        SignerError::away(status)
+        SignerError::unavailable(status)
     } else if matches!(
         code,
         Code::DeadlineExceeded | Code::ResourceExhausted | Code::Aborted

@@ -11,14 +11,14 @@ const SERVER_ERROR: u16 = 500;
 /// The error of a failed request to the API server.
 pub fn api_error(error: &kube::Error) -> SignerError {
     let kube::Error::Api(status) = error else {
-        return SignerError::away(error);
+        return SignerError::unavailable(error);
     };
     if status.code == TOO_MANY_REQUESTS {
         SignerError::busy(&InWords(error).to_string())
     } else if status.code < SERVER_ERROR {
         SignerError::failed(&format!("the API server: {}", InWords(error)))
     } else {
-        SignerError::away(error)
+        SignerError::unavailable(error)
     }
 }
 
@@ -38,6 +38,6 @@ mod tests {
     fn an_overloaded_api_server_is_asked_again() {
         assert!(matches!(of(429), SignerError::Busy(_)));
         assert!(matches!(of(403), SignerError::Failed(_)));
-        assert!(matches!(of(503), SignerError::Away(_)));
+        assert!(matches!(of(503), SignerError::Unavailable(_)));
     }
 }
