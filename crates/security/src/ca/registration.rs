@@ -4,6 +4,10 @@
 //! Agrees with `security/pkg/pki/ra` and `security/pkg/k8s/chiron` in objects, names of signers,
 //! and where roots come from.
 
+#[cfg(test)]
+pub(super) mod held_server;
+pub(super) mod objects;
+mod request;
 mod server;
 #[cfg(test)]
 mod tests;
@@ -12,12 +16,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{
-    CertificateSigningRequest, CertificateSigningRequestCondition, CertificateSigningRequestSpec,
+    CertificateSigningRequest, CertificateSigningRequestCondition,
 };
 use kube::Api;
-use kube::api::{DeleteParams, ObjectMeta, PostParams};
+use kube::api::PostParams;
 use rustls::pki_types::CertificateDer;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -29,9 +32,9 @@ use navarch_api::error_chain::chain;
 use navarch_api::mesh::CertificateData;
 use navarch_api::names::is_kubernetes_name;
 use navarch_api::regular_file;
-use navarch_kubernetes::InWords;
 use navarch_net::backoff::Backoff;
 use navarch_pki::pem;
+use objects::{CREATE_TIMEOUT, Objects};
 
 pub use server::ServerChain;
 
@@ -94,6 +97,7 @@ impl RegistrationConfig {
 pub struct Registration {
     /// The CSR API.
     api: Api<CertificateSigningRequest>,
+    objects: Objects<CertificateSigningRequest>,
     config: RegistrationConfig,
     /// The signers' roots in mesh config.
     mesh: MeshRoots,
@@ -117,6 +121,20 @@ pub enum RegistrationError {
     /// The API server rejected the request.
     #[error("failed to create the CertificateSigningRequest")]
     Kubernetes(#[from] kube::Error),
+    /// The API server has not answered the creation.
+    #[error(
+        "the API server did not create the CertificateSigningRequest within {CREATE_TIMEOUT:?}"
+    )]
+    Unanswered,
+    /// Too many CertificateSigningRequests exist or wait.
+    #[error("too many CertificateSigningRequests are under way; try again later")]
+    Full,
+    /// There is no randomness for a name.
+    #[error("no randomness for the name of a CertificateSigningRequest")]
+    NoName,
+    /// The caller has given up, or the control plane stops.
+    #[error("the request was given up")]
+    GivenUp,
     /// The signer denied the request.
     #[error("the signer denied the request: {0}")]
     Denied(String),
@@ -164,46 +182,13 @@ impl Registration {
     /// Signs through this client.
     #[must_use]
     pub fn new(client: kube::Client, config: RegistrationConfig, mesh: MeshRoots) -> Self {
+        let api = Api::all(client);
         Self {
-            api: Api::all(client),
+            objects: Objects::new(api.clone()),
+            api,
             config,
             mesh,
         }
-    }
-
-    /// Creates a CertificateSigningRequest, waits until this signer has signed it, and deletes it.
-    /// The approval names `whom` it is for. Returns the certificate chain.
-    async fn put(
-        &self,
-        request: &str,
-        usages: &[&str],
-        signer: &str,
-        lifetime: Duration,
-        whom: &str,
-    ) -> Result<Vec<u8>, RegistrationError> {
-        let object = CertificateSigningRequest {
-            metadata: ObjectMeta {
-                generate_name: Some(PREFIX.to_owned()),
-                ..ObjectMeta::default()
-            },
-            spec: CertificateSigningRequestSpec {
-                request: ByteString(request.as_bytes().to_vec()),
-                usages: Some(usages.iter().map(|usage| (*usage).to_owned()).collect()),
-                signer_name: signer.to_owned(),
-                expiration_seconds: i32::try_from(lifetime.max(MIN_LIFETIME).as_secs()).ok(),
-                ..CertificateSigningRequestSpec::default()
-            },
-            status: None,
-        };
-
-        let made = self.api.create(&PostParams::default(), &object).await?;
-        let name = made.metadata.name.clone().unwrap_or_default();
-        let outcome = self.approve_and_wait(made, whom).await;
-        if let Err(error) = self.api.delete(&name, &DeleteParams::default()).await {
-            tracing::warn!(name, error = %InWords(&error), "failed to delete the CertificateSigningRequest");
-        }
-
-        outcome
     }
 
     /// The roots of a signer in mesh config.
@@ -343,9 +328,16 @@ impl Registration {
         request: &CheckedRequest,
     ) -> Result<SignedChain, RegistrationError> {
         let signer = self.signer(request.named_signer())?;
-        let whom = request.identity().to_string();
+        let identity = request.identity();
         let chain = self
-            .put(request.pem(), &USAGES, &signer, request.lifetime(), &whom)
+            .put(
+                request.pem(),
+                &USAGES,
+                &signer,
+                request.lifetime(),
+                &identity.to_string(),
+                Some(identity.namespace.clone()),
+            )
             .await?;
         let chain = certificates(&String::from_utf8_lossy(&chain), "the signer's chain")?;
         let roots = self.roots_of(&signer, &chain)?;
@@ -380,12 +372,16 @@ impl From<RegistrationError> for SignerError {
             | RegistrationError::SignerName
             | RegistrationError::NoSigner => Self::Request(error.to_string()),
             RegistrationError::Kubernetes(cause) => api_error(&cause),
+            RegistrationError::Unanswered => Self::unavailable(&error),
+            RegistrationError::Full => Self::QueueFull,
             RegistrationError::Silent => Self::TimedOut(SIGNER_TIMEOUT),
             RegistrationError::Denied(text) => Self::denied(&text),
             RegistrationError::Failed(text) => Self::failed(&text),
             RegistrationError::Wrong(what) => Self::Mismatch(what),
             RegistrationError::Chain(error) => Self::Chain(error),
-            RegistrationError::NoRoot
+            RegistrationError::NoName
+            | RegistrationError::GivenUp
+            | RegistrationError::NoRoot
             | RegistrationError::Roots { .. }
             | RegistrationError::NoMeshRoot(_)
             | RegistrationError::Make(_) => Self::failed(&chain(&error)),

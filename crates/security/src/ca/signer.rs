@@ -25,7 +25,7 @@ use navarch_api::names::Namespace;
 use navarch_api::printable::{Layout, bounded};
 
 pub use grpc::call_error;
-pub use kubernetes::api_error;
+pub use kubernetes::{api_error, is_rejection};
 pub use pinned::{PinnedRootsError, pinned};
 
 /// Maximum length of a signer's text in errors, logs and pages, in bytes.

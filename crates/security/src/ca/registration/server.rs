@@ -47,7 +47,7 @@ impl Registration {
         params.distinguished_name = DistinguishedName::new();
         let request = params.serialize_request(&key)?.pem()?;
         let chain = self
-            .put(&request, &USAGES, signer, lifetime, &names.join(","))
+            .put(&request, &USAGES, signer, lifetime, &names.join(","), None)
             .await?;
         let chain = certificates(&String::from_utf8_lossy(&chain), "the signer's chain")?;
         let leaf = chain.first().ok_or(RegistrationError::Wrong("missing"))?;

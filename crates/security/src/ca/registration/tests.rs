@@ -11,7 +11,11 @@ use http_body_util::Full;
 use kube::client::Body;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
 
+use super::held_server::HeldServer;
+use super::objects::random_name;
 use super::*;
 
 /// Requests as method and path.
@@ -130,6 +134,90 @@ async fn an_unreadable_file_of_roots_is_not_taken_for_a_missing_one() {
         matches!(result, Err(RegistrationError::Roots { .. })),
         "{result:?}"
     );
+}
+
+/// Asks a signer, and gives up once the API server has been called `count` times by `method`.
+async fn give_up(server: &HeldServer, registration: &Registration, method: &str, count: usize) {
+    let put = registration.put("", &[], "a/b", MIN_LIFETIME, "spiffe://a", None);
+    tokio::select! {
+        outcome = put => panic!("{outcome:?}"),
+        () = server.until_called(method, count) => {}
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_is_deleted_whenever_the_caller_gives_up() {
+    let server = HeldServer::new();
+    let client = kube::Client::new(server.clone(), "default");
+    let mesh: MeshRoots = Arc::new(Vec::new);
+    let registration = Registration::new(client, RegistrationConfig::default(), mesh);
+
+    // While it is created.
+    give_up(&server, &registration, "POST", 1).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(server.called("DELETE"), [""; 0]);
+    server.creations.add_permits(1);
+    server.until_called("DELETE", 1).await;
+    assert_eq!(server.called("DELETE"), [server.name()]);
+    assert!(server.name().starts_with(PREFIX));
+
+    // While it is signed; the first deletions fail, and one is not answered.
+    server.creations.add_permits(1);
+    server.deletions.lock().extend([500, 0, 429]);
+    let polls = server.called("GET").len() + 2;
+    give_up(&server, &registration, "GET", polls).await;
+    server.until_called("DELETE", 5).await;
+    assert_eq!(server.called("DELETE")[1..], vec![server.name(); 4]);
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(server.called("DELETE").len(), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unanswered_creation_is_followed_by_deletions() {
+    let server = HeldServer::new();
+    let client = kube::Client::new(server.clone(), "default");
+    let mesh: MeshRoots = Arc::new(Vec::new);
+    let registration = Registration::new(client, RegistrationConfig::default(), mesh);
+
+    // It appears after the first deletion.
+    server.deletions.lock().extend([404, 404, 200]);
+    let outcome = registration.put("", &[], "a/b", MIN_LIFETIME, "spiffe://a", None);
+    let outcome = outcome.await;
+
+    assert!(
+        matches!(outcome, Err(RegistrationError::Unanswered)),
+        "{outcome:?}"
+    );
+    server.until_called("DELETE", 3).await;
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(server.called("DELETE").len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_permit_is_held_until_the_work_is_done() {
+    let client = kube::Client::new(HeldServer::new(), "default");
+    let api: Api<CertificateSigningRequest> = Api::all(client);
+    let objects = Objects::with_limit(api, 1);
+    let (done, is_done) = oneshot::channel::<()>();
+
+    let permit = objects.permit(None).await.expect("a permit");
+    objects.complete(permit, async {
+        let _ = is_done.await;
+    });
+    let early = timeout(Duration::from_secs(60), objects.permit(None)).await;
+    assert!(early.is_err(), "{early:?}");
+
+    drop(done);
+    let late = timeout(Duration::from_secs(60), objects.permit(None)).await;
+    assert!(matches!(late, Ok(Ok(_))), "{late:?}");
+}
+
+#[test]
+fn names_are_random() {
+    let name = random_name(PREFIX).expect("randomness");
+    assert_eq!(name.len(), PREFIX.len() + 32);
+    assert_ne!(Some(&name), random_name(PREFIX).as_ref());
+    assert!(navarch_kubernetes::object_name(&name).is_ok());
 }
 
 #[test]

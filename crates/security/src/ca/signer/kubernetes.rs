@@ -22,6 +22,11 @@ pub fn api_error(error: &kube::Error) -> SignerError {
     }
 }
 
+/// Whether the API server has answered, and not with a failure of its own: then nothing was created.
+pub fn is_rejection(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code < SERVER_ERROR)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
