@@ -4,35 +4,33 @@
 //! Approval is cert-manager's: its own approver, or approver-policy. The roots are those of
 //! `NAVARCH_SIGNER_ROOTS`: who may write a CertificateRequest's status could name any `ca` there.
 
+mod memory;
 mod status;
+mod sweep;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap};
-use std::fmt::Write as _;
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use futures_util::StreamExt;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use kube::Api;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::PostParams;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
-use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{self, Event, watcher};
-use parking_lot::Mutex;
 use serde_json::json;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{oneshot, watch};
+use tokio::time::timeout;
 
 use super::bundle::certificates;
+use super::registration::objects::{CREATE_TIMEOUT, Deletion, Objects, random_name};
 use super::signer::{CheckedRequest, SignedChain, Signer, SignerError, api_error};
 use crate::Clock;
+use memory::Memory;
 use navarch_api::names::Namespace;
 use navarch_kubernetes::InWords;
-use navarch_net::cryptography;
 use status::Verdict;
 
 /// The label of the objects.
@@ -41,8 +39,6 @@ const LABEL: &str = "app.kubernetes.io/managed-by";
 const LABEL_VALUE: &str = "navarch";
 /// The beginning of the objects' names.
 const PREFIX: &str = "navarch-";
-/// Random bytes of a name: nobody can prepare an object under it.
-const NAME_BYTES: usize = 16;
 /// The annotation with the identity, for approvers and audits.
 const IDENTITY: &str = "navarch.io/spiffe-id";
 /// Key usages of workload certificates.
@@ -52,16 +48,8 @@ const USAGES: [&str; 4] = [
     "server auth",
     "client auth",
 ];
-/// The age at which an object that no one here waits for is deleted: its replica may have ended.
-const MAX_AGE: SignedDuration = SignedDuration::from_mins(10);
-/// Interval of looking for such objects.
-const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
-/// Objects that wait to be deleted; others are found by their age.
-const DELETIONS: usize = 1024;
-/// Maximum number of remembered objects without a waiter.
-const MAX_OTHERS: usize = 10_000;
-/// The API server's code for an object that does not exist.
-const NOT_FOUND: u16 = 404;
+/// The reason if the creation of an object is not answered.
+const UNANSWERED: &str = "the API server did not create the CertificateRequest in time";
 
 /// Where requests are created, and for whom.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,20 +82,11 @@ pub struct CertManager {
     api: Api<DynamicObject>,
     resource: ApiResource,
     issuer: IssuerReference,
-    waiters: Waiters,
-    deletions: mpsc::Sender<String>,
+    objects: Objects<DynamicObject>,
+    memory: Memory,
     /// The roots in PEM.
     roots: watch::Receiver<Arc<str>>,
-}
-
-/// Those who wait for an object, by its name. Clones share them.
-#[derive(Clone, Debug, Default)]
-struct Waiters(Arc<Mutex<HashMap<String, oneshot::Sender<Verdict>>>>);
-
-/// Someone who waits. Dropped, the object is deleted.
-struct Waiting<'a> {
-    manager: &'a CertManager,
-    name: String,
+    clock: Clock,
 }
 
 impl std::str::FromStr for IssuerReference {
@@ -157,23 +136,18 @@ impl CertManager {
         ));
         let namespace = config.namespace.as_ref().unwrap_or(namespace);
         let api = Api::namespaced_with(client, namespace.as_str(), &resource);
-        let (deletions, to_delete) = mpsc::channel(DELETIONS);
-        let waiters = Waiters::default();
+        let objects = Objects::new(api.clone());
+        let memory = Memory::default();
 
-        let follow = {
-            let watched = follow(api.clone(), waiters.clone(), deletions.clone(), clock);
-            let deleted = delete(api.clone(), to_delete);
-            async move {
-                tokio::join!(watched, deleted);
-            }
-        };
+        let follow = sweep::run(api.clone(), objects.clone(), memory.clone(), clock);
         let manager = Self {
             api,
             resource,
             issuer: config.issuer,
-            waiters,
-            deletions,
+            objects,
+            memory,
             roots,
+            clock,
         };
         (manager, follow)
     }
@@ -197,6 +171,64 @@ impl CertManager {
         object.metadata.annotations = Some(BTreeMap::from([(IDENTITY.to_owned(), identity)]));
         object
     }
+
+    /// Creates an object, hands the chain to the caller, and deletes the object, also if the caller
+    /// gives up.
+    async fn carry_out(
+        self,
+        name: String,
+        object: DynamicObject,
+        mut caller: oneshot::Sender<Result<String, SignerError>>,
+    ) {
+        let verdict = self.memory.wait_for(&name);
+        let made = match timeout(CREATE_TIMEOUT, self.create(object)).await {
+            Ok(made) => made,
+            Err(_) => Err(SignerError::Unavailable(UNANSWERED.into())),
+        };
+
+        // An API server that has not answered may have created it.
+        let is_made = made.is_ok();
+        let may_exist = is_made || matches!(made, Err(SignerError::Unavailable(_)));
+        let outcome = match made {
+            Ok(()) => tokio::select! {
+                verdict = verdict => chain_of(verdict.ok()),
+                () = caller.closed() => chain_of(None),
+            },
+            Err(error) => Err(error),
+        };
+
+        let _ = caller.send(outcome);
+        self.memory.give_up(&name);
+        if may_exist {
+            self.remove(&name, is_made).await;
+        }
+    }
+
+    /// Creates an object.
+    async fn create(&self, object: DynamicObject) -> Result<(), SignerError> {
+        let made = self.api.create(&PostParams::default(), &object).await;
+        made.map_err(|error| api_error(&error))?;
+        Ok(())
+    }
+
+    /// Deletes an object, or leaves it to the sweep. Unless it `is_made` for certain, it may appear
+    /// later.
+    async fn remove(&self, name: &str, is_made: bool) {
+        let deleted = self.objects.delete(name).await;
+        if let Err(error) = &deleted {
+            tracing::warn!(
+                name,
+                %error,
+                "failed to delete a CertificateRequest; the sweep tries again"
+            );
+        }
+
+        let is_missing = matches!(deleted, Ok(Deletion::Missing));
+        if deleted.is_err() || is_missing && !is_made {
+            let now = Timestamp::try_from((self.clock)()).unwrap_or(Timestamp::MAX);
+            self.memory.leave(name, now);
+        }
+    }
 }
 
 #[tonic::async_trait]
@@ -206,26 +238,22 @@ impl Signer for CertManager {
     }
 
     async fn sign(&self, request: &CheckedRequest) -> Result<SignedChain, SignerError> {
-        let name = new_name().ok_or_else(|| SignerError::failed("no randomness for a name"))?;
-        let (sender, verdict) = oneshot::channel();
-        self.waiters.0.lock().insert(name.clone(), sender);
-        let waiting = Waiting {
-            manager: self,
-            name,
-        };
+        let namespace = request.identity().namespace.clone();
+        let permit = self.objects.permit(Some(namespace)).await;
+        let permit = permit.map_err(|_| SignerError::QueueFull)?;
+        if self.memory.is_full() {
+            let why = "too many CertificateRequests exist that are not deleted yet";
+            return Err(SignerError::busy(why));
+        }
 
-        let object = self.object(&waiting.name, request);
-        let made = self.api.create(&PostParams::default(), &object).await;
-        made.map_err(|error| api_error(&error))?;
+        let name = random_name(PREFIX);
+        let name = name.ok_or_else(|| SignerError::failed("no randomness for a name"))?;
+        let object = self.object(&name, request);
+        let (caller, outcome) = oneshot::channel();
+        let work = self.clone().carry_out(name, object, caller);
+        self.objects.complete(permit, work);
 
-        let verdict = verdict.await;
-        let verdict = verdict.map_err(|_| SignerError::failed("the watch has ended"))?;
-        let chain = match verdict {
-            Verdict::Pending => return Err(SignerError::failed("no verdict")),
-            Verdict::Denied(reason) => return Err(SignerError::denied(&reason)),
-            Verdict::Failed(reason) => return Err(SignerError::failed(&reason)),
-            Verdict::Signed(chain) => chain,
-        };
+        let chain = outcome.await.unwrap_or_else(|_| chain_of(None))?;
         Ok(SignedChain {
             certificates: certificates(&chain, "the CertificateRequest's chain")?,
             roots: self.roots.borrow().clone(),
@@ -238,111 +266,13 @@ impl Signer for CertManager {
     }
 }
 
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.manager.waiters.0.lock().remove(&self.name);
-        // A full queue leaves it to the sweep.
-        let _ = self
-            .manager
-            .deletions
-            .try_send(std::mem::take(&mut self.name));
+/// The chain in a verdict; `None` if there will be none.
+fn chain_of(verdict: Option<Verdict>) -> Result<String, SignerError> {
+    match verdict {
+        None => Err(SignerError::failed("the request was given up")),
+        Some(Verdict::Pending) => Err(SignerError::failed("no verdict")),
+        Some(Verdict::Denied(reason)) => Err(SignerError::denied(&reason)),
+        Some(Verdict::Failed(reason)) => Err(SignerError::failed(&reason)),
+        Some(Verdict::Signed(chain)) => Ok(chain),
     }
-}
-
-impl Waiters {
-    /// Hands a verdict to the one who waits for it. Returns whether there is someone.
-    fn hand(&self, name: &str, verdict: Verdict) -> bool {
-        let mut waiters = self.0.lock();
-        if matches!(verdict, Verdict::Pending) {
-            return waiters.contains_key(name);
-        }
-        // It may have given up in between.
-        match waiters.remove(name) {
-            Some(waiter) => waiter.send(verdict).is_ok(),
-            None => false,
-        }
-    }
-}
-
-/// A name that cannot be guessed.
-fn new_name() -> Option<String> {
-    let mut bytes = [0_u8; NAME_BYTES];
-    let random = cryptography::provider().secure_random;
-    random.fill(&mut bytes).ok()?;
-    let mut name = PREFIX.to_owned();
-    for byte in bytes {
-        write!(name, "{byte:02x}").ok()?;
-    }
-    Some(name)
-}
-
-/// Watches all requests of the control plane's replicas, and hands their verdicts to those who
-/// wait; does not return.
-async fn follow(
-    api: Api<DynamicObject>,
-    waiters: Waiters,
-    deletions: mpsc::Sender<String>,
-    clock: Clock,
-) {
-    let config = watcher::Config::default().labels(&format!("{LABEL}={LABEL_VALUE}"));
-    let mut events = std::pin::pin!(watcher(api, config).default_backoff());
-    let mut sweep = tokio::time::interval(SWEEP_INTERVAL);
-    // Requests without a waiter here, with their creation.
-    let mut others: BTreeMap<String, Timestamp> = BTreeMap::new();
-
-    loop {
-        tokio::select! {
-            event = events.next() => match event {
-                Some(Ok(Event::Apply(object) | Event::InitApply(object))) => {
-                    let name = object.metadata.name.clone().unwrap_or_default();
-                    let is_ours = waiters.hand(&name, Verdict::of(&object));
-                    let created = object.metadata.creation_timestamp;
-                    if let Some(created) = created.filter(|_| !is_ours && others.len() < MAX_OTHERS) {
-                        others.insert(name, created.0);
-                    }
-                }
-                Some(Ok(Event::Delete(object))) => {
-                    let name = object.metadata.name.clone().unwrap_or_default();
-                    others.remove(&name);
-                    let deleted = "the CertificateRequest was deleted".to_owned();
-                    waiters.hand(&name, Verdict::Failed(deleted));
-                }
-                Some(Ok(Event::Init)) => others.clear(),
-                Some(Ok(Event::InitDone)) => {}
-                Some(Err(error)) => tracing::warn!(
-                    error = %InWords(&error),
-                    "failed to watch CertificateRequests"
-                ),
-                None => return std::future::pending().await,
-            },
-
-            _ = sweep.tick() => {
-                let now = Timestamp::try_from(clock()).unwrap_or(Timestamp::MAX);
-                let is_old = |created: &Timestamp| now.duration_since(*created) > MAX_AGE;
-                let old = others.iter().filter(|(name, created)| {
-                    name.starts_with(PREFIX) && is_old(created)
-                });
-                for (name, _) in old {
-                    // What does not fit is found again.
-                    let _ = deletions.try_send(name.clone());
-                }
-            }
-        }
-    }
-}
-
-/// Deletes requests, one after the other; does not return.
-async fn delete(api: Api<DynamicObject>, mut names: mpsc::Receiver<String>) {
-    while let Some(name) = names.recv().await {
-        match api.delete(&name, &DeleteParams::default()).await {
-            Ok(_) => {}
-            Err(kube::Error::Api(status)) if status.code == NOT_FOUND => {}
-            Err(error) => tracing::warn!(
-                name,
-                error = %InWords(&error),
-                "failed to delete a CertificateRequest; it is tried again when it is old"
-            ),
-        }
-    }
-    std::future::pending().await
 }
