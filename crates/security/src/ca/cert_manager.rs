@@ -23,6 +23,9 @@ use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::json;
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
+use x509_parser::certification_request::X509CertificationRequest;
+use x509_parser::extensions::ParsedExtension;
+use x509_parser::prelude::FromDer;
 
 use super::bundle::certificates;
 use super::registration::objects::{CREATE_TIMEOUT, Deletion, Objects, random_name};
@@ -30,6 +33,7 @@ use super::signer::{CheckedRequest, SignedChain, Signer, SignerError, api_error}
 use crate::Clock;
 use memory::Memory;
 use navarch_api::names::Namespace;
+use navarch_api::printable::{Layout, bounded};
 use navarch_kubernetes::InWords;
 use status::Verdict;
 
@@ -50,6 +54,8 @@ const USAGES: [&str; 4] = [
 ];
 /// The reason if the creation of an object is not answered.
 const UNANSWERED: &str = "the API server did not create the CertificateRequest in time";
+/// Maximum length of a caller's text in errors, in bytes.
+const MAX_NAME_BYTES: usize = 100;
 
 /// Where requests are created, and for whom.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -172,6 +178,26 @@ impl CertManager {
         object
     }
 
+    /// Checks what cert-manager cannot do, before it is asked.
+    fn check(&self, request: &CheckedRequest) -> Result<(), SignerError> {
+        let named = request.named_signer();
+        if !named.is_empty() {
+            let named = bounded(named, MAX_NAME_BYTES, Layout::Quoted);
+            let IssuerReference { kind, group, name } = &self.issuer;
+            return Err(SignerError::Request(format!(
+                "the signer \"{named}\" cannot be used: {kind}.{group}/{name} signs for all"
+            )));
+        }
+
+        // cert-manager copies the names of the CSR, and adds none.
+        if !has_names(request) {
+            let why = "the CSR has no subject alternative name; cert-manager requires the identity";
+            return Err(SignerError::Request(why.to_owned()));
+        }
+
+        Ok(())
+    }
+
     /// Creates an object, hands the chain to the caller, and deletes the object, also if the caller
     /// gives up.
     async fn carry_out(
@@ -238,6 +264,7 @@ impl Signer for CertManager {
     }
 
     async fn sign(&self, request: &CheckedRequest) -> Result<SignedChain, SignerError> {
+        self.check(request)?;
         let namespace = request.identity().namespace.clone();
         let permit = self.objects.permit(Some(namespace)).await;
         let permit = permit.map_err(|_| SignerError::QueueFull)?;
@@ -275,4 +302,13 @@ fn chain_of(verdict: Option<Verdict>) -> Result<String, SignerError> {
         Some(Verdict::Failed(reason)) => Err(SignerError::failed(&reason)),
         Some(Verdict::Signed(chain)) => Ok(chain),
     }
+}
+
+/// Whether a CSR has names. They are the identity, as it is checked.
+fn has_names(request: &CheckedRequest) -> bool {
+    let parsed = X509CertificationRequest::from_der(request.der());
+    parsed.is_ok_and(|(_, request)| {
+        let mut extensions = request.requested_extensions().into_iter().flatten();
+        extensions.any(|one| matches!(one, ParsedExtension::SubjectAlternativeName(_)))
+    })
 }

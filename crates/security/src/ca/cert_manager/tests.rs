@@ -250,3 +250,23 @@ async fn a_sweep_deletes_several_at_once_and_tries_again() {
         BTreeSet::from_iter(&names[..2])
     );
 }
+
+#[tokio::test]
+async fn a_named_signer_and_a_request_without_names_are_rejected() {
+    let server = HeldServer::new();
+    let manager = manager(&server);
+
+    for (names, signer, part) in [
+        (
+            &[WEB][..],
+            "blue\n",
+            "the signer \"blue\\n\" cannot be used",
+        ),
+        (&[], "", "no subject alternative name"),
+    ] {
+        let error = manager.sign(&request(names, signer)).await.unwrap_err();
+        assert!(matches!(error, SignerError::Request(_)), "{error}");
+        assert!(error.to_string().contains(part), "{error}");
+    }
+    assert_eq!(server.called("POST"), [""; 0]);
+}
