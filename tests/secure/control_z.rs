@@ -51,7 +51,10 @@ async fn values_of_variables_are_hidden_but_for_those_without_secrets() -> Resul
     let variables = "CLUSTER_ID=east UNKNOWN_TO_IT=classified-1 \
                      NAVARCH_PROMETHEUS_URL=http://me:classified-2@127.0.0.1:1 \
                      OTEL_EXPORTER_OTLP_HEADERS='authorization=Bearer classified-3'";
-    let arguments = [format!("--ctrlz_port={port}")];
+    let arguments = [
+        format!("--ctrlz_port={port}"),
+        "--ctrlz_address=localhost".to_owned(),
+    ];
     let _server = Server::start_in(
         folder,
         Issuer::new(),

@@ -45,7 +45,6 @@ async fn pages_with_an_effect_take_a_post_and_links_to_them_do_nothing() -> Resu
             "/debug/adsz?push=true",
             "/debug/adsz?%70ush=true",
             "/debug/cachez?clear=true",
-            "/debug/force_disconnect?proxyID=web-1.shop",
         ] {
             for method in ["GET", "HEAD"] {
                 let denied = web::send(method, address, "localhost", path, &[]).await?;

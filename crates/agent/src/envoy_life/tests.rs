@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 use super::{
@@ -352,7 +352,7 @@ async fn a_program_on_trial_is_killed_when_it_is_abandoned() {
 struct Running {
     give: mpsc::Sender<EnvoyCommand>,
     seen: watch::Receiver<RunningEnvoys>,
-    task: JoinHandle<EnvoyEnd>,
+    task: JoinSet<EnvoyEnd>,
 }
 
 impl Running {
@@ -361,8 +361,8 @@ impl Running {
         let states = states();
         let seen = states.subscribe();
         let plan = plan(Duration::ZERO);
-        let task =
-            tokio::spawn(async move { keep(launch, &plan, &mut commands, states).await.unwrap() });
+        let mut task = JoinSet::new();
+        task.spawn(async move { keep(launch, &plan, &mut commands, states).await.unwrap() });
         Self { give, seen, task }
     }
 
@@ -400,9 +400,9 @@ impl Running {
         self.seen.borrow().current.as_ref().unwrap().epoch
     }
 
-    async fn end(self) -> EnvoyEnd {
-        let ended = timeout(Duration::from_secs(10), self.task).await;
-        ended.expect("it ends").unwrap()
+    async fn end(mut self) -> EnvoyEnd {
+        let ended = timeout(Duration::from_secs(10), self.task.join_next()).await;
+        ended.expect("it ends").unwrap().unwrap()
     }
 
     async fn quit(self) {

@@ -34,7 +34,6 @@ use crate::Clock;
 use memory::Memory;
 use navarch_api::names::Namespace;
 use navarch_api::printable::{Layout, bounded};
-use navarch_kubernetes::InWords;
 use status::Verdict;
 
 /// The label of the objects.
