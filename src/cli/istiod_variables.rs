@@ -237,6 +237,10 @@ pub(super) const FORMER: &[&str] = &["PILOT_ENABLE_STATUS", "PILOT_STATUS_UPDATE
 #[cfg(test)]
 pub(super) const OF_KUBERNETES: &[&str] = &["KUBECONFIG", "KUBERNETES_SERVICE_HOST"];
 
+/// Variables of SPIFFE's workloads.
+#[cfg(test)]
+const OF_SPIFFE: &[&str] = &["SPIFFE_ENDPOINT_SOCKET"];
+
 #[cfg(test)]
 mod tests {
     use clap::Parser as _;
@@ -269,7 +273,7 @@ mod tests {
             // Those of OpenTelemetry are judged where traces are set up.
             name.starts_with("NAVARCH_")
                 || name.starts_with("OTEL_")
-                || [FORMER, OF_KUBERNETES].concat().contains(&name)
+                || [FORMER, OF_KUBERNETES, OF_SPIFFE].concat().contains(&name)
                 || ISTIOD.iter().any(|(known, _)| *known == name)
         };
 

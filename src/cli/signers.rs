@@ -25,8 +25,6 @@ const TIMEOUT: &str = "NAVARCH_SIGNER_TIMEOUT";
 const REQUESTS: &str = "NAVARCH_SIGNER_REQUESTS";
 /// Certificates of one namespace per second.
 const NAMESPACE_RATE: &str = "NAVARCH_SIGNER_NAMESPACE_RATE";
-/// The limits of every signer.
-const LIMITS: [&str; 3] = [TIMEOUT, REQUESTS, NAMESPACE_RATE];
 /// The signers whose roots Navarch distributes; those of Kubernetes' are configured elsewhere.
 const WITH_ROOTS: [SignerKind; 3] = [
     SignerKind::Socket,
@@ -45,10 +43,6 @@ struct Texts {
     issuer: Option<String>,
     issuer_namespace: Option<String>,
     roots: Option<String>,
-    /// The names of the set limits, which apply to signers besides Navarch's own CA.
-    limits: Vec<&'static str>,
-    /// Whether `NAVARCH_SIGNER_ROOT_WAIT` is set.
-    has_root_wait: bool,
 }
 
 /// The texts of SPIRE's settings.
@@ -78,11 +72,6 @@ impl Texts {
             issuer: text("NAVARCH_CERT_MANAGER_ISSUER"),
             issuer_namespace: text("NAVARCH_CERT_MANAGER_NAMESPACE"),
             roots: text("NAVARCH_SIGNER_ROOTS"),
-            limits: LIMITS
-                .into_iter()
-                .filter(|name| text(name).is_some())
-                .collect(),
-            has_root_wait: text(ROOT_WAIT).is_some(),
         })
     }
 
@@ -155,7 +144,7 @@ pub(super) fn config(text: &impl Fn(&str) -> Option<String>) -> anyhow::Result<S
         limits: limits(text)?,
     };
     check(&config)?;
-    check_limits(&config, &texts)?;
+    check_limits(&config)?;
     Ok(config)
 }
 
@@ -331,17 +320,16 @@ fn check(config: &SignersConfig) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks that limits have a signer that they apply to.
-fn check_limits(config: &SignersConfig, texts: &Texts) -> anyhow::Result<()> {
+/// Checks that limits other than the defaults have a signer that they apply to.
+fn check_limits(config: &SignersConfig) -> anyhow::Result<()> {
+    let usual = SignersConfig::default();
     let has_roots = WITH_ROOTS.iter().any(|kind| config.uses(*kind));
-    if let Some(name) = texts.limits.first() {
-        ensure!(
-            has_roots || config.uses(SignerKind::Kubernetes),
-            "{name} has no effect: Navarch's own CA signs for all namespaces"
-        );
-    }
     ensure!(
-        !texts.has_root_wait || has_roots,
+        config.limits == usual.limits || has_roots || config.uses(SignerKind::Kubernetes),
+        "{TIMEOUT}, {REQUESTS} and {NAMESPACE_RATE} have no effect: Navarch's own CA signs for all namespaces"
+    );
+    ensure!(
+        config.root_wait == usual.root_wait || has_roots,
         "{ROOT_WAIT} has no effect without NAVARCH_RA_SOCKET, NAVARCH_RA_SPIRE or NAVARCH_RA_CERT_MANAGER"
     );
     Ok(())
@@ -396,9 +384,9 @@ mod tests {
             (&[("NAVARCH_SIGNER_SOCKET", "/a")], "has no effect"),
             (&[("NAVARCH_SIGNER_ROOTS", "/a")], "has no effect"),
             (&[("NAVARCH_SIGNER_USER", "1")], "has no effect"),
-            (&[("NAVARCH_SIGNER_TIMEOUT", "5s")], "has no effect"),
-            (&[("NAVARCH_SIGNER_REQUESTS", "5")], "has no effect"),
-            (&[("NAVARCH_SIGNER_NAMESPACE_RATE", "5")], "has no effect"),
+            (&[("NAVARCH_SIGNER_TIMEOUT", "5s")], "have no effect"),
+            (&[("NAVARCH_SIGNER_REQUESTS", "5")], "have no effect"),
+            (&[("NAVARCH_SIGNER_NAMESPACE_RATE", "5")], "have no effect"),
             (
                 &[
                     ("EXTERNAL_CA", "ISTIOD_RA_KUBERNETES_API"),
