@@ -78,38 +78,44 @@ impl Texts {
     /// Checks that no setting lacks the one that it belongs to.
     fn check(&self) -> anyhow::Result<()> {
         let spire = &self.spire;
-        let settings = [
-            (
-                "NAVARCH_SIGNER_USER",
-                self.user.is_some(),
-                "NAVARCH_SIGNER_SOCKET or NAVARCH_SPIRE_SERVER",
-                self.socket.is_some() || spire.server.is_some(),
-            ),
-            (
-                "NAVARCH_SPIRE_SERVER_ID",
-                spire.server_id.is_some(),
-                "NAVARCH_SPIRE_SERVER=host:port",
-                spire.server.as_ref().is_some_and(|server| !is_unix(server)),
-            ),
-            (
-                "NAVARCH_SPIRE_FEDERATES_WITH",
-                !spire.federates_with.is_empty(),
-                "NAVARCH_SPIRE_SERVER",
-                spire.server.is_some(),
-            ),
-            (
-                "NAVARCH_CERT_MANAGER_NAMESPACE",
-                self.issuer_namespace.is_some(),
-                "NAVARCH_CERT_MANAGER_ISSUER",
-                self.issuer.is_some(),
-            ),
-        ];
-        for (name, is_set, wanted, has_wanted) in settings {
-            ensure!(
-                !is_set || has_wanted,
-                "{name} has no effect without {wanted}"
-            );
-        }
+        let has_address = spire.server.as_ref().is_some_and(|server| !is_unix(server));
+
+        Setting::new("NAVARCH_SIGNER_USER", self.user.is_some()).needs(
+            "NAVARCH_SIGNER_SOCKET or NAVARCH_SPIRE_SERVER",
+            self.socket.is_some() || spire.server.is_some(),
+        )?;
+        Setting::new("NAVARCH_SPIRE_SERVER_ID", spire.server_id.is_some())
+            .needs("NAVARCH_SPIRE_SERVER=host:port", has_address)?;
+        Setting::new(
+            "NAVARCH_SPIRE_FEDERATES_WITH",
+            !spire.federates_with.is_empty(),
+        )
+        .needs("NAVARCH_SPIRE_SERVER", spire.server.is_some())?;
+
+        let issuer_namespace = self.issuer_namespace.is_some();
+        Setting::new("NAVARCH_CERT_MANAGER_NAMESPACE", issuer_namespace)
+            .needs("NAVARCH_CERT_MANAGER_ISSUER", self.issuer.is_some())
+    }
+}
+
+/// A variable that is set or not.
+struct Setting {
+    name: &'static str,
+    is_set: bool,
+}
+
+impl Setting {
+    fn new(name: &'static str, is_set: bool) -> Self {
+        Self { name, is_set }
+    }
+
+    /// Fails if it is set without another one that it belongs to.
+    fn needs(self, wanted: &str, has_wanted: bool) -> anyhow::Result<()> {
+        let Self { name, is_set } = self;
+        ensure!(
+            !is_set || has_wanted,
+            "{name} has no effect without {wanted}"
+        );
         Ok(())
     }
 }
