@@ -85,7 +85,6 @@ pub(super) struct SignerParts<'a> {
     /// `MAX_WORKLOAD_CERT_TTL`
     pub(super) max_lifetime: Duration,
     pub(super) metrics: &'a Metrics,
-    /// The wall clock.
     pub(super) clock: Clock,
 }
 

@@ -63,7 +63,7 @@ pub enum EnvoyCommand {
     /// trial until `Accept`; if it exits, or is killed by `Abandon`, the program before goes on.
     /// A program that follows on trial takes over from it, as on the way back to the one before.
     NextProgram {
-        /// The path.
+        /// The absolute path of an executable file.
         program: String,
         /// Receives the number of the new epoch.
         started: oneshot::Sender<Result<ProgramStart, NotStarted>>,
@@ -109,6 +109,27 @@ enum EndCommand {
     Terminate,
     /// At once.
     Quit,
+}
+
+impl EnvoyCommand {
+    /// Whether it ends Envoy.
+    #[must_use]
+    pub fn is_end(&self) -> bool {
+        self.end().is_some()
+    }
+
+    fn end(&self) -> Option<EndCommand> {
+        match self {
+            Self::Terminate => Some(EndCommand::Terminate),
+            Self::Quit => Some(EndCommand::Quit),
+            Self::Drain
+            | Self::Restart(_)
+            | Self::NextEpoch
+            | Self::NextProgram { .. }
+            | Self::Accept
+            | Self::Abandon => None,
+        }
+    }
 }
 
 /// Runs an Envoy until it exits or a command ends it. Commands may come at any time; redundant
@@ -305,16 +326,11 @@ async fn wait_for_restart(
 async fn next_end_command(commands: &mut mpsc::Receiver<EnvoyCommand>) -> EndCommand {
     loop {
         match commands.recv().await {
-            Some(EnvoyCommand::Terminate) => return EndCommand::Terminate,
-            Some(EnvoyCommand::Quit) => return EndCommand::Quit,
-            Some(
-                EnvoyCommand::Drain
-                | EnvoyCommand::Restart(_)
-                | EnvoyCommand::NextEpoch
-                | EnvoyCommand::NextProgram { .. }
-                | EnvoyCommand::Accept
-                | EnvoyCommand::Abandon,
-            ) => {}
+            Some(command) => {
+                if let Some(end) = command.end() {
+                    return end;
+                }
+            }
             None => std::future::pending().await,
         }
     }

@@ -287,14 +287,10 @@ async fn log_packets() {
 
 /// Waits for a command to terminate. Other commands have no receiver and are ignored.
 async fn wait_for_end(commands: &mut mpsc::Receiver<EnvoyCommand>) -> EnvoyEnd {
-    while let Some(
-        EnvoyCommand::Drain
-        | EnvoyCommand::Restart(_)
-        | EnvoyCommand::NextEpoch
-        | EnvoyCommand::NextProgram { .. }
-        | EnvoyCommand::Accept
-        | EnvoyCommand::Abandon,
-    ) = commands.recv().await
+    while commands
+        .recv()
+        .await
+        .is_some_and(|command| !command.is_end())
     {}
     EnvoyEnd::OnCommand
 }

@@ -17,7 +17,7 @@ pub struct NodeMessage<'a> {
     pub name: &'a str,
     /// Its addresses, the first of which is part of the id.
     pub ips: &'a [IpAddr],
-    /// Its labels.
+    /// The labels of the pod or WorkloadEntry.
     pub labels: Map<String, Value>,
     /// The Kubernetes node; empty if there is none.
     pub node: &'a str,

@@ -47,7 +47,7 @@ pub enum UnixTargetError {
         "{path} is served by user {user}; only this process's user, root and a configured one may"
     )]
     Stranger {
-        /// The socket.
+        /// Where the socket is.
         path: PathBuf,
         /// The user of the socket's file or of its process.
         user: u32,

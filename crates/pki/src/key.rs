@@ -2,7 +2,7 @@
 
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_RSA_SHA256, RsaKeySize};
 
-/// The type of a key.
+/// Algorithm and size of a private key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum KeyType {
     /// ECDSA over P-256.

@@ -142,7 +142,7 @@ impl fmt::Display for ChangeReport {
 #[derive(Clone, Debug)]
 pub(super) struct StatusReport(pub(super) Vec<(String, Result<ProxyStatus, String>)>);
 
-/// A pod in JSON.
+/// A member of the report in JSON: `proxy`, or the reason why there is none.
 #[derive(Serialize)]
 struct PodStatus<'a> {
     pod: &'a str,

@@ -43,7 +43,6 @@ use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Request, Response, Status};
 
-/// The usage message.
 const USAGE: &str = "init MODULE TOKEN PIN-FILE ROOT | serve MODULE TOKEN PIN-FILE ROOT SOCKET";
 /// The label of the key in the token.
 const KEY_LABEL: &str = "navarch-ca";
@@ -62,15 +61,14 @@ const MAX_LIFETIME: Duration = Duration::from_secs(90 * 24 * 3600);
 /// The mode of the socket: its user alone.
 const SOCKET_MODE: u32 = 0o600;
 
-/// A key in a token.
+/// A P-256 key that does not leave its token.
 struct TokenKey {
     session: Mutex<Session>,
     private: ObjectHandle,
-    /// The public point.
+    /// The public key as an uncompressed point.
     point: Vec<u8>,
 }
 
-/// The service.
 struct TokenSigner {
     key: Arc<TokenKey>,
     /// The file with the root.
@@ -95,7 +93,6 @@ async fn main() -> Result<()> {
     }
 }
 
-/// The PIN in a file.
 fn read_pin(file: &str) -> Result<AuthPin> {
     let pin = std::fs::read_to_string(file).with_context(|| format!("failed to read {file}"))?;
     Ok(AuthPin::new(pin.trim().into()))
@@ -157,7 +154,6 @@ fn init(module: &str, token: &str, pin: &AuthPin, root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The key in a token.
 fn open(module: &str, token: &str, pin: &AuthPin) -> Result<TokenKey> {
     let library = load(module)?;
     for slot in library.get_slots_with_initialized_token()? {

@@ -10,7 +10,7 @@ const CALLER: &str = "cluster.local/ns/callers/sa/caller";
 const WALKER: &str = "cluster.local/ns/callers/sa/walker";
 const INTRUDER: &str = "cluster.local/ns/callers/sa/intruder";
 
-/// A mesh.
+/// A mesh that moves, with the requests that tell its policies apart.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MeshCase {
     pub(super) name: &'static str,

@@ -25,7 +25,7 @@ const WORKLOADS: &str = "type.googleapis.com/istio.workload.Address";
 /// Settings of istiod in all worlds: it writes no objects.
 const VARIABLE: &str = "PILOT_ENABLE_GATEWAY_API_DEPLOYMENT_CONTROLLER=false";
 
-/// A random world.
+/// What scripts/mass_worlds has made for one seed.
 struct RandomWorld {
     folder: PathBuf,
     proxies: Vec<Value>,

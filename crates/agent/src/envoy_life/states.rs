@@ -18,7 +18,7 @@ pub enum NotStarted {
     /// There is no Envoy that could hand over.
     #[error("Envoy has crashed, and is about to be started again")]
     Crashed,
-    /// The process.
+    /// The operating system has not started the program.
     #[error("the next epoch of Envoy cannot be started: {0}")]
     Start(#[from] std::io::Error),
 }
@@ -38,7 +38,7 @@ pub struct RunningEnvoys {
     pub restarts: u32,
 }
 
-/// A running Envoy.
+/// A process of Envoy that has not exited, as far as is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunningEnvoy {
     /// The number of hot restarts before it.

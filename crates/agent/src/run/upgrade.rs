@@ -66,10 +66,10 @@ enum Refusal {
     /// The configured key cannot be used.
     #[error("{0}")]
     Key(String),
-    /// The artefact.
+    /// It cannot be fetched, or is not what the operator has signed.
     #[error(transparent)]
     Artefact(#[from] ArtefactError),
-    /// The program.
+    /// It cannot take over from the one that runs.
     #[error(transparent)]
     Program(#[from] ProgramError),
     /// The override of the bootstrap is invalid at the moment.
@@ -270,7 +270,6 @@ impl Upgrades {
         Ok(path)
     }
 
-    /// The newest Envoy.
     fn current(&self) -> Option<RunningEnvoy> {
         self.running.borrow().current.clone()
     }

@@ -22,17 +22,17 @@ pub enum ProgramError {
     /// It cannot be started.
     #[error("{program} cannot be run: {source}")]
     Start {
-        /// The path.
+        /// Its path, as the annotation or the store names it.
         program: String,
-        /// Why.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// It does not answer.
     #[error("{program} {flag} has no answer of Envoy")]
     NoAnswer {
-        /// The path.
+        /// Its path, as the annotation or the store names it.
         program: String,
-        /// The question.
+        /// The flag with which it was started.
         flag: &'static str,
     },
     /// It could not take over sockets from the one that runs.
@@ -48,7 +48,7 @@ pub enum ProgramError {
     /// It does not accept the bootstrap.
     #[error("{program} rejects the bootstrap, for a reason in the log")]
     Bootstrap {
-        /// The path.
+        /// Its path, as the annotation or the store names it.
         program: String,
     },
 }

@@ -47,7 +47,7 @@ impl UpgradeState {
     }
 }
 
-/// The status.
+/// What `/navarch/proxy` answers: which Envoy runs, and what became of the annotation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProxyStatus {
@@ -78,7 +78,7 @@ pub struct ProxyStatus {
 pub struct SharedStatus(Arc<Mutex<ProxyStatus>>);
 
 impl SharedStatus {
-    /// The current status.
+    /// A copy of what is known now.
     #[must_use]
     pub fn get(&self) -> ProxyStatus {
         self.0.lock().clone()

@@ -36,9 +36,8 @@ use navarch_api::names::Namespace;
 use navarch_api::printable::{Layout, bounded};
 use status::Verdict;
 
-/// The label of the objects.
+/// By this label the watch finds the objects of all replicas.
 const LABEL: &str = "app.kubernetes.io/managed-by";
-/// Its value.
 const LABEL_VALUE: &str = "navarch";
 /// The beginning of the objects' names.
 const PREFIX: &str = "navarch-";
@@ -89,7 +88,7 @@ pub struct CertManager {
     issuer: IssuerReference,
     objects: Objects<DynamicObject>,
     memory: Memory,
-    /// The roots in PEM.
+    /// In PEM, from the file of pinned roots.
     roots: watch::Receiver<Arc<str>>,
     clock: Clock,
 }

@@ -33,7 +33,7 @@ const RETRY_DELAYS: Backoff =
 #[derive(Clone, Debug)]
 pub struct Plugin {
     client: SignerClient<Channel>,
-    /// The roots in PEM.
+    /// In PEM, as the plugin or the file of pinned roots names them.
     roots: watch::Receiver<Arc<str>>,
 }
 

@@ -138,7 +138,7 @@ pub enum RegistrationError {
     /// The signer denied the request.
     #[error("the signer denied the request: {0}")]
     Denied(String),
-    /// The signer failed.
+    /// The signer has answered with a failure of its own.
     #[error("the signer failed: {0}")]
     Failed(String),
     /// The signer did not answer in time.

@@ -137,7 +137,7 @@ pub enum SignerError {
     /// The signer's policy denies the request.
     #[error("the signer denied the request: {0}")]
     Denied(String),
-    /// The signer failed.
+    /// The signer has answered with a failure of its own.
     #[error("the signer failed: {0}")]
     Failed(String),
     /// The certificate differs from the request.
@@ -176,13 +176,13 @@ impl CheckedRequest {
         })
     }
 
-    /// The CSR in DER.
+    /// The CSR as it was checked, in DER.
     #[must_use]
     pub fn der(&self) -> &[u8] {
         &self.der
     }
 
-    /// The CSR in PEM.
+    /// The CSR as the caller sent it, in PEM.
     #[must_use]
     pub fn pem(&self) -> &str {
         &self.pem

@@ -44,13 +44,13 @@ pub struct SpireConfig {
 /// The address of a SPIRE server.
 #[derive(Clone, Debug)]
 pub enum SpireServer {
-    /// Its Unix socket.
+    /// On this machine, by the server's own socket: the caller is an administrator.
     Socket(UnixTarget),
     /// Host and port, with the socket of the agent (`SPIFFE_ENDPOINT_SOCKET`).
     Address {
         /// Host and port.
         server: Box<GrpcTarget>,
-        /// The Workload API.
+        /// The socket of the Workload API, which has the control plane's own SVID.
         agent: UnixTarget,
         /// `NAVARCH_SPIRE_SERVER_ID`: `spiffe://<trust domain>/spire/server` if unset.
         server_id: Option<String>,
@@ -63,7 +63,7 @@ pub struct Spire {
     /// The current channel; another one after each renewal of the control plane's SVID. `None`
     /// until there is a first one.
     channel: watch::Receiver<Option<Channel>>,
-    /// The roots in PEM.
+    /// In PEM, as the server or the file of pinned roots names them.
     roots: watch::Receiver<Arc<str>>,
     /// The roots in which no new certificate may end.
     tainted: watch::Receiver<Arc<[CertificateDer<'static>]>>,

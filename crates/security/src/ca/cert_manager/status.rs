@@ -14,7 +14,7 @@ pub(super) enum Verdict {
     Denied(String),
     /// The issuer has failed, and does not try again; the reason.
     Failed(String),
-    /// The chain in PEM.
+    /// The issuer has signed; the certificate and its intermediates in PEM.
     Signed(String),
 }
 

@@ -34,12 +34,11 @@ struct State {
     delays: Backoff,
 }
 
-/// An open circuit.
+/// Why no request passes, and for how long.
 #[derive(Debug)]
 struct Opened {
-    /// The next probe.
+    /// When one request may pass as a probe.
     until: Instant,
-    /// The last failure.
     reason: Arc<str>,
 }
 

@@ -46,7 +46,7 @@ pub enum StoredRootsError {
     /// A file cannot be read or written.
     #[error("failed to access {path}")]
     File {
-        /// The file.
+        /// Where it is.
         path: PathBuf,
         /// The error of the operating system.
         #[source]

@@ -18,7 +18,7 @@ pub enum PinnedRootsError {
     /// It cannot be read.
     #[error("failed to read the signer's roots in {path}")]
     Read {
-        /// The file.
+        /// `NAVARCH_SIGNER_ROOTS`
         path: PathBuf,
         /// The error of the operating system.
         #[source]
@@ -27,9 +27,9 @@ pub enum PinnedRootsError {
     /// It has no readable certificates.
     #[error("the signer's roots in {path} cannot be used")]
     Content {
-        /// The file.
+        /// `NAVARCH_SIGNER_ROOTS`
         path: PathBuf,
-        /// The invalid part.
+        /// What is wrong with its text.
         #[source]
         source: BundleError,
     },

@@ -40,7 +40,6 @@ struct SpiffeVerifier {
     roots: RootCertStore,
     /// Such as `spiffe://cluster.local/spire/server`.
     server_id: String,
-    /// The wall clock.
     clock: Clock,
 }
 
