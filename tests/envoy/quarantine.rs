@@ -203,3 +203,77 @@ async fn expressions_are_charged(shop: &Bookshop, navarch: &Navarch) -> Result<(
     answered("reviews v2").await;
     Ok(())
 }
+
+/// An EnvoyFilter whose HTTP filter Envoy asks for by ECDS, and the answer to that.
+fn extension_config(script: &str) -> String {
+    let discovery = "{name: by-ecds, config_discovery: {config_source: {ads: {}, resource_api_version: V3}, \
+        type_urls: [type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua]}}";
+    let answer = format!("{{name: by-ecds, typed_config: {}}}", lua(script));
+    format!(
+        "apiVersion: networking.istio.io/v1alpha3\nkind: EnvoyFilter\n\
+         metadata: {{name: by-ecds, namespace: bookshop}}\n\
+         spec: {{configPatches: [\
+         {{applyTo: HTTP_FILTER, match: {{context: SIDECAR_OUTBOUND, listener: {{filterChain: \
+         {{filter: {{name: envoy.filters.network.http_connection_manager, subFilter: {{name: envoy.filters.http.router}}}}}}}}}}, \
+         patch: {{operation: INSERT_BEFORE, value: {discovery}}}}}, \
+         {{applyTo: EXTENSION_CONFIG, match: {{context: SIDECAR_OUTBOUND}}, \
+         patch: {{operation: ADD, value: {answer}}}}}]}}\n"
+    )
+}
+
+#[tokio::test]
+async fn a_filter_that_envoy_rejects_by_ecds_is_quarantined_and_its_former_version_serves()
+-> Result<()> {
+    let _turn = ONE_AT_A_TIME.lock().await;
+    let first = extension_config(
+        "function envoy_on_response(h) h:headers():add(\"x-version\", \"one\") end",
+    );
+    let broken = extension_config("error(\"broken\")");
+
+    for protocol in [AdsProtocol::Delta, AdsProtocol::StateOfTheWorld] {
+        let (shop, navarch, sidecar) = open(protocol).await?;
+        shop.write("filter.yaml", &first)?;
+        configured(&sidecar, "x-version").await;
+
+        shop.write("filter.yaml", &broken)?;
+        let reasons = wait_for(&navarch, &["EnvoyFilter bookshop/by-ecds"]).await;
+        ensure!(
+            reasons.iter().any(|reason| reason.contains("broken")),
+            "{reasons:?}"
+        );
+        configured(&sidecar, "x-version").await;
+
+        // Other objects apply meanwhile.
+        shop.edit("reviews-routing.yaml", "weight: 100", "weight: 0")?;
+        shop.edit(
+            "reviews-routing.yaml",
+            "weight: 0\n      retries",
+            "weight: 100\n      retries",
+        )?;
+        answered("reviews v2").await;
+
+        shop.write("filter.yaml", &first.replace("one", "corrected"))?;
+        wait_for(&navarch, &[]).await;
+        configured(&sidecar, "corrected").await;
+    }
+
+    Ok(())
+}
+
+/// Waits until Envoy's configuration has a text.
+async fn configured(sidecar: &Envoy, text: &str) {
+    let what = format!("Envoy has {text}");
+    until_some(&what, async || {
+        let dump = sidecar
+            .config_dump()
+            .await
+            .map_err(|error| format!("{error:#}"))?
+            .to_string();
+        if dump.contains(text) {
+            Ok(())
+        } else {
+            Err(dump)
+        }
+    })
+    .await;
+}

@@ -14,6 +14,7 @@
 //! | --- | --- |
 //! | `candidates` | which objects a rejection may be due to |
 //! | `trials`, `trial` | which of them it is, tried on the proxy |
+//! | `places` | whose rejection is tried next, and when |
 //! | `room` | whether there is a place for the object |
 //! | `case` | what each proxy answered to it |
 //! | `decisions` | what follows: quarantine, release, another judgement |
@@ -24,6 +25,7 @@ mod candidates;
 mod case;
 mod control;
 mod decisions;
+mod places;
 mod replicas;
 mod room;
 mod shared;
@@ -48,7 +50,6 @@ pub use start::{Parts, start};
 
 use candidates::{accepted_at, candidates};
 use case::{Case, Rejecter, Streams, Subscription, voices, voter_of};
-use navarch_api::names::Namespace;
 use navarch_api::object::ObjectRef;
 use navarch_push::context::facts_of;
 use navarch_push::fact::FactKey;
@@ -59,8 +60,9 @@ use navarch_push::resource::{Collection, ResourceType};
 use navarch_push::worker::{Ended, PushHandle};
 use navarch_xds::Nack;
 use navarch_xds::connections::{ConnectionInfo, Connections};
+use places::Places;
 use shared::Shared;
-use trials::{Deferred, Finished};
+use trials::Finished;
 
 /// Capacity of the queue of rejections that [`Parts`] receives; further ones are dropped by the
 /// streams.
@@ -86,15 +88,12 @@ struct QuarantineWork {
     case_count: u64,
     /// Rejected responses that were looked into: they are not looked into again.
     looked_into: BTreeMap<Subscription, Arc<Collection>>,
-    /// Trials in progress, and the streams that they run on, by namespace.
+    /// Trials in progress.
     trials: JoinSet<Finished>,
-    tried: BTreeMap<Namespace, Subscription>,
+    /// The streams that they run on, and the rejections that wait for one.
+    places: Places,
     /// The places of trials for computing.
     computing: Arc<Semaphore>,
-    /// When the next trial of a namespace may start.
-    paused_until: BTreeMap<Namespace, Instant>,
-    /// Rejections that wait for that.
-    deferred: BTreeMap<Namespace, Deferred>,
     /// The state that replicas share; `None` without an API server.
     shared: Option<Shared>,
     /// When the log last said that there is no room for a rejected object.
@@ -181,7 +180,7 @@ impl QuarantineWork {
             due = due.min(self.polls_at);
         }
 
-        if let Some(trial) = self.next_trial() {
+        if let Some(trial) = self.places.next(Instant::now()) {
             due = due.min(trial);
         }
 
@@ -307,7 +306,7 @@ impl QuarantineWork {
             .looked_into
             .get(&(id, kind))
             .is_some_and(|known| Arc::ptr_eq(known, &shown));
-        let is_tried = self.tried.values().any(|tried| *tried == (id, kind));
+        let is_tried = self.places.tried().any(|tried| tried == (id, kind));
         if is_known || is_tried || self.is_of_rollout(&info, kind).await? {
             return Ok(None);
         }
@@ -440,7 +439,7 @@ impl QuarantineWork {
         Streams {
             voices: voices(&self.push.context(), &streams),
             streams,
-            tried: self.tried.values().copied().collect(),
+            tried: self.places.tried().collect(),
             looked_into: self.looked_into.clone(),
         }
     }

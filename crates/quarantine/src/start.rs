@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::places::Places;
 use super::shared::Shared;
 use super::trials::MAX_COMPUTING;
 use super::{QuarantineRelease, QuarantineWork, Replicas};
@@ -70,10 +71,8 @@ pub async fn start(
         case_count: 0,
         looked_into: BTreeMap::new(),
         trials: JoinSet::new(),
-        tried: BTreeMap::new(),
+        places: Places::default(),
         computing: Arc::new(Semaphore::new(MAX_COMPUTING)),
-        paused_until: BTreeMap::new(),
-        deferred: BTreeMap::new(),
         shared,
         no_room_logged_at: None,
         polls_at: Instant::now(),

@@ -1,10 +1,7 @@
-//! Which rejections get a [`Trial`], and when: trials take a share of a core, and keep resources from
-//! the proxy meanwhile.
+//! Which rejections get a [`Trial`], and what follows from it. [`places`](super::places) says when.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use navarch_api::names::Namespace;
 use navarch_api::object::ObjectRef;
 use navarch_push::engine::ProxyId;
 use navarch_push::quarantine::votes::Voter;
@@ -17,28 +14,11 @@ use super::case::votes;
 use super::trial::{Found, TIMEOUT, Trial};
 use super::{QuarantineWork, Rejection, not_attributed};
 
-/// Maximum number of trials at once, each for another namespace: most of them wait for a proxy.
-const MAX_TRIALS: usize = 64;
 /// Maximum number of trials that compute a version for their proxy at the same time.
 pub(super) const MAX_COMPUTING: usize = 4;
-/// Maximum number of rejections of a namespace that wait for a trial.
-const MAX_DEFERRED: usize = 64;
 /// Number of workloads of an account whose trials found the same object, after which that object is
 /// taken for the cause at the account's other workloads.
 const MIN_CONFIRMED: usize = 2;
-/// Pause of a namespace after a trial, as a multiple of its duration, so that rejecting clients
-/// cost a small share of a core: after one that found the object, and after one that did not.
-const PAUSE_FACTOR: u32 = 3;
-const FAILED_PAUSE_FACTOR: u32 = 9;
-
-/// Rejections of a namespace that wait for a trial.
-#[derive(Debug)]
-pub(super) struct Deferred {
-    /// Since when: the namespace that has waited longest is next.
-    since: Instant,
-    nacks: BTreeSet<Nack>,
-}
-
 /// A trial that has ended.
 pub(super) struct Finished {
     rejection: Rejection,
@@ -46,56 +26,12 @@ pub(super) struct Finished {
 }
 
 impl QuarantineWork {
-    /// When the next deferred rejection may have its trial; `None` if there is none.
-    pub(super) fn next_trial(&self) -> Option<Instant> {
-        if self.trials.len() >= MAX_TRIALS {
-            return None;
-        }
-        let waiting = self.deferred.keys();
-        let waiting = waiting.filter(|namespace| !self.tried.contains_key(*namespace));
-        waiting.map(|namespace| self.next_trial_at(namespace)).min()
-    }
-
-    /// When the next trial of a namespace may start.
-    fn next_trial_at(&self, namespace: &Namespace) -> Instant {
-        let paused_until = self.paused_until.get(namespace).copied();
-        paused_until.unwrap_or_else(Instant::now)
-    }
-
-    /// Whether the next trial of a namespace may not start yet.
-    fn is_paused(&self, namespace: &Namespace) -> bool {
-        let paused_until = self.paused_until.get(namespace);
-        paused_until.is_some_and(|until| Instant::now() < *until)
-    }
-
     /// Looks at one deferred rejection of each namespace that may have another trial.
     pub(super) async fn look_at_deferred(&mut self) -> Result<(), Ended> {
         let now = Instant::now();
-        self.paused_until.retain(|_, until| *until > now);
 
-        let mut ready: Vec<(Instant, Namespace)> = self
-            .deferred
-            .iter()
-            .filter(|(name, _)| {
-                !self.paused_until.contains_key(*name) && !self.tried.contains_key(*name)
-            })
-            .map(|(name, deferred)| (deferred.since, name.clone()))
-            .collect();
-        ready.sort();
-
-        for (_, namespace) in ready {
-            if self.trials.len() >= MAX_TRIALS {
-                break;
-            }
-            let Some(deferred) = self.deferred.get_mut(&namespace) else {
-                continue;
-            };
-            deferred.since = now;
-            let nack = deferred.nacks.pop_first();
-            if deferred.nacks.is_empty() {
-                self.deferred.remove(&namespace);
-            }
-            if let Some(nack) = nack {
+        for namespace in self.places.ready(now) {
+            if let Some(nack) = self.places.take(&namespace, now) {
                 self.look(nack).await?;
             }
         }
@@ -145,17 +81,9 @@ impl QuarantineWork {
         candidates: Vec<ObjectRef>,
     ) {
         let namespace = rejection.voter.account.namespace.clone();
-        let must_wait = self.trials.len() >= MAX_TRIALS
-            || self.tried.contains_key(&namespace)
-            || self.is_paused(&namespace);
-        if must_wait {
-            let deferred = self.deferred.entry(namespace).or_insert_with(|| Deferred {
-                since: Instant::now(),
-                nacks: BTreeSet::new(),
-            });
-            if deferred.nacks.len() < MAX_DEFERRED {
-                deferred.nacks.insert(nack);
-            }
+        let now = Instant::now();
+        if !self.places.is_free(&namespace, now) {
+            self.places.defer(namespace, nack, now);
             return;
         }
 
@@ -179,8 +107,8 @@ impl QuarantineWork {
             time_left: TIMEOUT,
         };
 
-        self.tried
-            .insert(namespace, (rejection.info.proxy_id, rejection.kind));
+        self.places
+            .start(namespace, (rejection.info.proxy_id, rejection.kind));
         self.trials.spawn(async move {
             Finished {
                 rejection,
@@ -192,15 +120,10 @@ impl QuarantineWork {
     /// Handles the end of a trial.
     pub(super) async fn finish(&mut self, finished: Finished) -> Result<(), Ended> {
         let Finished { rejection, found } = finished;
-        let namespace = rejection.voter.account.namespace.clone();
-        let factor = if found.object.is_some() {
-            PAUSE_FACTOR
-        } else {
-            FAILED_PAUSE_FACTOR
-        };
-        self.paused_until
-            .insert(namespace.clone(), Instant::now() + factor * found.took);
-        self.tried.remove(&namespace);
+        let namespace = &rejection.voter.account.namespace;
+        let has_found = found.object.is_some();
+        self.places
+            .end(namespace, has_found, found.took, Instant::now());
 
         match found.object {
             Some(name) => self.charge(name, &rejection, true).await,
