@@ -1,6 +1,7 @@
 //! A pod: a namespace with iptables, an agent with its Envoy, and an application.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -184,12 +185,15 @@ fn within(space: &str, folder: &Path) -> Command {
 
 /// A file for the output of a program.
 fn log(folder: &Path, name: &str) -> Result<Stdio> {
-    Ok(Stdio::from(
-        std::fs::File::options()
-            .create(true)
-            .append(true)
-            .open(folder.join(name))?,
-    ))
+    let path = folder.join(name);
+    let file = std::fs::File::options()
+        .create(true)
+        .append(true)
+        .open(&path)?;
+
+    // Access logs open /dev/stdout again, as the user of Envoy.
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666))?;
+    Ok(Stdio::from(file))
 }
 
 impl Pod {

@@ -28,7 +28,11 @@ const STARTS: [(&str, usize, &str); 6] = [
         "an application's probe, from ProxyConfig or a WorkloadGroup",
     ),
     ("iptables/tool.rs", 2, "those of `iptables::programs`"),
-    ("upgrade/program.rs", 1, "another Envoy, judged before it serves"),
+    (
+        "upgrade/program.rs",
+        1,
+        "another Envoy, judged before it serves",
+    ),
 ];
 
 /// Every Rust file below a folder, its path relative to it, and its text.

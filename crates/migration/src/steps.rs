@@ -177,19 +177,31 @@ impl Steps {
             objects,
         );
 
-        let mut labels = vec![(USE_WAYPOINT, waypoint.name.as_str())];
+        self.add(
+            own,
+            format!("bind the services of {own} to the waypoint"),
+            "the waypoint learns the services, and requests of pods in ambient mode pass it",
+            vec![namespace_labels(
+                name,
+                &[(USE_WAYPOINT, waypoint.name.as_str())],
+            )],
+            objects,
+        );
+
+        // A step of its own: sidecars and gateways that changed at the same moment would send
+        // requests to a waypoint that does not know the services yet, and lose them.
+        let mut callers = Vec::new();
         if settings.settings.hbone.sidecar_waypoints {
-            labels.push((SIDECAR_USE_WAYPOINT, "true"));
+            callers.push((SIDECAR_USE_WAYPOINT, "true"));
         }
         if settings.settings.hbone.ingress_waypoints && has_gateways(objects) {
-            labels.push((INGRESS_USE_WAYPOINT, "true"));
+            callers.push((INGRESS_USE_WAYPOINT, "true"));
         }
         self.add(
             own,
             format!("send requests to services of {own} through the waypoint"),
-            "requests of pods in ambient mode pass the waypoint, and those of gateways and \
-             sidecars as far as they use waypoints",
-            vec![namespace_labels(name, &labels)],
+            "requests of gateways and sidecars pass the waypoint as far as they use waypoints",
+            vec![namespace_labels(name, &callers)],
             objects,
         );
     }

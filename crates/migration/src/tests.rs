@@ -67,11 +67,12 @@ fn rules_about_requests_move_to_a_waypoint_before_any_request_does() {
     world.add_policy("get-only", GET_ONLY);
     let plan = plan_of(&world);
     assert_eq!(
-        titles(&plan)[..4],
+        titles(&plan)[..5],
         [
             "create waypoint shop/waypoint",
             "bind the policies of shop to its waypoint (targetRefs)",
             "let the policies of shop accept what has passed the waypoint",
+            "bind the services of shop to the waypoint",
             "send requests to services of shop through the waypoint",
         ],
         "{plan}"
