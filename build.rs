@@ -13,7 +13,7 @@
 use std::path::Path;
 use std::process::Command;
 
-#[path = "crates/api/src/version.rs"]
+#[path = "crates/base/src/version.rs"]
 #[expect(unreachable_pub, reason = "it is a public module of a crate, too")]
 mod version;
 

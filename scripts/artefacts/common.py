@@ -93,8 +93,8 @@ def read_release(allow_changes):
 
     epoch = os.environ.get("SOURCE_DATE_EPOCH") or run("git", "log", "-1", "--format=%ct", cwd=ROOT)
     tagged = version in run("git", "tag", "--points-at", "HEAD", cwd=ROOT).split()
-    # As crates/api/src/version.rs has it, but with digits of the commit that do not depend on the clone.
-    istio = re.search(r'ISTIO_VERSION: &str = "([^"]+)"', (ROOT / "crates/api/src/version.rs").read_text())
+    # As crates/base/src/version.rs has it, but with digits of the commit that do not depend on the clone.
+    istio = re.search(r'ISTIO_VERSION: &str = "([^"]+)"', (ROOT / "crates/base/src/version.rs").read_text())
     program_version = version if tagged else f"{istio[1]}-navarch.{commit[:12]}"
     return Release(version, commit, int(epoch), tagged, program_version)
 

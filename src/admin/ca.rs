@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::reply::{self, Parameters};
 use super::state::AdminState;
-use navarch_api::error_chain::chain;
+use navarch_base::error_chain::chain;
 use navarch_security::ca::keeper::{RotateError, RotationCommand, RotationCommands};
 
 /// The header with the command. A page in a browser cannot set it for another site (CSRF).

@@ -20,7 +20,7 @@ use super::access;
 use super::log_scopes::{LogScopes, ScopeError, ScopeLevel};
 use super::state::AdminState;
 use super::{debug, health, paths, reply};
-use navarch_api::regular_file;
+use navarch_base::regular_file;
 use navarch_security::rules::Visibility;
 
 /// The topics: path before `z` (a page) and `j` (JSON), and what each shows.

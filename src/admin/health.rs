@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use super::access;
 use super::state::{AdminState, Build};
 use navarch_api::decode::Subject;
-use navarch_api::printable::escape_lines;
+use navarch_base::printable::escape_lines;
 use navarch_security::rules::Visibility;
 use navarch_source::{Fault, Problem};
 

@@ -19,7 +19,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
 use super::state::AdminState;
-use navarch_api::digest::sha256_hex;
+use navarch_base::digest::sha256_hex;
 
 /// The page loads only its own files, and no other page may frame it.
 const PAGE_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::reply::{self, Parameters};
 use super::state::AdminState;
 use navarch_api::names::ClusterId;
-use navarch_api::small_map::SmallMap;
+use navarch_base::small_map::SmallMap;
 use navarch_registry::model::{
     ExportTo, Registry, Resolution, Service, ServiceKey, ServicePort, TrafficDistribution,
 };

@@ -9,8 +9,8 @@ use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use navarch_api::printable::{escape_json, escape_lines};
 use navarch_api::text_map::TextMap;
+use navarch_base::printable::{escape_json, escape_lines};
 
 /// The parameters of a request.
 pub(super) type Parameters = axum::extract::Query<HashMap<String, String>>;

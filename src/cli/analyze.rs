@@ -14,7 +14,7 @@ use navarch_analysis::analyzer::{self, Findings};
 use navarch_analysis::{
     Context, Filter, Kind, Level, Mesh, Message, Reader, Suppression, messages,
 };
-use navarch_api::printable::escape;
+use navarch_base::printable::escape;
 use serde::Serialize as _;
 use tokio::runtime::Runtime;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
 use http::{HeaderValue, Method};
-use navarch_api::printable::escape;
+use navarch_base::printable::escape;
 use serde_json::Value;
 
 use super::debug_api::{ACCESS_ADVICE, DebugApi};

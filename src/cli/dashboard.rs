@@ -25,7 +25,7 @@ use tokio::time::Instant;
 use super::debug_api::{ACCESS_ADVICE, ControlPlane, DebugApi, Servers};
 use super::output::{print_text, report};
 use navarch_agent::local_http::{LocalRequest, LocalResponse};
-use navarch_api::printable::{escape_json, escape_lines};
+use navarch_base::printable::{escape_json, escape_lines};
 use navarch_net::same_machine::is_of_this_machine;
 
 /// Timeout of a request to a control plane; plans take longest.

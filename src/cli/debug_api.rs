@@ -14,8 +14,8 @@ use futures_util::future::join_all;
 use http::{HeaderValue, Method, header};
 use jiff::Timestamp;
 use navarch_agent::local_http::{LocalRequest, LocalResponse};
-use navarch_api::printable::escape;
-use navarch_api::regular_file;
+use navarch_base::printable::escape;
+use navarch_base::regular_file;
 use tokio::runtime::Runtime;
 
 use super::cluster::{Cluster, ClusterFlags, ReadyPod};

@@ -27,7 +27,8 @@ use flag_values::{
     RegistryName, alias, aliases, control, existing_path, given, path, per_second, rate, registry,
 };
 use navarch_api::names::ClusterId;
-use navarch_api::settings::{CompliancePolicy, Settings};
+use navarch_api::settings::Settings;
+use navarch_base::compliance::CompliancePolicy;
 use navarch_net::cryptography;
 use navarch_rollout::QueryNamespaces;
 use navarch_security::tls_rules::TlsRules;
@@ -215,7 +216,7 @@ pub(super) struct Discovery {
 impl Discovery {
     /// Runs until shutdown. `unknown` are ignored flags.
     pub(super) fn run(self, unknown: &[String]) -> anyhow::Result<()> {
-        navarch_api::huge_pages::disable_huge_pages();
+        navarch_base::huge_pages::disable_huge_pages();
         let (scopes, log_scopes) = self.log.start()?;
         let variables = Variables::new(navarch_agent::cli::environment());
         warn_ignored("unknown scopes in --log_output_level", &scopes);

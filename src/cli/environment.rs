@@ -13,7 +13,8 @@ pub(super) use self::variables::Variables;
 use navarch_api::cluster_settings::ClusterSettings;
 use navarch_api::names::{ClusterId, Namespace};
 use navarch_api::rollout::{RolloutSettings, Stages, parse_pause};
-use navarch_api::settings::{CompliancePolicy, Settings};
+use navarch_api::settings::Settings;
+use navarch_base::compliance::CompliancePolicy;
 use navarch_status::GatewayControllerSettings;
 
 /// Reads all settings. `variable` returns the value of a variable. Unset and empty variables have

@@ -12,8 +12,8 @@ use super::environment;
 use super::output::{print_yaml, report};
 use super::reading::read;
 use navarch_api::mesh::MeshConfig;
-use navarch_api::printable::escape;
 use navarch_api::yaml::{self, Schema};
+use navarch_base::printable::escape;
 use navarch_webhook::inject::{Injector, InjectorInputs, NativeSidecars, Note, inject_object};
 
 /// Add the proxy to the pods of files, as the webhook would

@@ -8,8 +8,8 @@ use clap::Args;
 
 use super::discovery::duration;
 use super::environment;
-use navarch_api::go_text::parse_bool;
-use navarch_api::regular_file;
+use navarch_base::go_text::parse_bool;
+use navarch_base::regular_file;
 use navarch_xds::{Encodings, Limits};
 
 /// Flags about connections. The first two have their defaults from the environment.

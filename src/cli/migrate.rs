@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
-use navarch_api::printable::escape;
+use navarch_base::printable::escape;
 use navarch_migration::{Plan, edit_lines};
 use tokio::runtime::Runtime;
 

@@ -7,7 +7,7 @@ use std::fmt::Display;
 use std::io::{ErrorKind, IsTerminal as _, Write as _};
 
 use clap::ValueEnum;
-use navarch_api::printable::{escape_body, escape_json, escape_lines};
+use navarch_base::printable::{escape_body, escape_json, escape_lines};
 use serde::Serialize;
 
 use super::color::Colors;

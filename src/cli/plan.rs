@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use clap::{Args, ValueEnum};
 use http::Method;
-use navarch_api::printable::escape;
+use navarch_base::printable::escape;
 
 use super::debug_api::{DebugApi, DebugRequest};
 use super::output::{Output, print};

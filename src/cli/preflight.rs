@@ -11,8 +11,8 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use navarch_analysis::preflight::{HelmValues, Installation, Objects};
-use navarch_api::atomic_file;
-use navarch_api::printable::escape;
+use navarch_base::atomic_file;
+use navarch_base::printable::escape;
 
 use super::cluster::{KubeconfigChoice, open};
 use super::discovery::duration;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use navarch_api::printable::escape;
+use navarch_base::printable::escape;
 use parking_lot::{Condvar, Mutex};
 
 /// Operations shorter than this have no line.

@@ -19,8 +19,8 @@ use serde_json::json;
 use super::debug_api::{DebugApi, DebugRequest};
 use super::output::{Output, print};
 use super::progress::Progress;
-use navarch_api::printable::escape;
-use navarch_api::regular_file;
+use navarch_base::printable::escape;
+use navarch_base::regular_file;
 use navarch_record::segments;
 
 /// Timeout of one page.

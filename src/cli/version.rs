@@ -8,7 +8,7 @@ use anyhow::{Context as _, ensure};
 use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Args, ValueEnum};
 use navarch_agent::local_http::LocalResponse;
-use navarch_api::printable::escape;
+use navarch_base::printable::escape;
 use serde::{Deserialize, Serialize};
 
 use super::debug_api::{Among, DebugApi, DebugRequest, ReplicaResponse};

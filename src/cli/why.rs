@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
-use navarch_api::printable::escape;
+use navarch_base::printable::escape;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 

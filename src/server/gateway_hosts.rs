@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::boot::Boot;
-use navarch_api::regular_file;
-use navarch_api::resolv_conf::ResolvConf;
+use navarch_base::regular_file;
+use navarch_base::resolv_conf::ResolvConf;
 use navarch_push::context::PushContext;
 use navarch_push::mesh_state::Change;
 use navarch_push::worker::{Ended, PushHandle};

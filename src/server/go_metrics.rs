@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use navarch_api::process_usage::PrivateMemory;
+use navarch_base::process_usage::PrivateMemory;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;

@@ -7,7 +7,7 @@ use super::boot::Boot;
 use crate::admin::Readiness;
 use navarch_api::mesh::MeshConfig;
 use navarch_api::names::ClusterId;
-use navarch_api::regular_file;
+use navarch_base::regular_file;
 use navarch_push::context::PushContext;
 use navarch_push::worker::{Ended, PushHandle};
 use navarch_store::Objects;

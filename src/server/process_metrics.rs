@@ -8,7 +8,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use tokio::time::Instant;
 
-use navarch_api::process_usage::{self, ProcessMetric, ProcessMetricKind, ProcessUsage};
+use navarch_base::process_usage::{self, ProcessMetric, ProcessMetricKind, ProcessUsage};
 
 /// Computed at each scrape.
 #[derive(Debug)]

@@ -8,11 +8,11 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use navarch_api::counter::Count;
-use navarch_api::hash::KeyedSet;
-use navarch_api::label_text::LabelText;
 use navarch_api::object::Kind;
+use navarch_base::counter::Count;
+use navarch_base::label_text::LabelText;
 use navarch_source::{Fault, Problem};
+use navarch_tables::hash::KeyedSet;
 
 /// The kind label of mesh config.
 const MESH_CONFIG: &str = "MeshConfig";

@@ -19,7 +19,7 @@ use super::rejected_configs::RejectedConfigs;
 use super::source_address::{SourceAddress, XdsServer};
 use super::{Config, pump};
 use navarch_api::mesh::MeshConfig;
-use navarch_api::regular_file;
+use navarch_base::regular_file;
 use navarch_kubernetes::ApiRate;
 use navarch_push::worker::PushHandle;
 use navarch_source::{

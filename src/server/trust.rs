@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use navarch_api::file_events::{FileEvents, WATCHED_INTERVAL};
-use navarch_api::regular_file;
+use navarch_base::file_events::{FileEvents, WATCHED_INTERVAL};
+use navarch_base::regular_file;
 use navarch_push::context::{Mesh, PushContext};
 use navarch_push::mesh_state::Change;
 use navarch_push::worker::{Ended, PushHandle};

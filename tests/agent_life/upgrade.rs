@@ -13,7 +13,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use navarch_api::digest::sha256_hex;
+use navarch_base::digest::sha256_hex;
 use navarch_testkit::backend::Backend;
 use navarch_testkit::{envoy, ports};
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256};

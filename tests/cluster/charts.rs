@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use navarch::api::version::ISTIO_VERSION;
+use navarch_base::version::ISTIO_VERSION;
 use navarch_testkit::istio;
 use navarch_testkit::mesh::{self, Mesh};
 use navarch_testkit::node::Node;

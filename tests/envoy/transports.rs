@@ -7,10 +7,11 @@ use anyhow::{Context, Result, ensure};
 use navarch::api::decode::{Format, Outcome, decode_documents};
 use navarch::api::mesh::MeshConfig;
 use navarch::api::names::ResourceName;
-use navarch::api::settings::{CompliancePolicy, Settings};
+use navarch::api::settings::Settings;
 use navarch::push::mesh_state::Change;
 use navarch::push::proxy::{Locality, Proxy};
 use navarch::push::resource::ResourceType;
+use navarch_base::compliance::CompliancePolicy;
 use navarch_proto::json::Codec;
 use serde_json::json;
 

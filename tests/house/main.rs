@@ -257,7 +257,7 @@ fn files_are_only_read_through_regular_file() {
     // sync it to disk; the symbols of the running program, which are beside it and too large to
     // read whole.
     let allowed = [
-        "crates/api/src/regular_file.rs",
+        "crates/base/src/regular_file.rs",
         "crates/profile/src/symbols.rs",
         "src/cli/reading.rs",
         "crates/security/src/ca/root_store/folder.rs",
@@ -274,7 +274,7 @@ fn files_are_only_read_through_regular_file() {
         })
         .collect();
 
-    assert_eq!(found, Vec::new(), "take api::regular_file");
+    assert_eq!(found, Vec::new(), "take navarch_base::regular_file");
 
     for text in [
         "std::fs::read(path)",

@@ -39,7 +39,7 @@ fn label_values_that_are_not_constants_are_escaped() {
         );
     }
     assert!(sets > 20, "{sets}");
-    assert_eq!(raw, Vec::<String>::new(), "use navarch_api::label_text");
+    assert_eq!(raw, Vec::<String>::new(), "use navarch_base::label_text");
 }
 
 #[test]

@@ -40,7 +40,7 @@ fn supported_versions_are_those_that_are_tested() {
             " and newer; the chart rejects older ones |",
         ),
         (
-            "crates/api/src/version.rs",
+            "crates/base/src/version.rs",
             r#"ISTIO_VERSION: &str = "(\d+\.\d+)"#,
             "| Istio's API and behaviour | ",
             " |",

@@ -4,7 +4,7 @@ use super::flags::{CommandLine, Flag, FlagError, FlagValue, UnknownFlags};
 use super::settings::Settings;
 use super::variables::Variables;
 
-use navarch_api::go_text::parse_bool;
+use navarch_base::go_text::parse_bool;
 
 /// The command line.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -26,7 +26,7 @@ use crate::variables::Variables;
 use azure::Azure;
 use google::Google;
 use metadata_server::MetadataServer;
-use navarch_api::regular_file;
+use navarch_base::regular_file;
 
 pub use cached::MetadataTokens;
 

@@ -10,7 +10,7 @@ use nix::sys::socket::SockaddrStorage;
 
 use super::iptables::HostFacts;
 use super::node::Interface;
-use navarch_api::regular_file;
+use navarch_base::regular_file;
 
 /// The file with the resolvers.
 pub const RESOLV_CONF: &str = "/etc/resolv.conf";

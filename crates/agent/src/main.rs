@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use navarch_api::printable::escape_lines;
+use navarch_base::printable::escape_lines;
 
 /// Returns freed memory to the system.
 #[global_allocator]

@@ -40,7 +40,7 @@ pub(crate) use service::service;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use navarch_api::metrics_log::MetricsLog;
+use navarch_base::metrics_log::MetricsLog;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use tonic::Code;
 
 use crate::Clock;
-use navarch_api::counter::Count;
+use navarch_base::counter::Count;
 
 /// pilot-agent's label value for certificate requests.
 const CSR: &str = "csr";

@@ -7,7 +7,7 @@ use prometheus_client::encoding::text::encode_registry;
 use prometheus_client::registry::Registry;
 
 use super::metrics::AgentMetrics;
-use navarch_api::process_usage::{self, ProcessMetric, ProcessMetricKind, ProcessUsage};
+use navarch_base::process_usage::{self, ProcessMetric, ProcessMetricKind, ProcessUsage};
 use navarch_net::rejections::Rejections;
 
 /// The counted values.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::envoy_features::Features;
 use super::variables::Variables;
 use crate::bootstrap;
-use navarch_api::version::ISTIO_VERSION;
+use navarch_base::version::ISTIO_VERSION;
 
 /// Settings outside the effective proxy config.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,10 +4,10 @@
 //! `sed -n 's/.*Effective config: //p'` returns the YAML.
 
 use navarch_api::credential_names::{CredentialLikelihood, credential_likelihood};
-use navarch_api::go_text::quoted;
 use navarch_api::mesh::ProxyConfig;
 use navarch_api::proto_json::to_proto_json;
 use navarch_api::yaml;
+use navarch_base::go_text::quoted;
 
 /// What stands for a value that may be secret.
 const REDACTED: &str = "[redacted]";

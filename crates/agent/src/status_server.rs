@@ -36,7 +36,7 @@ use super::metrics::{AgentMetrics, ScrapeTarget};
 use super::upgrade::status::SharedStatus;
 use crate::http_server::{denial, only_of_this_machine};
 use kept::KeptConnections;
-use navarch_api::printable::{escape, escape_json};
+use navarch_base::printable::{escape, escape_json};
 use navarch_net::budget::Budget;
 use navarch_net::rejections::Rejections;
 use navarch_net::same_machine::is_of_no_other_site;

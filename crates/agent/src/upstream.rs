@@ -16,7 +16,7 @@ use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue, MetadataMap};
 use tonic::transport::Channel;
 
 use crate::credentials::{TokenError, TokenSource};
-use navarch_api::regular_file::{self, MAX_SETTINGS_BYTES};
+use navarch_base::regular_file::{self, MAX_SETTINGS_BYTES};
 use navarch_net::cryptography;
 use navarch_net::grpc_target::{GrpcTarget, Io, Keepalive};
 use navarch_pki::pem::{self, PemError};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use navarch_api::duration;
-use navarch_api::go_text::parse_bool;
+use navarch_base::go_text::parse_bool;
 
 /// The agent's environment variables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

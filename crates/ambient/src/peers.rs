@@ -7,9 +7,9 @@
 
 use navarch_api::istio::WorkloadEntry;
 use navarch_api::kubernetes::Pod;
-use navarch_api::metrics_log::{LABELS_EXTENSION, exchanged_labels};
 use navarch_api::names::{NetworkId, ResourceName};
 use navarch_api::object::{Kind, NamespacedName};
+use navarch_base::metrics_log::{LABELS_EXTENSION, exchanged_labels};
 use navarch_proto::any::pack;
 use navarch_proto::istio::workload::{Extension, Workload, WorkloadType};
 use navarch_push::cluster_ref::ClusterRef;

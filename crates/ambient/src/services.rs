@@ -14,7 +14,6 @@ use super::service_facts::{Origin, origin, visibility};
 use super::split_horizon;
 use super::waypoint::{self, Before, Waypoint};
 use super::wire::{network_address, network_range};
-use navarch_api::cidr::Cidr;
 use navarch_api::istio::{Resolution, ServiceEntry};
 use navarch_api::kubernetes::{
     IpFamilies as Families, Service as Declared, TargetPort, TrafficPolicy,
@@ -22,6 +21,7 @@ use navarch_api::kubernetes::{
 use navarch_api::mesh::Visibility;
 use navarch_api::names::{Hostname, Namespace};
 use navarch_api::object::{Object, ObjectMeta};
+use navarch_base::cidr::Cidr;
 use navarch_push::cluster_ref::ClusterRef;
 use navarch_push::query::Query;
 use navarch_push::view::View;

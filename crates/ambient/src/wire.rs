@@ -6,8 +6,8 @@ use bytes::Bytes;
 use navarch_proto::istio::workload::gateway_address::Destination;
 use navarch_proto::istio::workload::{GatewayAddress, NamespacedHostname, NetworkAddress};
 
-use navarch_api::cidr::Cidr;
 use navarch_api::names::{Namespace, NetworkId};
+use navarch_base::cidr::Cidr;
 
 /// The bytes of an address: four or sixteen.
 pub(super) fn ip_bytes(address: IpAddr) -> Bytes {

@@ -1,6 +1,6 @@
 //! Parameters of messages, and how Go's verbs write them.
 
-use navarch_api::go_text::write_quoted;
+use navarch_base::go_text::write_quoted;
 
 /// A parameter of a message.
 #[derive(Clone, Debug)]

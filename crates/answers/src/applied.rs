@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use navarch_api::printable::escape;
+use navarch_base::printable::escape;
 use serde::{Deserialize, Serialize};
 
 use super::rollout::RolloutState;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
 use navarch_api::envoy_json::codec;
-use navarch_api::hash::KeyedSet;
 use navarch_api::names::ResourceName;
 use navarch_push::resource::{Collection, Resource, ResourceType};
+use navarch_tables::hash::KeyedSet;
 use prost::encoding::{WireType, decode_key, decode_varint};
 use serde_json::Value;
 use similar::TextDiff;

@@ -6,7 +6,7 @@ mod differ;
 
 use std::fmt;
 
-use navarch_api::printable::escape;
+use navarch_base::printable::escape;
 use serde::{Deserialize, Serialize};
 
 pub use certificate::CertificateEnd;

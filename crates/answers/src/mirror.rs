@@ -7,13 +7,13 @@ use std::sync::Arc;
 use super::client::Client;
 use super::received::{ProxyResources, names_in};
 use navarch_ambient::AmbientTranslator;
-use navarch_api::hash::KeyedMap;
 use navarch_api::names::ResourceName;
 use navarch_envoy::EnvoyTranslator;
 use navarch_push::context::PushContext;
 use navarch_push::engine::{Engine, Interest, ProxyId, PushCause, Remark, Sink};
 use navarch_push::mesh_state::{Change, MeshState};
 use navarch_push::resource::{Collection, Resource, ResourceType};
+use navarch_tables::hash::KeyedMap;
 
 /// Maximum number of subscription rounds. One, for the names in clusters and listeners, is normally
 /// enough.

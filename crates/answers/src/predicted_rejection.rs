@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
-use navarch_api::hash::KeyedMap;
 use navarch_envoy::constraints::check_bytes;
 use navarch_proto::envoy::config::listener::v3::Listener;
 use navarch_push::resource::{Resource, ResourceType};
+use navarch_tables::hash::KeyedMap;
 use navarch_walk::Routes;
 use prost::Message;
 

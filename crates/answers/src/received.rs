@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use navarch_api::hash::KeyedMap;
+use navarch_tables::hash::KeyedMap;
 use navarch_api::names::ResourceName;
 use navarch_envoy::routes::with_hosts;
 use navarch_proto::envoy::config::cluster::v3::Cluster;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use navarch_api::printable::{escape, escape_list};
+use navarch_base::printable::{escape, escape_list};
 use serde::{Deserialize, Serialize};
 
 /// Maximum number of listed proxies.

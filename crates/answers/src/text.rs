@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write as _};
 
-use navarch_api::printable::{escape, escape_lines, escape_list};
+use navarch_base::printable::{escape, escape_lines, escape_list};
 
 use super::plan::{Plan, ResourcePlan};
 use super::proposal::{Action, ObjectPlan};

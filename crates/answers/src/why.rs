@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::SocketAddr;
 
-use navarch_api::printable::{escape, escape_list};
+use navarch_base::printable::{escape, escape_list};
 use serde::{Deserialize, Serialize};
 
 /// The resources of a proxy and their inputs.

@@ -13,10 +13,10 @@ use serde_json::{Map, Value, json};
 
 use super::any_object::AnyObject;
 use super::decode::{Outcome, Subject, decode_value};
-use super::digest;
 use super::envoy_json::codec;
 use super::field_error::FieldError;
 use super::object::{Kind, Object};
+use navarch_base::digest;
 
 /// The type URL of a resource of these types, for all kinds.
 pub const RESOURCE_URL: &str = "type.googleapis.com/istio.mcp.v1alpha1.Resource";
@@ -204,7 +204,7 @@ pub fn decode(kind: Kind, resource: &[u8]) -> (Subject, Outcome) {
     let Some((namespace, name)) = metadata.name.split_once('/') else {
         let reason = format!(
             "must be namespace/name, is {}",
-            super::go_text::quoted(&metadata.name)
+            navarch_base::go_text::quoted(&metadata.name)
         );
         return rejected(subject, "metadata.name", reason);
     };
@@ -216,7 +216,7 @@ pub fn decode(kind: Kind, resource: &[u8]) -> (Subject, Outcome) {
     if body.type_url.rsplit('/').next() != Some(message) {
         let reason = format!(
             "must be a {message}, is a {}",
-            super::go_text::quoted(&body.type_url)
+            navarch_base::go_text::quoted(&body.type_url)
         );
         return rejected(subject, "body", reason);
     }

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::growth::push_tight;
-use super::hash_index::HashIndex;
 use super::object::NamespacedName;
+use navarch_tables::growth::push_tight;
+use navarch_tables::hash_index::HashIndex;
 
 /// An item with a name.
 pub trait HasName {

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use navarch_base::compliance::CompliancePolicy;
 use serde::{Deserialize, Serialize};
 
 use super::cluster_settings::ClusterSettings;
@@ -229,34 +230,6 @@ pub enum SecretReaders {
     All,
     /// Those that the Kubernetes API server allows to list secrets, checked by SubjectAccessReview.
     Reviewed,
-}
-
-/// A standard that restricts TLS; see `navarch_net::cryptography`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum CompliancePolicy {
-    /// The default: TLS is only restricted by mesh config and by objects.
-    #[default]
-    None,
-    /// `fips-140-2`.
-    Fips140v2,
-    /// `fips-140-3`.
-    Fips140v3,
-    /// `pqc`: key exchange that resists quantum computers.
-    PostQuantum,
-}
-
-impl CompliancePolicy {
-    /// Parses a value of `COMPLIANCE_POLICY`; `None` if it is unknown.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        match text {
-            "" => Some(Self::None),
-            "fips-140-2" => Some(Self::Fips140v2),
-            "fips-140-3" => Some(Self::Fips140v3),
-            "pqc" => Some(Self::PostQuantum),
-            _ => None,
-        }
-    }
 }
 
 /// Which component fetches the keys of token issuers.

@@ -4,11 +4,11 @@ use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
 
-use super::hash::keyed_hash;
-use super::interned::Interned;
 use super::kubernetes::ContainerPort;
 use super::object::{ControllerRef, NamespacedName};
 use super::text_map::TextMap;
+use navarch_base::interned::Interned;
+use navarch_tables::hash::keyed_hash;
 
 /// The maximum number of cached texts, and of cached maps.
 const CAPACITY: usize = 1024;

@@ -2,7 +2,7 @@
 
 use navarch_proto::envoy::config::core::v3::CidrRange;
 
-use navarch_api::cidr::Cidr;
+use navarch_base::cidr::Cidr;
 
 /// The Envoy message. The address is unmodified: Envoy masks it itself.
 #[must_use]

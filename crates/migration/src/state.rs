@@ -1,7 +1,7 @@
 //! How far a migration has come, as it is recorded in the namespace that moves.
 
-use navarch_api::printable::escape;
-use navarch_api::state_format::{self, FormatError};
+use navarch_base::printable::escape;
+use navarch_base::state_format::{self, FormatError};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;

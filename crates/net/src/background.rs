@@ -4,7 +4,7 @@
 use std::io;
 use std::thread::Builder;
 
-use navarch_api::blocking::runs_inline;
+use navarch_base::blocking::runs_inline;
 
 /// The lowest nice value of such a thread (`setpriority(2)`, 0 to 19): at 10 Linux gives it a tenth
 /// of a CPU that another thread uses as well, and all of an idle CPU.

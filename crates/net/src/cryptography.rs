@@ -17,7 +17,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use navarch_api::settings::CompliancePolicy;
+use navarch_base::compliance::CompliancePolicy;
 use rustls::crypto::aws_lc_rs::{self, kx_group};
 use rustls::crypto::{CryptoProvider, SupportedKxGroup};
 use rustls::{CipherSuite, SupportedCipherSuite};

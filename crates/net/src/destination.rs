@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use navarch_api::cidr::Cidr;
+use navarch_base::cidr::Cidr;
 
 /// Addresses of cloud metadata servers with credentials, besides link-local ones.
 const METADATA: [Cidr; 5] = [

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use navarch_api::error_chain::chain;
+use navarch_base::error_chain::chain;
 use navarch_net::backoff::Backoff;
 use navarch_proto::opentelemetry::proto::common::v1::{InstrumentationScope, KeyValue};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};

@@ -13,7 +13,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::variables::TlsFiles;
-use navarch_api::regular_file::{self, MAX_SETTINGS_BYTES};
+use navarch_base::regular_file::{self, MAX_SETTINGS_BYTES};
 
 /// Why TLS cannot be spoken.
 #[derive(Debug, thiserror::Error)]

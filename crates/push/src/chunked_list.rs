@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use navarch_api::hash::keyed_hash;
+use navarch_tables::hash::keyed_hash;
 
 /// Mean number of items in a chunk: a change rechecks the items of one chunk, and all chunks of the
 /// list.

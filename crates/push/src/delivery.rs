@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::fact::FactKey;
 use super::resource::{Collection, ResourceType};
 use super::subscription::ProxyId;
-use navarch_api::hash::KeyedMap;
+use navarch_tables::hash::KeyedMap;
 
 /// Why a push happened; shared by all collections that it publishes.
 #[derive(Debug, Default)]

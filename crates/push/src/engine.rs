@@ -16,7 +16,7 @@ use super::proxy::Proxy;
 use super::query::Query;
 use super::resource::{Collection, ResourceType};
 use super::view::{MeshInputs, Translator, View};
-use navarch_api::hash::KeyedMap;
+use navarch_tables::hash::KeyedMap;
 
 mod collect;
 mod prepare;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::engine::{Interest, ProxyId};
 use super::resource::ResourceType;
-use navarch_api::hash::KeyedMap;
+use navarch_tables::hash::KeyedMap;
 
 /// Factor by which the time of streams without a verified identity counts.
 const UNVERIFIED_COST_FACTOR: u32 = 4;

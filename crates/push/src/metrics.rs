@@ -14,8 +14,8 @@ use super::engine::{EngineSizes, Reads};
 use super::fact::{FactKey, RemoteFact};
 use super::mesh_state::{Change, RemoteChange};
 use super::notice::Unavailable;
-use navarch_api::counter::Count;
 use navarch_api::object::Kind;
+use navarch_base::counter::Count;
 use navarch_store::Objects;
 
 /// Handles of the metrics of this module. Clones share the values; the default is not registered.

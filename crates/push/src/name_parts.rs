@@ -5,8 +5,8 @@ use std::hash::Hash;
 
 use imbl::{OrdMap, OrdSet};
 
-use navarch_api::hash::keyed_hash;
 use navarch_api::object::{Kind, NamespacedName, ObjectRef};
+use navarch_tables::hash::keyed_hash;
 
 /// Number of parts. A change rechecks this many parts, and the names of one part.
 pub const PARTS: u8 = 128;

@@ -8,8 +8,8 @@ use navarch_api::field_error::FieldError;
 use navarch_api::identity::Identity;
 use navarch_api::mesh::ProxyConfig;
 use navarch_api::names::Namespace;
-use navarch_api::printable::{Layout, bounded, is_unprintable};
 use navarch_api::typed::Typed;
+use navarch_base::printable::{Layout, bounded, is_unprintable};
 use navarch_registry::model::Labels;
 
 /// The type of a proxy (first part of the node id).

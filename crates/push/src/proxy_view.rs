@@ -13,10 +13,10 @@ use super::proxy::{IpFamilies, Locality, ProxyKind};
 use super::query::{ProxyQuery, Query};
 use super::targets::TargetsOfProxy;
 use super::view::View;
-use navarch_api::go_text::parse_bool;
 use navarch_api::identity::Identity;
 use navarch_api::names::{ClusterId, Namespace, NetworkId};
 use navarch_api::object::NamespacedName;
+use navarch_base::go_text::parse_bool;
 use navarch_registry::model::{Labels, ServiceTarget};
 use navarch_registry::{NODE_LABEL, WorkloadLocation, locality_of_proxy};
 

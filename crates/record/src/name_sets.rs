@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use navarch_api::hash::KeyedMap;
 use navarch_api::names::ResourceName;
+use navarch_tables::hash::KeyedMap;
 
 use super::format::NameSet;
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
-use navarch_api::hash::KeyedMap;
 use navarch_push::resource::{Collection, ResourceType};
+use navarch_tables::hash::KeyedMap;
 
 use super::digest::Digest;
 use super::format::{PushGroup, ranges};

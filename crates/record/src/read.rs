@@ -4,9 +4,9 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use navarch_api::printable::escape;
-use navarch_api::regular_file;
-use navarch_api::state_format;
+use navarch_base::printable::escape;
+use navarch_base::regular_file;
+use navarch_base::state_format;
 use serde::Deserialize;
 
 use super::format::{Line, VERSION};

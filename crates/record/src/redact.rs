@@ -10,11 +10,11 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use navarch_api::any_object::AnyObject;
-use navarch_api::hash::keyed_hash;
 use navarch_api::kubernetes::{Secret, SecretBytes};
 use navarch_api::object::Object;
 use navarch_envoy::gateway_api::check_pair;
 use navarch_envoy::{READ_ANNOTATIONS, READ_SECRET_KEYS};
+use navarch_tables::hash::keyed_hash;
 
 /// Prefix of a redacted private key with certificates in the same Secret; followed by the name of
 /// their entry, and a space.

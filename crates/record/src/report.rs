@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use navarch_api::printable::{escape, escape_list};
+use navarch_base::printable::{escape, escape_list};
 use serde::Serialize;
 
 use super::format::Moment;
@@ -304,7 +304,7 @@ impl fmt::Display for PlayedStep {
 
 #[cfg(test)]
 mod tests {
-    use navarch_api::printable::is_unprintable;
+    use navarch_base::printable::is_unprintable;
 
     use super::*;
 

@@ -20,13 +20,13 @@ use super::model::{Labels, ServiceKey};
 use super::object_index::ObjectIndex;
 use super::remote_gateway::{RemoteGateway, remote_gateways};
 use navarch_api::any_object::AnyObject;
-use navarch_api::cidr::Cidr;
-use navarch_api::hash::keyed_hash;
 use navarch_api::istio::ServiceEntry;
 use navarch_api::kubernetes::{AddressType, EndpointSlice, Pod, Service, ServiceType};
 use navarch_api::names::{ClusterId, Hostname, Namespace, ResourceName};
 use navarch_api::object::{Kind, NamespacedName, Object, ObjectRef};
+use navarch_base::cidr::Cidr;
 use navarch_store::Objects;
+use navarch_tables::hash::keyed_hash;
 
 /// The label of EndpointSlices that names their Service.
 const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";

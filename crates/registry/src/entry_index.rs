@@ -6,10 +6,10 @@ use std::sync::Arc;
 use super::instance::Instance;
 use super::model::Labels;
 use super::selector_index::{LabelIndex, selects};
-use navarch_api::hash_index::HashIndex;
 use navarch_api::named_table::{HasName, NamedTable};
 use navarch_api::names::Namespace;
 use navarch_api::object::NamespacedName;
+use navarch_tables::hash_index::HashIndex;
 
 /// All healthy WorkloadEntries.
 #[derive(Clone, Debug, Default)]

@@ -15,7 +15,7 @@ use navarch_api::kubernetes::{
 };
 use navarch_api::object::{Kind, Object, ObjectMeta, ObjectRef};
 use navarch_api::settings::Settings;
-use navarch_api::small_map::SmallMap;
+use navarch_base::small_map::SmallMap;
 
 /// The address of a service that has none.
 pub(super) const UNSPECIFIED: &str = "0.0.0.0";

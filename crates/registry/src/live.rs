@@ -35,8 +35,6 @@ use super::service_entry_endpoints::EntryEndpoints;
 use super::slice_endpoints::SliceRules;
 use super::slice_index::SliceIndex;
 use super::workload_labels::WorkloadLabels;
-use navarch_api::hash::KeyedMap;
-use navarch_api::hash_index::HashIndex;
 use navarch_api::istio::ServiceEntry;
 use navarch_api::kubernetes::Service as Declared;
 use navarch_api::mesh::{MeshConfig, MeshNetworks};
@@ -46,6 +44,8 @@ use navarch_api::object::{Kind, NamespacedName, Object, ObjectRef};
 use navarch_api::settings::Settings;
 use navarch_api::shared_texts::SharedTexts;
 use navarch_store::Objects;
+use navarch_tables::hash::KeyedMap;
+use navarch_tables::hash_index::HashIndex;
 
 /// Services, endpoints and workloads of one cluster, updated incrementally from its objects.
 ///

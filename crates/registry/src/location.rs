@@ -5,9 +5,9 @@ use std::sync::Arc;
 use super::model::Labels;
 use super::networks::NETWORK_LABEL;
 use super::workload_labels::WorkloadLocation;
-use navarch_api::hash::keyed_hash;
-use navarch_api::interned::Interned;
 use navarch_api::names::{ClusterId, NetworkId};
+use navarch_base::interned::Interned;
+use navarch_tables::hash::keyed_hash;
 
 /// Where a workload runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -15,8 +15,8 @@ use super::protocol::Protocol;
 use super::workload_labels::WorkloadLabels;
 use navarch_api::names::{ClusterId, Hostname, Namespace, NetworkId, PortName, ServiceAccount};
 use navarch_api::object::ObjectRef;
-use navarch_api::small_map::SmallMap;
 use navarch_api::text_map::TextMap;
+use navarch_base::small_map::SmallMap;
 
 /// Labels of a workload or a service.
 pub type Labels = TextMap;

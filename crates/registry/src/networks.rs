@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 
 use super::model::Labels;
-use navarch_api::cidr::Cidr;
 use navarch_api::mesh::MeshNetworks;
 use navarch_api::names::{ClusterId, NetworkId};
+use navarch_base::cidr::Cidr;
 
 /// The label of workloads, of gateway services and of the system namespace that names a network.
 pub const NETWORK_LABEL: &str = "topology.istio.io/network";

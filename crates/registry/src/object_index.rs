@@ -2,7 +2,7 @@
 //!
 //! Entries are ordered by hash, so that the nodes of the set fill evenly, and take 16 bytes. Keys
 //! in full, in the order of their names, leave nodes half empty: 434 bytes for a pod with five
-//! keys. `HashIndex` of navarch-api is smaller still, but a copy of it costs all that it contains.
+//! keys. `HashIndex` of navarch-tables is smaller still, but a copy of it costs all that it contains.
 
 use std::ops::Bound;
 

@@ -7,11 +7,11 @@ use super::model::Labels;
 use super::pod_workload::PodState;
 use super::selector_index::{LabelIndex, selects};
 use super::workload_labels::is_of_place;
-use navarch_api::hash_index::HashIndex;
 use navarch_api::kubernetes::Pod;
 use navarch_api::named_table::{HasName, NamedTable};
 use navarch_api::names::Namespace;
 use navarch_api::object::{NamespacedName, Object};
+use navarch_tables::hash_index::HashIndex;
 
 /// All pods that have not failed.
 #[derive(Clone, Debug, Default)]

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::model::Labels;
 use super::workload_labels::WorkloadLabels;
-use navarch_api::hash_index::HashIndex;
 use navarch_api::names::Namespace;
+use navarch_tables::hash_index::HashIndex;
 
 /// Whether labels contain all labels of a selector. An empty selector matches everything.
 #[must_use]

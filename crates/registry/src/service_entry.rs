@@ -16,12 +16,12 @@ use super::model::{
 };
 use super::protocol::Protocol;
 use super::traffic_distribution::traffic_distribution;
-use navarch_api::cidr::Cidr;
 use navarch_api::istio::{Location, Resolution as DeclaredResolution, ServiceEntry};
 use navarch_api::names::{Hostname, PortName};
 use navarch_api::object::{Kind, Object, ObjectMeta, ObjectRef};
-use navarch_api::small_map::SmallMap;
 use navarch_api::validation::ServedLists;
+use navarch_base::cidr::Cidr;
+use navarch_base::small_map::SmallMap;
 
 const CONNECT_ANNOTATION: &str = "istio.io/connect-strategy";
 /// The label that disables address allocation for a ServiceEntry.

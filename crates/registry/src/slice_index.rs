@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::model::Endpoint;
-use navarch_api::hash_index::HashIndex;
 use navarch_api::kubernetes::EndpointSlice;
 use navarch_api::named_table::{HasName, NamedTable};
 use navarch_api::object::{NamespacedName, Object};
+use navarch_tables::hash_index::HashIndex;
 
 /// The label of slices that mirror those of another cluster. They belong to no Service of this
 /// cluster.

@@ -12,9 +12,9 @@ use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 
 use super::kubeconfig;
-use navarch_api::blocking;
 use navarch_api::names::ClusterId;
-use navarch_api::regular_file;
+use navarch_base::blocking;
+use navarch_base::regular_file;
 use navarch_kubernetes::InWords;
 
 /// The label of Secrets with kubeconfigs.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use kube::config::{AuthInfo, Cluster, KubeConfigOptions, Kubeconfig};
-use navarch_api::regular_file;
+use navarch_base::regular_file;
 use navarch_kubernetes::{ApiRate, ClientError};
 
 /// Why a kubeconfig is rejected. The error does not contain its content.

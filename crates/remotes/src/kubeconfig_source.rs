@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use tokio::sync::mpsc;
 
 use super::{Parts, configs};
-use navarch_api::error_chain::chain;
+use navarch_base::error_chain::chain;
 use navarch_kubernetes::ApiRate;
 
 /// The source of kubeconfigs.

@@ -7,8 +7,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use super::SyncStatus;
-use navarch_api::label_text::LabelText;
 use navarch_api::names::ClusterId;
+use navarch_base::label_text::LabelText;
 
 /// Whether it is the cluster that configures the mesh.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

@@ -110,7 +110,7 @@ impl Prometheus {
             Err(FetchError::Address(_)) => {
                 Answer::Unknown("NAVARCH_PROMETHEUS_URL is not an HTTP or HTTPS URL".to_owned())
             }
-            Err(error) => Answer::Unknown(navarch_api::error_chain::chain(&error)),
+            Err(error) => Answer::Unknown(navarch_base::error_chain::chain(&error)),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use navarch_api::settings::CompliancePolicy;
+use navarch_base::compliance::CompliancePolicy;
 use navarch_net::cryptography;
 use rustls::SupportedProtocolVersion;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};

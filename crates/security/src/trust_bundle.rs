@@ -11,8 +11,8 @@ use rustls::pki_types::CertificateDer;
 use serde_json::Value;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use navarch_api::base64_text;
 use navarch_api::mesh::CertificateData;
+use navarch_base::base64_text;
 use navarch_pki::pem::{self, PemError};
 
 /// Why roots are skipped.

@@ -23,10 +23,10 @@ pub use fetch::{FetchError, Fetcher};
 use ring::{Due, KeyUpdate, Ring};
 
 use super::{Batch, SourceEvent};
-use navarch_api::counter::Count;
 use navarch_api::key_source::KeySource;
 use navarch_api::names::Namespace;
 use navarch_api::object::NamespacedName;
+use navarch_base::counter::Count;
 use navarch_net::destination::AddressPolicy;
 use navarch_net::fair_semaphore::FairSemaphore;
 

@@ -29,10 +29,10 @@ use super::kubernetes::KubernetesScope;
 use super::problem::{Fault, FilePosition, Problem};
 use super::{Batch, RETRY, SourceEvent};
 use navarch_api::decode::Subject;
-use navarch_api::error_chain::chain;
 use navarch_api::istio::ClientTlsSettings;
 use navarch_api::mcp;
 use navarch_api::object::Kind;
+use navarch_base::error_chain::chain;
 
 pub use metrics::XdsMetrics;
 use stream::{Stream, StreamEnd};

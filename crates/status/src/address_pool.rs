@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use navarch_api::cidr::Cidr;
+use navarch_base::cidr::Cidr;
 
 /// An address range such as `240.240.0.0/16`. Its address is the first one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use super::distribution::Progresses;
 use super::reconciled::Progress;
 use navarch_api::object::{Kind, NamespacedName, ObjectRef};
-use navarch_api::state_format::{self, FormatError, KEY};
+use navarch_base::state_format::{self, FormatError, KEY};
 
 /// The label of the ConfigMaps, which istiod used for its distribution reports.
 pub(super) const LABEL: &str = "internal.istio.io/distribution-report";

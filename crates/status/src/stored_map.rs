@@ -6,9 +6,9 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{ListParams, ObjectList, ObjectMeta};
 
-use navarch_api::digest::sha256_hex;
 use navarch_api::object::ObjectRef;
-use navarch_api::state_format::{self, FormatError, KEY};
+use navarch_base::digest::sha256_hex;
+use navarch_base::state_format::{self, FormatError, KEY};
 use navarch_net::backoff::Backoff;
 
 use super::rollout_store::StoreError;

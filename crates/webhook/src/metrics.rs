@@ -11,9 +11,9 @@ use prometheus_client::registry::Registry;
 
 use super::injector_state::InjectorState;
 use super::review::Resource;
-use navarch_api::counter::Count;
 use navarch_api::crds;
-use navarch_api::label_text::LabelText;
+use navarch_base::counter::Count;
+use navarch_base::label_text::LabelText;
 
 /// Handles of all metrics that are registered here. Clones share them.
 #[derive(Clone, Debug)]

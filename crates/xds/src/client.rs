@@ -12,11 +12,11 @@ use tonic::Status;
 
 use crate::large::{LargePermit, LargeRequests};
 use crate::session::initial_resource_versions::InitialVersions;
-use navarch_api::hash::KeyedMap;
 use navarch_api::names::ResourceName;
 use navarch_net::budget::{Budget, Charge};
 use navarch_net::peer::client_key;
 use navarch_net::rejections::Rejections;
+use navarch_tables::hash::KeyedMap;
 
 /// Fixed memory of a stream.
 const STREAM: usize = 4 << 10;

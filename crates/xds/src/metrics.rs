@@ -20,10 +20,10 @@ use self::traffic::Traffic;
 use crate::compression::Encoding;
 use crate::connections::Connections;
 use crate::session::encoding_cache::EncodingCache;
-use navarch_api::counter::Count;
-use navarch_api::hash::KeyedMap;
-use navarch_api::label_text::LabelText;
+use navarch_base::counter::Count;
+use navarch_base::label_text::LabelText;
 use navarch_push::resource::ResourceType;
+use navarch_tables::hash::KeyedMap;
 
 /// Maximum number of proxy versions with a time series of their own; all others share one.
 const MAX_VERSIONS: usize = 100;

@@ -2,9 +2,9 @@
 
 use std::fmt::{Debug, Write as _};
 
-use navarch_api::digest::sha256_hex;
 use navarch_api::gateway_api as gateway;
 use navarch_api::istio as kinds;
+use navarch_base::digest::sha256_hex;
 use navarch_push::context::PushContext;
 use navarch_store::Stored;
 

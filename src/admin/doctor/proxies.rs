@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use navarch_answers::doctor::{Check, Health, Level, MAX_FINDINGS_PER_CHECK};
-use navarch_api::printable::shell_word;
+use navarch_base::printable::shell_word;
 use navarch_xds::connections::{ConnectionInfo, TypeInfo};
 
 /// Seconds after which an unanswered response is reported.

@@ -9,7 +9,7 @@ use anyhow::{Context, ensure};
 
 use crate::server::ListenAddress;
 use navarch_api::names::ClusterId;
-use navarch_api::regular_file;
+use navarch_base::regular_file;
 use navarch_kubernetes::ApiRate;
 use navarch_security::serving::ConfiguredFiles;
 

@@ -56,7 +56,7 @@ pub(super) fn keys(variables: &Variables) -> anyhow::Result<KeyConfig> {
     })?;
 
     let ranges = set("BLOCKED_CIDRS_IN_JWKS_URIS").unwrap_or_default();
-    let blocked = navarch_api::cidr::Cidr::parse_list(&ranges).map_err(|part| {
+    let blocked = navarch_base::cidr::Cidr::parse_list(&ranges).map_err(|part| {
         anyhow::anyhow!("BLOCKED_CIDRS_IN_JWKS_URIS={ranges:?}: {part:?} is not a CIDR")
     })?;
     let allow_loopback = environment::flag(set, "NAVARCH_JWKS_ALLOW_LOOPBACK", false)?;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time;
 
 use navarch_api::duration::Duration;
-use navarch_api::go_text::parse_bool;
+use navarch_base::go_text::parse_bool;
 use parking_lot::Mutex;
 
 /// Makes variables with invalid values fatal.

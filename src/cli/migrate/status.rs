@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use navarch_api::printable::escape;
+use navarch_base::printable::escape;
 use navarch_migration::{DoneStep, State, edit_lines, sidecars_of, waiting};
 use serde::Serialize;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use navarch_api::regular_file;
+use navarch_base::regular_file;
 use navarch_net::cryptography;
 use navarch_net::grpc_target::{GrpcTarget, Io};
 use navarch_pki::pem::{private_key, readable_certificates};

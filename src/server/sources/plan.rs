@@ -10,7 +10,7 @@ use super::SourcesConfig;
 use crate::server::source_address::{SourceAddress, XdsServer};
 use navarch_api::mesh::MeshConfig;
 use navarch_api::names::Namespace;
-use navarch_api::regular_file;
+use navarch_base::regular_file;
 use navarch_net::backoff::Backoff;
 use navarch_source::{KubernetesScope, ReadKinds};
 

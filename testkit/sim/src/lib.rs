@@ -21,7 +21,7 @@
 //! | keys and signatures of the CA: their bytes differ between runs, and are no part of the story | identities of clients, which authentication would find |
 //!
 //! The engine's work is a task instead of a thread, and background threads run inline
-//! (`navarch_api::blocking::run_inline`). What no simulation shows: races between threads, TLS,
+//! (`navarch_base::blocking::run_inline`). What no simulation shows: races between threads, TLS,
 //! Envoy itself, the kernel; `tests/README.md` has the tests with the real ones.
 //!
 //! A process runs one simulation, as the clock of the process is replaced. [`driver`] runs many, in

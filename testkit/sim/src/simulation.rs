@@ -130,7 +130,7 @@ fn run_here(options: &Options) -> anyhow::Result<Outcome> {
     crate::host::begin(options.seed);
     leaders::watch();
     navarch_net::cryptography::install("");
-    navarch_api::blocking::run_inline();
+    navarch_base::blocking::run_inline();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .start_paused(true)

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use navarch_api::digest::sha256_hex;
+use navarch_base::digest::sha256_hex;
 use rcgen::{KeyPair, SigningKey as _};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;

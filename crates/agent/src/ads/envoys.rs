@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use navarch_api::printable::{Layout, bounded};
+use navarch_base::printable::{Layout, bounded};
 use navarch_proto::google::rpc;
 use parking_lot::Mutex;
 use prost::Message as _;

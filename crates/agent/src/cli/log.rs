@@ -1,7 +1,7 @@
 //! Logging by pilot-agent's flags: levels by scope, JSON.
 
-use navarch_api::log_levels;
-use navarch_api::printable::EscapedLines;
+use navarch_base::log_levels;
+use navarch_base::printable::EscapedLines;
 use tracing_subscriber::EnvFilter;
 
 use crate::json_log::JsonLines;

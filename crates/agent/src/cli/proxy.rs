@@ -8,7 +8,7 @@ use crate::command::ProxyCommand;
 use crate::run::{self, Environment};
 use crate::start_log;
 use crate::variables::Variables;
-use navarch_api::huge_pages;
+use navarch_base::huge_pages;
 use navarch_net::cryptography;
 
 /// Maximum number of threads for blocking work.

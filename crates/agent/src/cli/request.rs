@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use navarch_api::printable::escape_body;
+use navarch_base::printable::escape_body;
 
 use crate::flags::{CommandLine, Flag, UnknownFlags};
 use crate::local_http::LocalRequest;

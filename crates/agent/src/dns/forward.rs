@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 
 use super::answer::{Carrier, Question, fit};
 use crate::random;
-use navarch_api::hash::KeyedSet;
+use navarch_tables::hash::KeyedSet;
 
 /// Maximum number of concurrent queries. At this number the resolvers are down or overloaded, and
 /// further queries fail at once.

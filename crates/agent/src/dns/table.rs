@@ -7,7 +7,7 @@ use arc_swap::ArcSwapOption;
 use navarch_proto::istio::networking::nds::v1::NameTable;
 use navarch_proto::istio::networking::nds::v1::name_table::NameInfo;
 
-use navarch_api::hash::KeyedMap;
+use navarch_tables::hash::KeyedMap;
 
 /// The registry whose hosts have short names.
 const KUBERNETES: &str = "Kubernetes";

@@ -19,7 +19,7 @@ use std::process::ExitStatus;
 use std::task::Poll;
 use std::time::Duration;
 
-use navarch_api::regular_file;
+use navarch_base::regular_file;
 use tokio::process::Child;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};

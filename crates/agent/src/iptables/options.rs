@@ -8,7 +8,7 @@ use super::capture::{Capture, CaptureError, DnsCapture, Mode};
 use super::flags::{FLAGS, variables_of};
 use crate::flags::{CommandLine, Flag, FlagError, FlagValue, UnknownFlags};
 use crate::variables::{Variables, parse_duration};
-use navarch_api::go_text::parse_bool;
+use navarch_base::go_text::parse_bool;
 
 /// The default user ID for Envoy's own traffic.
 const DEFAULT_PROXY_UID: &str = "1337";

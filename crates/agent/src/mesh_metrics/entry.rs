@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use navarch_api::metrics_log::Reporter;
+use navarch_base::metrics_log::Reporter;
 use navarch_proto::envoy::data::accesslog::v3::AccessLogType;
 use navarch_proto::envoy::extensions::filters::http::grpc_stats::v3::FilterObject;
 use prost::Message as _;

@@ -1,6 +1,6 @@
 //! The fields of access log entries that labels depend on.
 
-use navarch_api::metrics_log::{
+use navarch_base::metrics_log::{
     BAGGAGE_TAG, CLUSTER_TAG, OWN_TAG, PEER_NAMESPACE, PEER_TAG, Reporter, SERVICES_TAG, VALUE_TAG,
     WORKLOAD_TAG,
 };

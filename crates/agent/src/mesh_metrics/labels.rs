@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use navarch_api::metrics_log::Reporter;
+use navarch_base::metrics_log::Reporter;
 use serde::Deserialize;
 
 use super::entry_fields::{EntryFields, ProtocolOutcome};

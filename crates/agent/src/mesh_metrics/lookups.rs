@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use navarch_api::metrics_log::LABELS_EXTENSION;
+use navarch_base::metrics_log::LABELS_EXTENSION;
 use navarch_proto::istio::workload::Workload;
 use navarch_proto::raw::RawDeltaDiscoveryResponse;
 use prost::Message as _;

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use navarch_api::metrics_log::{LabelValue, MetricChange, Peer, PeerAttribute, PeerField};
-use navarch_api::printable::is_unprintable;
+use navarch_base::metrics_log::{LabelValue, MetricChange, Peer, PeerAttribute, PeerField};
+use navarch_base::printable::is_unprintable;
 
 use super::families::{ALL, METRICS};
 use super::labels::{Labels, UNKNOWN, is_standard};

@@ -1,7 +1,7 @@
 //! Attributes of peers as values of labels, in place of the filter state that Istio's own filters
 //! write.
 
-use navarch_api::metrics_log::{Peer, PeerAttribute, PeerField, exchanged_label};
+use navarch_base::metrics_log::{Peer, PeerAttribute, PeerField, exchanged_label};
 
 use super::labels::UNKNOWN;
 use super::peers::Workload;

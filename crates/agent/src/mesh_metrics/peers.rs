@@ -6,7 +6,7 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
-use navarch_api::metrics_log::PEER_KEY;
+use navarch_base::metrics_log::PEER_KEY;
 use prost::Message as _;
 use prost_types::value::Kind;
 use prost_types::{Struct, Value};

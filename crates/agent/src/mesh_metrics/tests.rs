@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use navarch_api::metrics_log::{
+use navarch_base::metrics_log::{
     BAGGAGE_TAG, LabelValue, MetricChange, OWN_TAG, PEER_KEY, PEER_NAMESPACE, PEER_TAG, Peer,
     PeerAttribute, PeerField, Reporter, SERVICES_TAG, WORKLOAD_TAG,
 };

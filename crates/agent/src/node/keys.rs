@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::metadata::MetadataError;
-use navarch_api::go_text::parse_bool;
+use navarch_base::go_text::parse_bool;
 
 /// The type of a key's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

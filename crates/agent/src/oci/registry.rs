@@ -14,7 +14,7 @@ use super::credentials::Credentials;
 use super::fetch::{self, FetchError, FetchRequest, FetchResponse};
 use super::reference::{Reference, Version};
 
-use navarch_api::digest::sha256_hex;
+use navarch_base::digest::sha256_hex;
 use navarch_net::destination::{AddressPolicy, is_private};
 
 /// Maximum size of a token response.

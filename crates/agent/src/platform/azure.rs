@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{METADATA_V4, Platform, put};
 use crate::node::Locality;
-use navarch_api::regular_file;
+use navarch_base::regular_file;
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 /// The default API version, unless the server lists a newer one.

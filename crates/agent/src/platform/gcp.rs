@@ -8,7 +8,7 @@ use http::Method;
 use super::{METADATA_V4, Platform, put};
 use crate::node::Locality;
 use crate::variables::Variables;
-use navarch_api::regular_file;
+use navarch_base::regular_file;
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 /// The root path of the metadata.

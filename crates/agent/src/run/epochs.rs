@@ -16,8 +16,8 @@ use super::watch;
 use crate::envoy_life::{EnvoyCommand, HotRestart, SharedMemory};
 use crate::go_path;
 use crate::upgrade::program::ProgramCheck;
-use navarch_api::file_events::{FileEvents, WATCHED_INTERVAL};
-use navarch_api::regular_file::{self, MAX_SETTINGS_BYTES};
+use navarch_base::file_events::{FileEvents, WATCHED_INTERVAL};
+use navarch_base::regular_file::{self, MAX_SETTINGS_BYTES};
 
 /// How much longer than it drains a process lives after its successor has started: 60 s for the 45
 /// of the default, as in Istio 0.8.

@@ -7,7 +7,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 
 use crate::downward_api;
-use navarch_api::{atomic_file, regular_file};
+use navarch_base::{atomic_file, regular_file};
 
 /// The mode of files for applications, whatever the umask is, as pilot-agent's.
 const PUBLIC_MODE: u32 = 0o644;

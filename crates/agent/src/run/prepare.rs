@@ -25,8 +25,8 @@ use crate::socket;
 use crate::start_log;
 use crate::variables::Variables;
 use navarch_api::mesh::ProxyConfig;
-use navarch_api::metrics_log::{BAGGAGE_VARIABLE, NODE_KEY, PEER_ID_VARIABLE, PEER_VARIABLE};
-use navarch_api::regular_file;
+use navarch_base::metrics_log::{BAGGAGE_VARIABLE, NODE_KEY, PEER_ID_VARIABLE, PEER_VARIABLE};
+use navarch_base::regular_file;
 
 /// The directory of sockets for the workload's certificate.
 const WORKLOAD_SOCKETS: &str = "./var/run/secrets/workload-spiffe-uds";

@@ -21,10 +21,10 @@ use crate::services::{CaConfig, NamesConfig, ServicesConfig};
 use crate::upstream::{KeyFiles, Roots, Transport, UpstreamConfig};
 use crate::variables::Variables;
 use crate::wasm::ModulesConfig;
-use navarch_api::cidr::Cidr;
 use navarch_api::mesh::AuthenticationPolicy;
-use navarch_api::regular_file::{self, MAX_SETTINGS_BYTES};
-use navarch_api::resolv_conf::ResolvConf;
+use navarch_base::cidr::Cidr;
+use navarch_base::regular_file::{self, MAX_SETTINGS_BYTES};
+use navarch_base::resolv_conf::ResolvConf;
 use navarch_net::destination::AddressPolicy;
 use navarch_net::grpc_target::Keepalive;
 

@@ -26,7 +26,7 @@ use crate::upgrade::program::{ProgramCheck, ProgramError, short_version};
 use crate::upgrade::status::{SharedStatus, UpgradeState};
 use crate::upgrade::wanted::{Wanted, WantedError, admitted};
 use crate::upgrade::{ANNOTATION, ENABLED_VARIABLE, UpgradeConfig};
-use navarch_api::file_events::{FileEvents, WATCHED_INTERVAL};
+use navarch_base::file_events::{FileEvents, WATCHED_INTERVAL};
 
 /// Interval at which a new Envoy is looked at.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);

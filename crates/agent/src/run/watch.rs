@@ -18,7 +18,7 @@ use crate::envoy_arguments::envoy_arguments;
 use crate::envoy_life::EnvoyCommand;
 use crate::upgrade::program::ProgramCheck;
 use crate::variables::Variables;
-use navarch_api::regular_file::{self, MAX_SETTINGS_BYTES};
+use navarch_base::regular_file::{self, MAX_SETTINGS_BYTES};
 
 /// Interval at which files are checked without a notification.
 const POLL_INTERVAL: Duration = Duration::from_secs(30);

@@ -11,9 +11,9 @@ use sha2::{Digest as _, Sha256};
 use super::Secret;
 use super::pem::{self, PairError};
 use crate::metrics::AgentMetrics;
-use navarch_api::file_events::{FileEvents, WATCHED_INTERVAL};
 use navarch_api::kubernetes::SecretBytes;
-use navarch_api::regular_file;
+use navarch_base::file_events::{FileEvents, WATCHED_INTERVAL};
+use navarch_base::regular_file;
 
 /// Poll interval while the files are missing or invalid.
 const MISSING_POLL_INTERVAL: Duration = Duration::from_secs(1);

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::{Secret, Secrets};
-use navarch_api::atomic_file;
+use navarch_base::atomic_file;
 
 /// The mode of the files on a machine: readable by the agent's user only, as in Istio.
 const MACHINE_MODE: u32 = 0o600;

@@ -15,7 +15,7 @@ use super::form;
 use super::https::{Endpoint, HttpsClient};
 use super::request::{GRANT_TYPE, TokenRequest};
 use super::secret::Secret;
-use navarch_api::regular_file;
+use navarch_base::regular_file;
 
 /// Maximum size of the file with the client's secret.
 const MAX_SECRET: u64 = 16 << 10;

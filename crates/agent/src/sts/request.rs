@@ -1,6 +1,6 @@
 //! Requests for a token (RFC 8693, section 2.1), and the codes of errors (section 2.2.2).
 
-use navarch_api::digest::sha256_hex;
+use navarch_base::digest::sha256_hex;
 
 use super::form;
 use super::secret::Secret;

@@ -21,7 +21,7 @@ use super::manager::TokenManager;
 use super::request::{ErrorCode, RequestError, TokenRequest};
 use crate::Clock;
 use crate::http_server::{only_of_this_machine, serve_connection};
-use navarch_api::printable::escape_json;
+use navarch_base::printable::escape_json;
 use navarch_net::port::{Port, PortLimits};
 use navarch_net::rejections::Rejections;
 use navarch_net::stream::PortStream;

@@ -7,7 +7,7 @@ use axum::http::{StatusCode, Uri, header};
 use axum::response::{IntoResponse as _, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use navarch_api::printable::{escape_json, escape_lines};
+use navarch_base::printable::{escape_json, escape_lines};
 use navarch_proto::any::type_url;
 use navarch_proto::envoy::service::discovery::v3::DiscoveryResponse;
 use navarch_proto::json::Codec;

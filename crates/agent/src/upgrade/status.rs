@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use navarch_api::printable::{Layout, bounded};
+use navarch_base::printable::{Layout, bounded};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 

@@ -20,9 +20,9 @@ use crate::oci::SCHEME;
 use crate::oci::fetch::{self, FetchError, FetchRequest, FetchResponse};
 use crate::oci::reference::{Reference, Version, is_sha256};
 use crate::oci::registry::{self, Blob, Registry};
-use navarch_api::atomic_file;
-use navarch_api::digest::sha256_hex;
 use navarch_api::kubernetes::SecretBytes;
+use navarch_base::atomic_file;
+use navarch_base::digest::sha256_hex;
 use navarch_net::backoff::Backoff;
 
 /// Maximum number of concurrent downloads. Each may hold a module of maximum size in memory.

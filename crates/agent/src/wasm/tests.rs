@@ -36,7 +36,7 @@ use tokio::net::TcpListener;
 
 use super::*;
 use crate::secrets::tests::clock;
-use navarch_api::digest::sha256_hex;
+use navarch_base::digest::sha256_hex;
 
 const MODULE: &[u8] = b"\0asm\x01\0\0\0module";
 

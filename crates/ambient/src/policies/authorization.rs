@@ -12,13 +12,13 @@ use navarch_proto::istio::security::{
 
 use crate::mesh::Mesh;
 use crate::wire::ip_bytes;
-use navarch_api::cidr::Cidr;
-use navarch_api::go_text::parse_bool;
 use navarch_api::istio::{
     AuthorizationAction, AuthorizationCondition, AuthorizationOperation, AuthorizationPolicy,
     AuthorizationRule, AuthorizationSource,
 };
 use navarch_api::object::Object;
+use navarch_base::cidr::Cidr;
+use navarch_base::go_text::parse_bool;
 
 /// The annotation of dry-run policies.
 const DRY_RUN_ANNOTATION: &str = "istio.io/dry-run";

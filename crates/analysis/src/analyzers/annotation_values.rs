@@ -3,11 +3,11 @@
 
 use std::net::IpAddr;
 
-use navarch_api::go_text::parse_bool;
 use navarch_api::mesh::ProxyConfig;
 use navarch_api::validation::validate_proxy_config;
+use navarch_base::go_text::parse_bool;
 
-use navarch_api::go_text::quoted;
+use navarch_base::go_text::quoted;
 
 /// The longest name of an interface in Linux (`IFNAMSIZ` - 1).
 const MAX_INTERFACE: usize = 15;

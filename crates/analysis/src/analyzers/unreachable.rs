@@ -15,7 +15,7 @@ use crate::message::Message;
 use crate::messages;
 use crate::parameters::parameters;
 use crate::resource::Resource;
-use navarch_api::go_text::quoted;
+use navarch_base::go_text::quoted;
 
 /// How many matches by prefix the others are compared with: a long list must not cost the square of
 /// its length.

@@ -1,7 +1,7 @@
 //! Releases of Istio: which one an image is of, and which are supported.
 
-use navarch_api::version::ISTIO_VERSION;
 use navarch_api::yaml::{self, Schema};
+use navarch_base::version::ISTIO_VERSION;
 use serde_json::{Map, Value};
 
 /// The chart's profiles, platforms, and defaults of earlier releases.

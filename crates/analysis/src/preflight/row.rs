@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use navarch_api::printable::escape;
+use navarch_base::printable::escape;
 use serde::Serialize;
 
 /// How many rows of one outcome are shown as text; JSON has all.

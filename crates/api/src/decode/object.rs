@@ -13,7 +13,6 @@ use serde_json::Value;
 use super::envelope::{DEFAULT_NAMESPACE, Subject, group_and_version, served_versions};
 use super::{Outcome, content_hash};
 use crate::any_object::AnyObject;
-use crate::base64_text;
 use crate::field_error::FieldError;
 use crate::gateway_api;
 use crate::istio::{
@@ -29,6 +28,7 @@ use crate::mcs::{ServiceExport, ServiceImport};
 use crate::names::Namespace;
 use crate::object::{Kind, NamespacedName, Object, ObjectMeta};
 use crate::typed::Typed;
+use navarch_base::base64_text;
 
 /// Maximum length of an object name.
 const MAX_NAME: usize = 253;

@@ -5,8 +5,8 @@ use navarch_proto::json::Codec;
 use navarch_proto::prost_reflect::{FieldDescriptor, Kind, MessageDescriptor};
 use serde_json::{Map, Value};
 
-use crate::base64_text;
 use crate::duration::Duration;
+use navarch_base::base64_text;
 
 /// The message type of durations.
 const DURATION: &str = "google.protobuf.Duration";

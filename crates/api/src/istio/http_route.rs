@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::wire_enum::wire_enum;
 use super::{Destination, HttpFaultInjection, HttpMatchRequest, Percent, StringMatch};
-use crate::base64_text;
 use crate::duration::Duration;
+use navarch_base::base64_text;
 
 /// One HTTP route: the requests that it matches, and its action.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]

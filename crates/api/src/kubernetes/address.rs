@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use crate::field_error::FieldError;
-use crate::ip_list::IpList;
+use navarch_base::ip_list::IpList;
 
 /// Parses one address; the error names the field by `path`.
 pub(super) fn parse_ip(text: &str, path: &str) -> Result<IpAddr, FieldError> {

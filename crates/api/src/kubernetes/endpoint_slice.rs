@@ -8,9 +8,9 @@ use super::address::parse_ips;
 use super::metadata::text;
 use super::port::port_number;
 use crate::field_error::FieldError;
-use crate::ip_list::IpList;
 use crate::names::{Namespace, PortName};
 use crate::object::{NamespacedName, Object};
+use navarch_base::ip_list::IpList;
 
 /// The label that names the Service whose endpoints a slice holds.
 pub(crate) const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";

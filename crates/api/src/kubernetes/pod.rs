@@ -8,9 +8,9 @@ use super::address::parse_ips;
 use super::metadata::{optional_text, text};
 use super::port::{Protocol, port_number};
 use crate::field_error::FieldError;
-use crate::ip_list::IpList;
 use crate::names::{PortName, ServiceAccount};
 use crate::object::Object;
+use navarch_base::ip_list::IpList;
 
 /// The ServiceAccount that admission sets if a pod names none.
 pub(crate) const DEFAULT_SERVICE_ACCOUNT: &str = "default";

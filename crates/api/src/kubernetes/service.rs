@@ -10,10 +10,10 @@ use super::metadata::{optional_text, text_map};
 use super::port::{Protocol, port_number};
 use super::service_port::ServicePort;
 use crate::field_error::FieldError;
-use crate::ip_list::IpList;
 use crate::names::Hostname;
 use crate::object::Object;
 use crate::text_map::TextMap;
+use navarch_base::ip_list::IpList;
 
 /// The value of `clusterIP` of a headless Service.
 const HEADLESS: &str = "None";

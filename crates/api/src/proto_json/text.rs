@@ -12,7 +12,7 @@ use serde::ser::{
 };
 use serde_json::{Error, Value};
 
-use crate::go_text::write_json_string;
+use navarch_base::go_text::write_json_string;
 
 /// Encodes a message as a JSON value, which has no order: the same as the parsed output of istiod's
 /// `protomarshal.Marshal`.

@@ -7,12 +7,12 @@ use super::authorization_values::{
 use super::path::Path;
 use super::target_ref::attachment;
 use super::{Validate, Verdict};
-use crate::go_text::parse_bool;
 use crate::istio::{
     AuthorizationAction, AuthorizationOperation, AuthorizationPolicy, AuthorizationRule,
     AuthorizationSource,
 };
 use crate::object::ObjectMeta;
+use navarch_base::go_text::parse_bool;
 
 /// The warning for a rule that would deny every TCP connection.
 const DENIES_TCP: &str = "has only HTTP fields, so it denies all traffic on TCP ports; set the ports to which it applies";

@@ -18,7 +18,7 @@ use super::bytes_match::{self, Case};
 use super::metadata_match;
 use super::rule::{Translation, Unsupported};
 use crate::cidr;
-use navarch_api::cidr::Cidr;
+use navarch_base::cidr::Cidr;
 
 /// The permission for one of the values of an attribute.
 pub(super) fn permission(

@@ -20,7 +20,7 @@ use super::{Peers, Transport};
 use crate::cidr;
 use crate::hbone::PEER_PRINCIPAL;
 use crate::quote_meta::quote_meta;
-use navarch_api::cidr::Cidr;
+use navarch_base::cidr::Cidr;
 
 /// Prefix of identities.
 const SPIFFE: &str = "spiffe://";

@@ -11,7 +11,7 @@ use prost_types::value::Kind;
 use prost_types::{Struct, Value};
 
 use crate::build::socket_address;
-use navarch_api::metrics_log::exchanged_labels;
+use navarch_base::metrics_log::exchanged_labels;
 use navarch_registry::WorkloadLabels;
 
 /// The metadata that selects a cluster's transport socket.

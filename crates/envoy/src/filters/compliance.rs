@@ -7,7 +7,7 @@ use navarch_proto::envoy::extensions::transport_sockets::tls::v3::{
     CommonTlsContext, TlsParameters,
 };
 
-use navarch_api::settings::CompliancePolicy;
+use navarch_base::compliance::CompliancePolicy;
 
 /// The cipher suites approved by FIPS.
 const APPROVED: [&str; 4] = [

@@ -27,11 +27,11 @@ use super::telemetry::{self, Counting, CountingProvider, MetricsOf};
 use crate::hbone;
 use crate::policy::PolicyService;
 use navarch_api::duration::Duration;
-use navarch_api::metrics_log::{
+use navarch_api::validation::check_cel;
+use navarch_base::metrics_log::{
     BAGGAGE_TAG, CLUSTER, CLUSTER_TAG, LabelValue, MetricChange, MetricsLog, NODE_KEY, OWN_TAG,
     PEER_TAG, PeerAttribute, PeerField, Reporter, SERVICES_TAG, VALUE_TAG, WORKLOAD_TAG,
 };
-use navarch_api::validation::check_cel;
 use navarch_push::proxy::ProxyKind;
 use navarch_push::query::Query;
 use navarch_push::view::View;
@@ -360,8 +360,8 @@ fn formatted(name: &str, format: String) -> CustomTag {
 
 #[cfg(test)]
 mod tests {
-    use navarch_api::metrics_log::Peer;
     use navarch_api::settings::Settings;
+    use navarch_base::metrics_log::Peer;
     use navarch_proto::envoy::config::accesslog::v3::access_log::ConfigType;
     use prost::Message;
 

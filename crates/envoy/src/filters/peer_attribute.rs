@@ -1,7 +1,7 @@
 //! Expressions that read filter state of Istio's own filters about peers. A stock Envoy does not have
 //! it, but its agent knows the same of peers.
 
-use navarch_api::metrics_log::{Peer, PeerAttribute, PeerField};
+use navarch_base::metrics_log::{Peer, PeerAttribute, PeerField};
 
 /// The filter state about peers, by its key.
 const PEERS: [(&str, Peer); 2] = [

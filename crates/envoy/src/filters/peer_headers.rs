@@ -22,7 +22,7 @@ use navarch_proto::envoy::extensions::filters::network::http_connection_manager:
 use super::class::ListenerClass;
 use super::http::filter;
 use super::metrics_log;
-use navarch_api::metrics_log::{
+use navarch_base::metrics_log::{
     PEER_HEADER, PEER_ID_HEADER, PEER_ID_KEY, PEER_ID_VARIABLE, PEER_KEY, PEER_NAMESPACE,
     PEER_VARIABLE,
 };

@@ -13,7 +13,7 @@ use crate::filters::class::ListenerClass;
 use crate::filters::listener::original_destination;
 use crate::filters::metrics_log;
 use crate::filters::network::{tcp_filter, tcp_proxy};
-use navarch_api::metrics_log::BAGGAGE_VARIABLE;
+use navarch_base::metrics_log::BAGGAGE_VARIABLE;
 use navarch_push::proxy::ProxyKind;
 use navarch_push::view::View;
 

@@ -8,7 +8,7 @@ use navarch_proto::envoy::config::core::v3::Metadata;
 use navarch_proto::envoy::config::listener::v3::{Filter, FilterChainMatch};
 
 use crate::cidr;
-use navarch_api::cidr::Cidr;
+use navarch_base::cidr::Cidr;
 
 /// The transport protocol of plain text.
 pub(crate) const RAW_BUFFER: &str = "raw_buffer";

@@ -16,7 +16,7 @@ use crate::filters::class::ListenerClass;
 use crate::filters::listener::original_destination;
 use crate::hbone;
 use crate::mtls::MtlsMode;
-use navarch_api::cidr::Cidr;
+use navarch_base::cidr::Cidr;
 use navarch_push::view::View;
 
 /// Builds the listener. TLS is already terminated here, and only the addresses of the workload can

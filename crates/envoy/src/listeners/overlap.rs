@@ -12,7 +12,7 @@ use navarch_proto::envoy::extensions::filters::network::tcp_proxy::v3::tcp_proxy
 use prost::Message;
 use prost_types::value::Kind;
 
-use navarch_api::cidr::Cidr;
+use navarch_base::cidr::Cidr;
 use navarch_push::view::View;
 
 /// A criterion that only one chain may match.

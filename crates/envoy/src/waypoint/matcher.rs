@@ -16,7 +16,7 @@ use navarch_proto::xds::r#type::matcher::v3::{IpMatcher, Matcher};
 use prost::{Message, Name};
 
 use crate::hbone::filters::{AUTHORITY, SOURCE};
-use navarch_api::cidr::Cidr;
+use navarch_base::cidr::Cidr;
 use navarch_push::view::View;
 
 /// The inspector's results for HTTP.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use navarch_api::printable::{Layout, bounded};
+use navarch_base::printable::{Layout, bounded};
 
 /// The longest excerpt in bytes, escapes included, without the quotes.
 const MAX_LEN: usize = 200;

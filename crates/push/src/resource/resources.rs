@@ -7,8 +7,8 @@ use std::slice;
 use std::sync::Arc;
 
 use super::Resource;
-use navarch_api::hash::KeyedSet;
 use navarch_api::names::ResourceName;
+use navarch_tables::hash::KeyedSet;
 
 /// Consecutive resources of a collection, sorted by name.
 pub type Piece = Arc<Vec<Arc<Resource>>>;

@@ -11,7 +11,7 @@ use crate::model::{Discoverability, Endpoint, Service, ServiceKey};
 use navarch_api::cluster_settings::McsMode;
 use navarch_api::named_table::HasName;
 use navarch_api::object::NamespacedName;
-use navarch_api::small_map::SmallMap;
+use navarch_base::small_map::SmallMap;
 use navarch_store::Objects;
 
 impl Registry {

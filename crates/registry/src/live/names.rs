@@ -9,8 +9,8 @@ use crate::aliases::resolve_aliases;
 use crate::auto_allocation::{AllocatedIps, allocate};
 use crate::directory::DirectoryChange;
 use crate::model::{Resolution, Service, ServiceKey};
-use navarch_api::hash_index::HashIndex;
 use navarch_api::names::{Hostname, Namespace};
+use navarch_tables::hash_index::HashIndex;
 
 /// The objects that declare each host, with aliases and allocated addresses of hosts.
 #[derive(Clone, Debug, Default)]

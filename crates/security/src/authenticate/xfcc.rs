@@ -4,8 +4,8 @@
 use std::net::IpAddr;
 
 use super::{Credentials, MeshSnapshot};
-use navarch_api::cidr::Cidr;
 use navarch_api::identity::{Caller, Identity};
+use navarch_base::cidr::Cidr;
 
 pub(super) const HEADER: &str = "x-forwarded-client-cert";
 

@@ -33,7 +33,7 @@ use super::signer::{CheckedRequest, SignedChain, Signer, SignerError, api_error}
 use crate::Clock;
 use memory::Memory;
 use navarch_api::names::Namespace;
-use navarch_api::printable::{Layout, bounded};
+use navarch_base::printable::{Layout, bounded};
 use status::Verdict;
 
 /// By this label the watch finds the objects of all replicas.

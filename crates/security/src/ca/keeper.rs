@@ -26,8 +26,8 @@ use super::{AuthoritySwitch, Bundle, CurrentAuthority, in_force};
 use crate::Clock;
 use begin::InitialState;
 use commands::PendingCommand;
-use navarch_api::error_chain::chain;
-use navarch_api::file_events::FileEvents;
+use navarch_base::error_chain::chain;
+use navarch_base::file_events::FileEvents;
 use navarch_net::backoff::Backoff;
 use navarch_net::watched::send_if_changed;
 

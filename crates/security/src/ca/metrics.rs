@@ -13,7 +13,7 @@ use prometheus_client::registry::Registry;
 
 use super::Authority;
 use crate::Clock;
-use navarch_api::counter::Count;
+use navarch_base::counter::Count;
 
 /// The remaining time until an expiry, computed at every scrape.
 #[derive(Clone, Debug)]

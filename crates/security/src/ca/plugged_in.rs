@@ -10,7 +10,7 @@ use kube::Api;
 
 use super::{Bundle, BundleError};
 use navarch_api::kubernetes::SecretBytes;
-use navarch_api::regular_file;
+use navarch_base::regular_file;
 
 /// The file names in Istio's layout: certificate, key, chain, roots.
 const OWN_LAYOUT: [&str; 4] = [

@@ -28,10 +28,10 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::bundle::{BundleError, certificates};
 use super::signer::{CheckedRequest, SignedChain, Signer, SignerError, api_error};
-use navarch_api::error_chain::chain;
 use navarch_api::mesh::CertificateData;
 use navarch_api::names::is_kubernetes_name;
-use navarch_api::regular_file;
+use navarch_base::error_chain::chain;
+use navarch_base::regular_file;
 use navarch_net::backoff::Backoff;
 use navarch_pki::pem;
 use objects::{CREATE_TIMEOUT, Objects};

@@ -11,7 +11,7 @@ use kube::api::{Api, ObjectMeta, PostParams};
 
 use super::rotation::{RootSet, StoredFiles, StoredFilesError};
 use navarch_api::kubernetes::SecretBytes;
-use navarch_api::state_format::FormatError;
+use navarch_base::state_format::FormatError;
 
 /// The name of the Secret with self-signed roots.
 pub const SELF_SIGNED: &str = "istio-ca-secret";

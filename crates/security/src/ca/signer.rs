@@ -19,10 +19,10 @@ use rustls::pki_types::CertificateDer;
 use tokio::sync::watch;
 
 use super::bundle::BundleError;
-use navarch_api::error_chain::chain;
 use navarch_api::identity::Identity;
 use navarch_api::names::Namespace;
-use navarch_api::printable::{Layout, bounded};
+use navarch_base::error_chain::chain;
+use navarch_base::printable::{Layout, bounded};
 
 pub use grpc::call_error;
 pub use kubernetes::{api_error, is_rejection};

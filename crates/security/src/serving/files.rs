@@ -7,9 +7,9 @@ use std::time::Duration;
 use rustls::pki_types::CertificateDer;
 
 use super::{ConfiguredFiles, ServerCertificate, ServingConfig, ServingError};
-use navarch_api::file_events::{FileEvents, WATCHED_INTERVAL};
 use navarch_api::kubernetes::SecretBytes;
-use navarch_api::regular_file::{self, MAX_SETTINGS_BYTES};
+use navarch_base::file_events::{FileEvents, WATCHED_INTERVAL};
+use navarch_base::regular_file::{self, MAX_SETTINGS_BYTES};
 use navarch_pki::pem;
 
 /// How long files must be unchanged before they are used.

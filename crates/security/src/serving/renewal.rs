@@ -9,7 +9,7 @@ use super::files::{Files, files_change};
 use super::{LIFETIME, Served, ServerCertificate, ServingConfig, configure, request};
 use crate::Clock;
 use crate::ca::{Authority, CurrentAuthority, ServerChain};
-use navarch_api::file_events::FileEvents;
+use navarch_base::file_events::FileEvents;
 use navarch_net::deadline::Deadline;
 
 /// Delay after a failed renewal.

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use navarch_api::printable::escape;
+use navarch_base::printable::escape;
 
 use super::{Group, Report};
 use crate::twin::NotCompared;

@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 use super::index::Hash;
 use navarch_api::decode::{Decoded, Format, decode_documents};
-use navarch_api::regular_file;
+use navarch_base::regular_file;
 
 /// The largest file that is read, in bytes.
 const MAX_FILE_BYTES: u64 = 256 << 20;

@@ -19,7 +19,7 @@ use tokio_rustls::TlsConnector;
 
 use navarch_api::key_set::{KeySet, KeySetError};
 use navarch_api::key_source::KeySource;
-use navarch_api::regular_file::{self, MAX_SETTINGS_BYTES};
+use navarch_base::regular_file::{self, MAX_SETTINGS_BYTES};
 use navarch_net::destination::AddressPolicy;
 use navarch_pki::pem::readable_certificates;
 

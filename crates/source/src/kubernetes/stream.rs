@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use navarch_api::decode::ServerStatus;
-use navarch_api::error_chain::chain;
+use navarch_base::error_chain::chain;
 
 /// Received data is taken in chunks of about this size, so a batch may contain as much.
 const CHUNK: usize = 1 << 20;

@@ -7,8 +7,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use navarch_api::counter::Count;
-use navarch_api::label_text::LabelText;
+use navarch_base::counter::Count;
+use navarch_base::label_text::LabelText;
 
 /// Handles of the metrics. Clones share them; by default they are not registered.
 #[derive(Clone, Debug, Default)]

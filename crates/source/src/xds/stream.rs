@@ -22,8 +22,8 @@ use crate::KubernetesScope;
 use crate::problem::{Fault, Problem};
 use crate::{Batch, SourceEvent};
 use navarch_api::decode::StoredObject;
-use navarch_api::go_text::quoted;
 use navarch_api::mcp;
+use navarch_base::go_text::quoted;
 
 /// Maximum number of objects of one type.
 const MAX_OBJECTS: usize = 200_000;

@@ -20,7 +20,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use navarch_api::istio::{ClientTlsMode, ClientTlsSettings};
 use navarch_api::names::Namespace;
-use navarch_api::regular_file::{self, MAX_SETTINGS_BYTES};
+use navarch_base::regular_file::{self, MAX_SETTINGS_BYTES};
 use navarch_net::any_certificate::AnyCertificate;
 use navarch_net::cryptography;
 use navarch_pki::pem::{PemError, crls, private_key, readable_certificates};

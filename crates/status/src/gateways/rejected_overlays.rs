@@ -5,7 +5,7 @@
 //! writes it, and the writer of statuses derives `Accepted` from it
 //! (`object_status::rejected_overlays`).
 
-use navarch_api::printable::{Layout, bounded};
+use navarch_base::printable::{Layout, bounded};
 use serde_json::{Value, json};
 
 use crate::conditions::Conditions;

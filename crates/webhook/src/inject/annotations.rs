@@ -5,10 +5,10 @@ use serde_json::{Map, Value};
 use super::error::InjectError;
 use super::names::{INTERCEPTION_MODE, PROXY_CONFIG, STATUS_PORT};
 use super::quantity::Quantity;
-use navarch_api::cidr::Cidr;
-use navarch_api::go_text::parse_bool;
 use navarch_api::mesh::ProxyConfig;
 use navarch_api::validation::validate_proxy_config;
+use navarch_base::cidr::Cidr;
+use navarch_base::go_text::parse_bool;
 
 /// The maximum length of a value in an error message.
 const MAX_SHOWN: usize = 120;

@@ -14,8 +14,8 @@ use super::error::InjectError;
 use super::go_json;
 use super::names::{NETWORK, STATUS};
 use super::pod::{self, List};
-use navarch_api::go_text::parse_bool;
 use navarch_api::mesh::{MeshConfig, ProxyConfig};
+use navarch_base::go_text::parse_bool;
 
 /// The settings for the final changes.
 #[derive(Clone, Copy, Debug)]

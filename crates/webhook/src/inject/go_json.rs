@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
 
-use navarch_api::go_text::write_json_string;
+use navarch_base::go_text::write_json_string;
 
 /// The fields of containers and nested types, in an order that agrees with all of Go's structs.
 #[rustfmt::skip]

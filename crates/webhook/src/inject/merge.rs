@@ -8,7 +8,7 @@
 use serde_json::{Map, Value};
 
 use super::error::InjectError;
-use navarch_api::hash::KeyedMap;
+use navarch_tables::hash::KeyedMap;
 
 /// The directive of a map or an item about how to merge it.
 const DIRECTIVE: &str = "$patch";

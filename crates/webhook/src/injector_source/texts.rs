@@ -11,7 +11,7 @@ use kube::runtime::watcher::{self, Event, watcher};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use navarch_api::regular_file;
+use navarch_base::regular_file;
 use navarch_kubernetes::InWords;
 
 /// The ConfigMap of the default revision; those of others have the revision as suffix.

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::bundle::{self, Grace};
-use navarch_api::base64_text;
+use navarch_base::base64_text;
 
 /// Suffix of the names of webhooks that inject.
 const INJECTOR: &str = "sidecar-injector.istio.io";

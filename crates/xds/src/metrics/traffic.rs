@@ -12,7 +12,7 @@ use prometheus_client::registry::Registry;
 
 use crate::compression::Encoding;
 use crate::session::encoding_cache::EncodingCache;
-use navarch_api::counter::Count;
+use navarch_base::counter::Count;
 
 /// The label value of messages that are not compressed, as in `grpc-encoding`.
 const IDENTITY: &str = "identity";

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use navarch_api::printable::escape_lines;
+use navarch_base::printable::escape_lines;
 use navarch_proto::envoy::config::core::v3::Node;
 use navarch_proto::envoy::service::discovery::v3::DiscoveryRequest;
 use navarch_proto::google::rpc::Status as ErrorDetail;

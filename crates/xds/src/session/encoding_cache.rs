@@ -11,9 +11,9 @@ use crate::session::diff::{Base, Diff, Names};
 use crate::session::initial_resource_versions::InitialVersions;
 use crate::session::interner::Interner;
 use crate::session::payload::HeldBytes;
-use navarch_api::hash::KeyedMap;
 use navarch_api::names::ResourceName;
 use navarch_push::resource::Collection;
+use navarch_tables::hash::KeyedMap;
 
 /// Diffs kept per generation. Streams that progress together need the same few diffs; old ones are
 /// not needed again.

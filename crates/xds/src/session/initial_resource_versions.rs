@@ -16,9 +16,9 @@ use prost::encoding::{DecodeContext, WireType};
 use tonic::Status;
 
 use super::discovery_request::{MAX_NAME_BYTES, MAX_NAMES};
-use navarch_api::hash::{KeyedMap, keyed_hash};
 use navarch_api::names::ResourceName;
 use navarch_push::resource::{Resource, Version};
+use navarch_tables::hash::{KeyedMap, keyed_hash};
 
 /// Names and versions of a client's resources. If a name is repeated, the last one counts.
 #[derive(Default)]

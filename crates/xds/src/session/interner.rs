@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use navarch_api::hash::{KeyedMap, keyed_hash};
+use navarch_tables::hash::{KeyedMap, keyed_hash};
 
 /// Returns the same allocation for equal values, as long as it is in use.
 #[derive(Debug)]

@@ -35,9 +35,9 @@ use crate::limits::Limits;
 use crate::transport::calls::{self, CallContext, Calls, ResponseFuture, Services};
 use crate::transport::connection_task::{ConnectionTask, Spawner};
 use crate::transport::keepalive::{ActivityTracked, LastActivity, keepalive_until_lost};
-use navarch_api::hash::keyed_hash;
 use navarch_net::port::Port;
 use navarch_net::stream::PortStream;
+use navarch_tables::hash::keyed_hash;
 
 /// Maximum bytes of the headers of one request: a token of 16 KiB, a forwarded certificate, and
 /// some more.

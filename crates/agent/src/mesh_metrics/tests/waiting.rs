@@ -1,6 +1,6 @@
 //! Entries of a server that has only the address and identity of a client.
 
-use navarch_api::metrics_log::LABELS_EXTENSION;
+use navarch_base::metrics_log::LABELS_EXTENSION;
 use navarch_proto::any::pack;
 use navarch_proto::istio::workload::{Extension, Workload as WireWorkload};
 use navarch_proto::raw::{RawAny, RawDeltaDiscoveryResponse, RawResource};

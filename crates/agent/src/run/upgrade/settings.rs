@@ -10,7 +10,7 @@ use crate::upgrade::UpgradeConfig;
 use crate::upgrade::attempt::AttemptLimits;
 use crate::upgrade::signature::{KeyError, Keys};
 use crate::variables::Variables;
-use navarch_api::regular_file;
+use navarch_base::regular_file;
 
 /// Reads the settings. A key that cannot be used is logged, and artefacts are refused with the
 /// reason.

@@ -7,7 +7,7 @@ use axum::Router;
 use axum::extract::{Path as UrlPath, State};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
-use navarch_api::digest::sha256_hex;
+use navarch_base::digest::sha256_hex;
 use rcgen::KeyPair;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;

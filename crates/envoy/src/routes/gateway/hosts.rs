@@ -10,13 +10,13 @@ use std::sync::Arc;
 use super::super::domains::with_port;
 use super::sources::{RouteSource, Routed};
 use crate::gateway::{NamedHosts, PlannedServer, advertises_http3, hosts_of, servers_of_routes};
-use navarch_api::hash::KeyedMap;
 use navarch_api::hostname::{HostIndex, compare_specificity};
 use navarch_api::object::NamespacedName;
 use navarch_push::chunked_list::{Chunk, ChunkedList, cut};
 use navarch_push::name_parts::{PARTS, part_of};
 use navarch_push::query::Query;
 use navarch_push::view::View;
+use navarch_tables::hash::KeyedMap;
 
 /// The virtual hosts of a route configuration, by name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::{Mesh, admit, headers, shown, with_token};
 use crate::authenticate::{Authenticator, JwtAuthenticator, JwtRule, TrustedNetworks};
-use navarch_api::error_chain::chain;
+use navarch_base::error_chain::chain;
 
 /// An issuer of tokens.
 pub(super) struct Issuer {

@@ -15,7 +15,7 @@ use super::super::rotation::Missing;
 use super::super::signer::SignerError;
 use crate::certificate_life::CertificateLife;
 use crate::trust_bundle;
-use navarch_api::digest::sha256_hex;
+use navarch_base::digest::sha256_hex;
 use navarch_net::watched::send_if_changed;
 use navarch_pki::pem;
 

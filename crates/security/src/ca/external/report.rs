@@ -10,7 +10,7 @@ use super::super::rotation::Missing;
 use super::super::signer::{IssuedChain, SignerError};
 use super::SignerRoot;
 use crate::certificate_life::CertificateLife;
-use navarch_api::error_chain::chain;
+use navarch_base::error_chain::chain;
 
 /// A signer as operators see it. Sent to them as JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

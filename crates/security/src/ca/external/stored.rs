@@ -12,8 +12,8 @@ use kube::api::{ObjectMeta, PostParams};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use navarch_api::error_chain::chain;
-use navarch_api::regular_file;
+use navarch_base::error_chain::chain;
+use navarch_base::regular_file;
 use navarch_kubernetes::InWords;
 use navarch_net::backoff::Backoff;
 

@@ -11,7 +11,7 @@ use super::super::bundle::{Bundle, BundleError, certificates};
 use super::super::root_store::{RootStore, RootStoreError, StoredRoots};
 use super::super::rotation::{Origin, Phase, RootSet, RotationRules};
 use super::{KeeperConfig, KeeperError};
-use navarch_api::error_chain::chain;
+use navarch_base::error_chain::chain;
 
 /// Maximum number of conflicts with other replicas at the start.
 const MAX_ATTEMPTS: usize = 5;

@@ -14,9 +14,9 @@ use tokio::time::Instant;
 use super::super::root_store::{RootStoreError, short};
 use super::super::rotation::{Missing, Phase};
 use super::{FindMissing, KeeperError, RootKeeper};
-use navarch_api::digest::sha256_hex;
-use navarch_api::error_chain::chain;
-use navarch_api::state_format::{self, FormatError};
+use navarch_base::digest::sha256_hex;
+use navarch_base::error_chain::chain;
+use navarch_base::state_format::{self, FormatError};
 
 /// The format of a report. `format` and `at` are in all later formats, too: a report that cannot be
 /// read otherwise is waited for until it is too old.

@@ -9,7 +9,7 @@ use super::super::bundle::certificates;
 use super::super::root_store::RootStore;
 use super::super::rotation::{Missing, Origin, Phase, RootSet, RotationRules};
 use crate::certificate_life::CertificateLife;
-use navarch_api::digest::sha256_hex;
+use navarch_base::digest::sha256_hex;
 
 /// Why a root is trusted. A root for which several reasons apply has the first of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

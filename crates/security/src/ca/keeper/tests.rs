@@ -248,7 +248,7 @@ async fn after_start(config: KeeperConfig) -> (String, usize, Phase, Option<Stri
 /// The digest that identifies a root.
 fn fingerprint(ca: &Bundle) -> String {
     let der = super::super::bundle::certificates(&ca.certificate, "").unwrap();
-    navarch_api::digest::sha256_hex(&der[0])
+    navarch_base::digest::sha256_hex(&der[0])
 }
 
 #[tokio::test]

@@ -12,10 +12,10 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::RootStoreError;
 use crate::ca::rotation::StoredFiles;
-use navarch_api::error_chain::chain;
 use navarch_api::kubernetes::SecretBytes;
-use navarch_api::regular_file::{self, MAX_SETTINGS_BYTES};
-use navarch_api::state_format::{self, KEY};
+use navarch_base::error_chain::chain;
+use navarch_base::regular_file::{self, MAX_SETTINGS_BYTES};
+use navarch_base::state_format::{self, KEY};
 
 /// The format of the file below. Its number is an entry in base64 as the others are: readers that
 /// know no number expect that of every entry.

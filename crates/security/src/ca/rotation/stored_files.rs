@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::super::bundle::{Bundle, BundleError};
 use super::{FormerRoots, Next, Origin, RootSet};
 use navarch_api::kubernetes::SecretBytes;
-use navarch_api::state_format::{self, FormatError};
+use navarch_base::state_format::{self, FormatError};
 
 /// The format of the rest of the state.
 const FORMAT: u32 = 1;

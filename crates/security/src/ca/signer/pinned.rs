@@ -7,8 +7,8 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use super::super::bundle::{BundleError, certificates};
-use navarch_api::file_events::{FileEvents, WATCHED_INTERVAL};
-use navarch_api::regular_file;
+use navarch_base::file_events::{FileEvents, WATCHED_INTERVAL};
+use navarch_base::regular_file;
 use navarch_net::watched::send_if_changed;
 use navarch_pki::pem::PemError;
 

@@ -16,7 +16,7 @@ use tonic::transport::Channel;
 
 use super::MAX_RESPONSE;
 use crate::trust_bundle::{self, Fetched};
-use navarch_api::error_chain::chain;
+use navarch_base::error_chain::chain;
 use navarch_net::backoff::Backoff;
 use navarch_net::watched::send_if_changed;
 use navarch_pki::pem;

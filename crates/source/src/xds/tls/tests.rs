@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use navarch_api::error_chain::chain;
+use navarch_base::error_chain::chain;
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, IsCa, Issuer,
     KeyIdMethod, KeyPair, RevokedCertParams, SerialNumber, date_time_ymd,

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::super::go_json;
 use super::super::names::{PROXY, REWRITE_PROBES, STATUS, STATUS_PORT};
 use super::super::pod::{self, List};
-use navarch_api::go_text::parse_bool;
+use navarch_base::go_text::parse_bool;
 
 /// The variable with the application's own probes, which the agent reads.
 pub(super) const PROBERS: &str = "ISTIO_KUBE_APP_PROBERS";

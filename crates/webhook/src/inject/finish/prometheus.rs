@@ -7,7 +7,7 @@ use super::super::go_json;
 use super::super::names::PROXY;
 use super::super::pod;
 
-use navarch_api::go_text::parse_bool;
+use navarch_base::go_text::parse_bool;
 
 /// The variable with the location of the application's metrics, which the agent reads.
 pub(super) const SCRAPING: &str = "ISTIO_PROMETHEUS_ANNOTATIONS";

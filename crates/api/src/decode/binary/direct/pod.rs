@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use super::super::fields::{Content, Fields, UnexpectedField, messages, texts as texts_of};
 use super::meta;
-use crate::ip_list::IpList;
 use crate::kubernetes::{
     ContainerPort, DEFAULT_SERVICE_ACCOUNT, Pod, PodDns, PodPhase, Protocol, port_number,
 };
 use crate::names::{PortName, ServiceAccount};
 use crate::object::Object;
 use crate::shared_texts::SharedTexts;
+use navarch_base::ip_list::IpList;
 
 /// Reads a pod; returns its version, too.
 pub(super) fn read(

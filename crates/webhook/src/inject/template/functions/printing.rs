@@ -8,7 +8,7 @@ use gotmpl::{Result, Value};
 use super::super::value::text;
 use super::Function;
 use super::arguments::{as_int, at, bounded, fault, printed};
-use navarch_api::go_text::quoted;
+use navarch_base::go_text::quoted;
 
 /// The functions by name.
 pub(super) const FUNCTIONS: &[(&str, Function)] = &[

@@ -11,8 +11,8 @@ use super::arguments::{
     at, bounded, bounded_list, fault, int_at, length_at, list_at, printed, text_at,
 };
 
-use navarch_api::base64_text;
-use navarch_api::digest::sha256_hex;
+use navarch_base::base64_text;
+use navarch_base::digest::sha256_hex;
 
 /// The maximum number of repetitions of a string.
 const MAX_REPEAT: usize = 100_000;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::hash::KeyedMap;
+use navarch_tables::hash::KeyedMap;
 
 /// Values in use. Clones share them.
 #[derive(Clone)]
@@ -72,7 +72,7 @@ impl<T: Clone> Interned<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hash::keyed_hash;
+    use navarch_tables::hash::keyed_hash;
 
     #[test]
     fn values_in_use_are_one_and_others_are_dropped() {
