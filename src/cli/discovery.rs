@@ -19,8 +19,8 @@ use super::pilot_flags::WithoutEffect;
 use super::{connections, files};
 use crate::admin::{Build, LogScopes};
 use crate::server::{
-    self, Config, ListenAddress, RecordConfig, RemotesConfig, SecurityConfig, SourceAddress,
-    SourcesConfig, WritingConfig,
+    self, Config, ListenAddress, RecordConfig, RemotesConfig, SecurityConfig, SourcesConfig,
+    WritingConfig,
 };
 pub(super) use flag_values::duration;
 use flag_values::{
@@ -32,6 +32,7 @@ use navarch_base::compliance::CompliancePolicy;
 use navarch_net::cryptography;
 use navarch_rollout::QueryNamespaces;
 use navarch_security::tls_rules::TlsRules;
+use navarch_source::SourceAddress;
 pub(super) use variables::scope;
 use variables::{debounce, debug, keys, kubeconfig, settings, text, traces};
 
@@ -216,7 +217,7 @@ pub(super) struct Discovery {
 impl Discovery {
     /// Runs until shutdown. `unknown` are ignored flags.
     pub(super) fn run(self, unknown: &[String]) -> anyhow::Result<()> {
-        navarch_base::huge_pages::disable_huge_pages();
+        navarch_process::huge_pages::disable_huge_pages();
         let (scopes, log_scopes) = self.log.start()?;
         let variables = Variables::new(navarch_agent::cli::environment());
         warn_ignored("unknown scopes in --log_output_level", &scopes);

@@ -6,12 +6,11 @@ use tokio::runtime::Handle;
 
 use super::Config;
 use super::boot::Boot;
-use super::configuration_metrics::ConfigurationMetrics;
-use super::go_metrics::GoMetrics;
-use super::process_metrics::ProcessMetrics;
 use super::recording::Recording;
 use navarch_ambient::AmbientTranslator;
 use navarch_envoy::EnvoyTranslator;
+use navarch_process::{GoMetrics, ProcessMetrics};
+use navarch_push::ConfigurationMetrics;
 use navarch_push::metrics::Metrics;
 use navarch_push::view::Translator;
 use navarch_push::worker::{self, PushHandle};

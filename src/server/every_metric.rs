@@ -4,12 +4,10 @@ use std::sync::Arc;
 
 use super::boot::Boot;
 use super::engine::Engine;
-use super::grpc_metrics::GrpcMetrics;
-use super::rejected_configs::ProblemSource;
 use super::{Config, security, sources};
 use navarch_api::decode::Subject;
-use navarch_security::ca;
-use navarch_source::{Fault, FilePosition, Problem};
+use navarch_security::ca::{self, CallMetrics};
+use navarch_source::{Fault, FilePosition, Problem, ProblemSource};
 use navarch_status::RegistrationMetrics;
 use navarch_xds::metrics::Metrics;
 
@@ -21,15 +19,15 @@ pub(crate) const REGISTERING: &[&str] = &[
     "crates/push/src/metrics.rs",
     "crates/record/src/metrics.rs",
     "crates/remotes/src/metrics.rs",
+    "crates/security/src/ca/call_metrics.rs",
     "crates/security/src/ca/metrics.rs",
+    "crates/source/src/rejected_configs.rs",
     "crates/source/src/xds/metrics.rs",
     "crates/status/src/registration/metrics.rs",
     "crates/webhook/src/metrics.rs",
     "crates/xds/src/metrics.rs",
     "crates/xds/src/metrics/traffic.rs",
     "src/server/engine.rs",
-    "src/server/grpc_metrics.rs",
-    "src/server/rejected_configs.rs",
 ];
 
 /// The exposition of a control plane that has rejected one client and one mesh config, and the
@@ -69,7 +67,7 @@ pub(crate) fn exposition(config: &Config) -> anyhow::Result<(String, String)> {
     );
 
     let _ = (
-        GrpcMetrics::register(&mut metrics),
+        CallMetrics::register(&mut metrics),
         navarch_remotes::Metrics::register(&mut metrics),
     );
     let mut text = String::new();

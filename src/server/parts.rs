@@ -6,14 +6,13 @@ use tokio::sync::{Notify, watch};
 
 use super::boot::Boot;
 use super::engine::Engine;
-use super::grpc_metrics::GrpcMetrics;
 use super::remotes::WrittenRemotes;
 use super::sources::{Plan, SourceMetrics, Starter};
 use super::xds::Xds;
 use super::{Config, gateway_hosts, memory, pages, remotes, security, sources, webhooks};
 use crate::admin::{ApiServerHealth, Plans};
 use navarch_remotes::ManagedClusters;
-use navarch_security::ca;
+use navarch_security::ca::{self, CallMetrics};
 use navarch_security::remote_servers::RemoteServers;
 use navarch_webhook::Webhooks;
 
@@ -36,7 +35,7 @@ pub(super) struct Parts {
     pub(super) plans: Plans,
     pub(super) ca_metrics: ca::Metrics,
     /// Metrics of the CA's calls.
-    pub(super) call_metrics: GrpcMetrics,
+    pub(super) call_metrics: CallMetrics,
 }
 
 impl Parts {
@@ -100,7 +99,7 @@ struct PartMetrics {
     sources: SourceMetrics,
     webhooks: navarch_webhook::Metrics,
     ca: ca::Metrics,
-    calls: GrpcMetrics,
+    calls: CallMetrics,
 }
 
 impl PartMetrics {
@@ -109,7 +108,7 @@ impl PartMetrics {
             sources: sources::metrics(metrics),
             webhooks: navarch_webhook::Metrics::register(metrics),
             ca: ca::Metrics::register(metrics, security::clock),
-            calls: GrpcMetrics::register(metrics),
+            calls: CallMetrics::register(metrics),
         })
     }
 }

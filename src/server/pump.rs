@@ -7,7 +7,6 @@ use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::rejected_configs::{ProblemSource, RejectedConfigs};
 use navarch_api::any_object::AnyObject;
 use navarch_api::duration::Duration;
 use navarch_api::object::{Kind, ObjectRef};
@@ -15,7 +14,10 @@ use navarch_api::rollout::requests_stages;
 use navarch_push::context::PushContext;
 use navarch_push::mesh_state::Change;
 use navarch_push::worker::{Ended, PushHandle};
-use navarch_source::{Batch, DEFAULT_KEY_TIMEOUT, Demand, Fault, Problem, Problems, SourceEvent};
+use navarch_source::{
+    Batch, DEFAULT_KEY_TIMEOUT, Demand, Fault, Problem, ProblemSource, Problems, RejectedConfigs,
+    SourceEvent,
+};
 
 /// Converts batches of events to changes; stores and logs problems of sources.
 pub(super) struct Pump {

@@ -25,7 +25,6 @@ use tonic::server::NamedService;
 use tonic::transport::server::TcpConnectInfo;
 use tower_service::Service;
 
-use super::grpc_metrics::{Counted, GrpcMetrics};
 use super::security::StreamRules;
 use navarch_api::identity::{Caller, CredentialExpiry};
 use navarch_net::handshake::handshake;
@@ -34,8 +33,8 @@ use navarch_net::port::Port;
 use navarch_net::stream::PortStream;
 use navarch_reflection::reflection;
 use navarch_security::authenticate::{Authenticator, Credentials, certificate_expiry};
-use navarch_security::ca::Metrics;
 use navarch_security::ca::service::CertificateService;
+use navarch_security::ca::{CallMetrics, CountedCalls, Metrics};
 use navarch_security::serving::ServingTls;
 use navarch_xds::{Ads, ConnectionInfo, Server};
 
@@ -57,7 +56,7 @@ pub(super) struct SecurePort {
     pub(super) policy: AuthPolicy,
     pub(super) ads: Ads,
     pub(super) certificates: CertificateService,
-    pub(super) call_metrics: GrpcMetrics,
+    pub(super) call_metrics: CallMetrics,
     /// Whether workloads may request certificates.
     pub(super) signs: bool,
     /// Cancelled at shutdown.
@@ -159,7 +158,7 @@ impl SecurePort {
             inner: certificates,
             authentication,
         };
-        let certificates = Counted {
+        let certificates = CountedCalls {
             inner: certificates,
             metrics: self.call_metrics,
         };

@@ -15,8 +15,6 @@ use tokio::sync::{Notify, mpsc};
 pub(super) use self::plan::Plan;
 use self::plan::{Planned, map_name};
 use super::boot::{Boot, until};
-use super::rejected_configs::RejectedConfigs;
-use super::source_address::{SourceAddress, XdsServer};
 use super::{Config, pump};
 use navarch_api::mesh::MeshConfig;
 use navarch_base::regular_file;
@@ -25,8 +23,8 @@ use navarch_push::worker::PushHandle;
 use navarch_source::{
     Aggregate, Batch, Demand, FileSource, FileSourceConfig, IDLE_TIMEOUT, KeyFetching, KeyMetrics,
     KubernetesScope, KubernetesSource, KubernetesSourceConfig, MeshFileSource,
-    MeshFileSourceConfig, MeshLayers, MeshMapSource, MeshMapSourceConfig, MockSource, SourceError,
-    XdsMetrics, XdsSource, XdsSourceConfig,
+    MeshFileSourceConfig, MeshLayers, MeshMapSource, MeshMapSourceConfig, MockSource,
+    RejectedConfigs, SourceAddress, SourceError, XdsMetrics, XdsServer, XdsSource, XdsSourceConfig,
 };
 
 /// Capacity of the channel of batches to the push thread; sources block when it is full, and merge

@@ -5,7 +5,6 @@ use std::sync::{Arc, OnceLock};
 use tokio::sync::watch;
 
 use super::boot::Boot;
-use super::grpc_metrics::GrpcMetrics;
 use super::http::OpenHttpPort;
 use super::ports::OpenPort;
 use super::publishing::Published;
@@ -15,7 +14,8 @@ use super::{Config, controllers};
 use crate::admin::Certificates;
 use navarch_push::worker::PushHandle;
 use navarch_security::authenticate::Authenticator;
-use navarch_security::ca::{self, keeper::RotationCommands};
+use navarch_security::ca::keeper::RotationCommands;
+use navarch_security::ca::{self, CallMetrics};
 use navarch_webhook::registration::Announcements;
 use navarch_webhook::{self, Webhooks};
 use navarch_xds::Ads;
@@ -32,7 +32,7 @@ pub(super) struct TlsPorts {
     pub(super) webhooks: Arc<Webhooks>,
     pub(super) ca_metrics: ca::Metrics,
     /// Metrics of the CA's calls.
-    pub(super) call_metrics: GrpcMetrics,
+    pub(super) call_metrics: CallMetrics,
     /// Set to the commands of root rotation, once there is a CA.
     pub(super) commands: Arc<OnceLock<RotationCommands>>,
     /// Set to the certificates of the CA and of ports, once they are served.

@@ -7,8 +7,8 @@ use prometheus_client::encoding::text::encode_registry;
 use prometheus_client::registry::Registry;
 
 use super::metrics::AgentMetrics;
-use navarch_base::process_usage::{self, ProcessMetric, ProcessMetricKind, ProcessUsage};
 use navarch_net::rejections::Rejections;
+use navarch_process::usage::{self, ProcessMetric, ProcessMetricKind, ProcessUsage};
 
 /// The counted values.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl OwnMetrics {
             scrapes: AtomicU64::default(),
             rejections,
             work,
-            booted: process_usage::booted(),
+            booted: usage::booted(),
             registry,
         }
     }

@@ -26,6 +26,7 @@ pub mod attr;
 mod change;
 pub mod chunked_list;
 pub mod cluster_ref;
+mod configuration_metrics;
 pub mod context;
 mod delivery;
 pub mod engine;
@@ -56,6 +57,8 @@ pub mod targets;
 mod versions;
 pub mod view;
 pub mod worker;
+
+pub use configuration_metrics::ConfigurationMetrics;
 
 pub use resource::resources;
 

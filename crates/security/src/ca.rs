@@ -1,6 +1,7 @@
 //! The certificate authority (CA).
 
 mod bundle;
+mod call_metrics;
 pub mod cert_manager;
 pub mod external;
 mod impersonate;
@@ -18,6 +19,7 @@ pub mod signer;
 pub mod spire;
 
 pub use bundle::{Bundle, BundleError};
+pub use call_metrics::{CallMetrics, CountedCalls};
 pub use metrics::Metrics;
 pub use plugged_in::PluggedIn;
 pub use plugin::Plugin;

@@ -34,6 +34,8 @@ mod mesh_text;
 mod mock;
 mod problem;
 mod problems;
+mod rejected_configs;
+mod source_address;
 mod xds;
 
 use std::sync::Arc;
@@ -61,6 +63,8 @@ pub use mesh_layers::MeshLayers;
 pub use mock::MockSource;
 pub use problem::{Fault, FilePosition, Problem};
 pub use problems::Problems;
+pub use rejected_configs::{ProblemSource, RejectedConfigs};
+pub use source_address::{SourceAddress, SourceAddressError, XdsServer};
 pub use xds::{XdsMetrics, XdsSource, XdsSourceConfig};
 
 /// Delays between attempts to reach a server: short enough to notice a recovery soon, long enough

@@ -7,12 +7,11 @@ use std::time::Duration;
 use anyhow::Context;
 
 use super::SourcesConfig;
-use crate::server::source_address::{SourceAddress, XdsServer};
 use navarch_api::mesh::MeshConfig;
 use navarch_api::names::Namespace;
 use navarch_base::regular_file;
 use navarch_net::backoff::Backoff;
-use navarch_source::{KubernetesScope, ReadKinds};
+use navarch_source::{KubernetesScope, ReadKinds, SourceAddress, XdsServer};
 
 /// Maximum number of attempts to read the mesh config at start; after that, it has no config
 /// sources.

@@ -8,8 +8,8 @@ use crate::command::ProxyCommand;
 use crate::run::{self, Environment};
 use crate::start_log;
 use crate::variables::Variables;
-use navarch_base::huge_pages;
 use navarch_net::cryptography;
+use navarch_process::huge_pages;
 
 /// Maximum number of threads for blocking work.
 const MAX_BLOCKING_THREADS: usize = 8;

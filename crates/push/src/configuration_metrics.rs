@@ -7,10 +7,10 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::gauge::ConstGauge;
 
+use super::notice::Notice;
+use super::rollout::RolloutProgress;
+use super::worker::CurrentSnapshot;
 use navarch_api::object::Kind;
-use navarch_push::notice::Notice;
-use navarch_push::rollout::RolloutProgress;
-use navarch_push::worker::CurrentSnapshot;
 
 /// The gauges of notices, by istiod's names.
 const NOTICE_GAUGES: [(&str, &str); 7] = [
@@ -46,10 +46,11 @@ const PATCHES_METRIC: &str = "pilot_envoy_filter_status";
 
 /// Computes the metrics at each scrape.
 #[derive(Debug)]
-pub(super) struct ConfigurationMetrics {
-    pub(super) current: CurrentSnapshot,
+pub struct ConfigurationMetrics {
+    /// The snapshot that is counted.
+    pub current: CurrentSnapshot,
     /// Whether there is a metric for each EnvoyFilter (`PILOT_ENVOY_FILTER_STATS`).
-    pub(super) tells_patches: bool,
+    pub tells_patches: bool,
 }
 
 /// Writes a gauge without labels.

@@ -1,4 +1,4 @@
-//! Metrics of the process: version, uptime and resource usage.
+//! Metrics of the control plane's process: version, uptime and resource usage.
 
 use std::fmt;
 
@@ -8,11 +8,11 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use tokio::time::Instant;
 
-use navarch_base::process_usage::{self, ProcessMetric, ProcessMetricKind, ProcessUsage};
+use crate::usage::{self, ProcessMetric, ProcessMetricKind, ProcessUsage};
 
 /// Computed at each scrape.
 #[derive(Debug)]
-pub(super) struct ProcessMetrics {
+pub struct ProcessMetrics {
     version: &'static str,
     begun: Instant,
     /// The boot time in seconds since 1970; reading it from the kernel is slow.
@@ -20,11 +20,13 @@ pub(super) struct ProcessMetrics {
 }
 
 impl ProcessMetrics {
-    pub(super) fn new(version: &'static str) -> Self {
+    /// Metrics of a process of this version, which starts now.
+    #[must_use]
+    pub fn new(version: &'static str) -> Self {
         Self {
             version,
             begun: Instant::now(),
-            booted: process_usage::booted(),
+            booted: usage::booted(),
         }
     }
 }

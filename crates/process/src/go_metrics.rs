@@ -7,7 +7,6 @@
 
 use std::fmt;
 
-use navarch_base::process_usage::PrivateMemory;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -15,12 +14,14 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use tokio::runtime::Handle;
 
+use crate::usage::PrivateMemory;
+
 /// Bytes in use: `alloc_bytes` and `heap_alloc_bytes` are the same in Go, too.
 const IN_USE: &str = "Bytes allocated and not freed, estimated from samples; the name is Go's, as used by Istio's dashboards";
 
 /// Computed at each scrape.
 #[derive(Debug)]
-pub(super) struct GoMetrics {
+pub struct GoMetrics {
     runtime: Handle,
 }
 
@@ -33,7 +34,8 @@ struct GoValues {
 
 impl GoMetrics {
     /// Metrics of the process, and of the tasks of this runtime.
-    pub(super) fn new(runtime: Handle) -> Self {
+    #[must_use]
+    pub fn new(runtime: Handle) -> Self {
         Self { runtime }
     }
 }

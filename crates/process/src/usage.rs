@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::regular_file;
+use navarch_base::regular_file;
 
 /// The size of the kernel's pages: 4 KiB on the machines that Navarch and Envoy are built for.
 const PAGE: f64 = 4096.0;

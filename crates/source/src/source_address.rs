@@ -37,7 +37,7 @@ impl SourceAddress {
     ///
     /// # Errors
     /// If the address is not supported.
-    pub(super) fn of(source: &ConfigSource) -> Result<Self, SourceAddressError> {
+    pub fn of(source: &ConfigSource) -> Result<Self, SourceAddressError> {
         let mut address = source.address.parse()?;
         if let Self::Xds(server) = &mut address {
             server.tls.clone_from(&source.tls_settings);

@@ -8,10 +8,10 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use super::{Fault, Problem};
 use navarch_api::object::Kind;
 use navarch_base::counter::Count;
 use navarch_base::label_text::LabelText;
-use navarch_source::{Fault, Problem};
 use navarch_tables::hash::KeyedSet;
 
 /// The kind label of mesh config.
@@ -38,7 +38,7 @@ struct KindLabel {
 
 /// Counts rejections, in total and currently.
 #[derive(Debug)]
-pub(super) struct RejectedConfigs {
+pub struct RejectedConfigs {
     /// `pilot_total_rejected_configs`: in total.
     total: Family<ConfigLabels, Count>,
     /// `navarch_refused_configs`: currently.
@@ -52,15 +52,16 @@ pub(super) struct RejectedConfigs {
 
 /// The kind of source that reported a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ProblemSource {
+pub enum ProblemSource {
     /// A source of mesh config and networks.
     Mesh,
+    /// A source of objects.
     Objects,
 }
 
 impl RejectedConfigs {
     /// No rejections yet.
-    pub(super) fn register(registry: &mut Registry) -> Self {
+    pub fn register(registry: &mut Registry) -> Self {
         let total = Family::default();
         let help = "Objects and mesh configs rejected";
         registry.register("pilot_total_rejected_configs", help, total.clone());
@@ -95,7 +96,7 @@ impl RejectedConfigs {
     }
 
     /// Replaces the problems of a place.
-    pub(super) fn note(&mut self, origin: ProblemSource, place: &Arc<str>, problems: &[Problem]) {
+    pub fn note(&mut self, origin: ProblemSource, place: &Arc<str>, problems: &[Problem]) {
         let is_rejection = |problem: &&Problem| match &problem.fault {
             Fault::Rejected(_) | Fault::Unreadable(_) | Fault::Duplicate { .. } => true,
             Fault::UnknownField(_) | Fault::UnknownKind | Fault::Warning(_) => false,
@@ -144,9 +145,9 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::FilePosition;
     use navarch_api::decode::Subject;
     use navarch_api::field_error::FieldError;
-    use navarch_source::FilePosition;
 
     #[test]
     fn the_number_of_rows_of_objects_is_limited() {

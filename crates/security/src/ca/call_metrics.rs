@@ -40,7 +40,7 @@ const METHOD_LABELS: [&str; 2] = ["CreateCertificate", "other"];
 
 /// Handles of the metrics.
 #[derive(Clone, Debug)]
-pub(super) struct GrpcMetrics {
+pub struct CallMetrics {
     started: Family<Call, Counter>,
     handled: Family<Handled, Counter>,
     received: Family<Call, Counter>,
@@ -48,8 +48,9 @@ pub(super) struct GrpcMetrics {
     seconds: Family<Call, Histogram>,
 }
 
-impl GrpcMetrics {
-    pub(super) fn register(registry: &mut Registry) -> Self {
+impl CallMetrics {
+    /// Registers the metrics; no calls yet.
+    pub fn register(registry: &mut Registry) -> Self {
         let seconds = || {
             Histogram::new([
                 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
@@ -100,16 +101,18 @@ impl GrpcMetrics {
 
 /// Counts the calls of a service.
 #[derive(Clone, Debug)]
-pub(super) struct Counted<S> {
-    pub(super) inner: S,
-    pub(super) metrics: GrpcMetrics,
+pub struct CountedCalls<S> {
+    /// The service.
+    pub inner: S,
+    /// Where its calls are counted.
+    pub metrics: CallMetrics,
 }
 
-impl<S: NamedService> NamedService for Counted<S> {
+impl<S: NamedService> NamedService for CountedCalls<S> {
     const NAME: &'static str = S::NAME;
 }
 
-impl<S> Service<Request<Body>> for Counted<S>
+impl<S> Service<Request<Body>> for CountedCalls<S>
 where
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + NamedService,
     S::Future: Send + 'static,
