@@ -46,7 +46,7 @@ use axum::routing::get;
 pub use access::DebugAccess;
 pub use ca::COMMAND as CA_COMMAND;
 pub use ctrlz::control_routes;
-pub use distribution::{Share, configuration, shares};
+pub use distribution::{configuration, progresses};
 pub use doctor::{ApiServerHealth, Certificates, Hooks, Right};
 pub use exposition::Exposition;
 pub use health::missing;

@@ -16,42 +16,31 @@ use navarch_api::any_object::AnyObject;
 use navarch_api::object::{Kind, Object, ObjectRef};
 use navarch_push::context::PushContext;
 use navarch_push::worker::{Ended, PushHandle};
+use navarch_status::Progress;
 use navarch_store::Stored;
 use navarch_xds::connections::Connections;
 
-/// The number of proxies that an object reaches, and how many of them are up to date.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Share {
-    /// `metadata.generation` of the current version.
-    pub generation: i64,
-    /// Proxies with a resource that depends on it.
-    pub reached: usize,
-    /// Proxies that have acknowledged its last change.
-    pub current: usize,
-}
-
-/// The shares of these objects: exactly as `/debug/applied` counts them.
+/// The progress of these objects: exactly as `/debug/applied` counts them.
 ///
 /// # Errors
 /// When the push thread has ended.
-pub async fn shares(
+pub async fn progresses(
     push: &PushHandle,
     connections: &Connections,
     objects: Vec<AnyObject>,
-) -> Result<BTreeMap<ObjectRef, Share>, Ended> {
-    let share = |(object, progress): (AnyObject, Distribution)| {
-        let generation = object.meta().generation;
-        let share = Share {
-            generation,
-            reached: progress.reached,
-            current: progress.reached - progress.unacknowledged.len(),
+) -> Result<BTreeMap<ObjectRef, Progress>, Ended> {
+    let progress = |(object, distribution): (AnyObject, Distribution)| {
+        let progress = Progress {
+            generation: object.meta().generation,
+            reached: distribution.reached,
+            current: distribution.reached - distribution.unacknowledged.len(),
         };
-        (object.object_ref(), share)
+        (object.object_ref(), progress)
     };
     Ok(distribution(push, connections, objects)
         .await?
         .into_iter()
-        .map(share)
+        .map(progress)
         .collect())
 }
 
@@ -107,19 +96,19 @@ pub(super) async fn config_distribution(
         .into_iter()
         .filter(chosen)
         .collect();
-    let Ok(shares) = shares(&state.push, &state.connections, objects).await else {
+    let Ok(progresses) = progresses(&state.push, &state.connections, objects).await else {
         return reply::ended();
     };
 
-    let row = |(object, share): (ObjectRef, Share)| {
+    let row = |(object, progress): (ObjectRef, Progress)| {
         json!({
             "kind": object.kind.as_str(), "namespace": object.name.namespace.as_str(), "name": &*object.name.name,
-            "generation": share.generation, "proxies": share.reached, "upToDate": share.current,
+            "generation": progress.generation, "proxies": progress.reached, "upToDate": progress.current,
         })
     };
 
     reply::json(
         &parameters,
-        &Value::Array(shares.into_iter().map(row).collect()),
+        &Value::Array(progresses.into_iter().map(row).collect()),
     )
 }

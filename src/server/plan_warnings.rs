@@ -16,6 +16,7 @@ use crate::admin::{PlanAsker, Plans};
 use navarch_answers::STACK;
 use navarch_answers::plan::plan_of;
 use navarch_net::background;
+use navarch_net::cpu_budget::CpuBudget;
 use navarch_push::mesh_state::Change;
 use navarch_push::worker::PushHandle;
 use navarch_webhook::{Advice, Adviser, Intent};
@@ -34,33 +35,7 @@ pub(super) struct PlanWarnings {
     push: PushHandle,
     connections: Arc<Connections>,
     plans: Plans,
-    spent: Arc<Mutex<UsedCpuTime>>,
-}
-
-/// Recently used CPU time of plans.
-#[derive(Clone, Copy, Debug, Default)]
-struct UsedCpuTime {
-    /// Seconds, less the recovered share.
-    seconds: f64,
-    /// When it was last updated.
-    at: Option<Instant>,
-}
-
-impl UsedCpuTime {
-    /// Whether another plan may start.
-    fn has_room(&mut self, now: Instant) -> bool {
-        let since = self
-            .at
-            .map_or(0.0, |at| now.saturating_duration_since(at).as_secs_f64());
-        self.seconds = (self.seconds - since * CPU_SHARE).max(0.0);
-        self.at = Some(now);
-        self.seconds < CPU_BURST.as_secs_f64()
-    }
-
-    /// Adds the duration of a plan.
-    fn add(&mut self, took: Duration) {
-        self.seconds += took.as_secs_f64();
-    }
+    budget: Arc<Mutex<CpuBudget>>,
 }
 
 impl PlanWarnings {
@@ -71,7 +46,7 @@ impl PlanWarnings {
             push: push.clone(),
             connections,
             plans: plans.clone(),
-            spent: Arc::default(),
+            budget: Arc::new(Mutex::new(CpuBudget::new(CPU_BURST, CPU_SHARE))),
         }
     }
 
@@ -103,7 +78,7 @@ impl PlanWarnings {
         };
 
         let now = Instant::now();
-        if !self.spent.lock().has_room(now) {
+        if !self.budget.lock().has_room(now) {
             return Advice::Busy;
         }
 
@@ -113,7 +88,7 @@ impl PlanWarnings {
 
         let source = PlanAsker::new(&self.push, &self.connections);
         let (answer, made) = oneshot::channel();
-        let spent = self.spent.clone();
+        let budget = self.budget.clone();
         let work = move || {
             let mut mirror = source.mirror();
             let lines = mirror
@@ -124,7 +99,7 @@ impl PlanWarnings {
             // freed.
             _ = answer.send(lines);
             drop(mirror);
-            spent.lock().add(now.elapsed());
+            budget.lock().add(now.elapsed());
         };
 
         if let Err(error) = background::spawn("plan", STACK, work) {
@@ -137,28 +112,5 @@ impl PlanWarnings {
             Ok(Ok(None) | Err(_)) => Advice::Unknown,
             Err(_) => Advice::Late,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn plans_take_a_tenth_of_the_time_in_the_long_run() {
-        let start = Instant::now();
-        let second = Duration::from_secs(1);
-        let mut spent = UsedCpuTime::default();
-        let mut made = 0;
-        for at in 0..1000 {
-            if spent.has_room(start + second * at) {
-                spent.add(second);
-                made += 1;
-            }
-        }
-        assert!(
-            (105..=112).contains(&made),
-            "10 at first, then one in ten seconds: {made}"
-        );
     }
 }

@@ -13,6 +13,7 @@ pub mod any_certificate;
 pub mod background;
 pub mod backoff;
 pub mod budget;
+pub mod cpu_budget;
 pub mod cryptography;
 pub mod deadline;
 pub mod destination;

@@ -13,6 +13,7 @@
 mod agree;
 mod commands;
 mod control;
+mod deletions;
 mod poll;
 mod prometheus;
 mod proxy_counts;
@@ -37,6 +38,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 pub use control::{OperatorCommand, OperatorRequest, RolloutControl, RolloutError};
+pub use deletions::deleted_at_once;
 pub use prometheus::QueryNamespaces;
 pub use start::{Parts, start};
 

@@ -23,6 +23,8 @@ pub use fetch::{FetchError, Fetcher};
 use ring::{Due, KeyUpdate, Ring};
 
 use super::{Batch, SourceEvent};
+use navarch_api::any_object::AnyObject;
+use navarch_api::duration::Duration as GoDuration;
 use navarch_api::key_source::KeySource;
 use navarch_api::names::Namespace;
 use navarch_api::object::NamespacedName;
@@ -46,6 +48,21 @@ pub enum Demand {
     Of(NamespacedName, BTreeMap<KeySource, Duration>),
     /// All initial policies were received.
     Complete,
+}
+
+impl Demand {
+    /// The keys that an object requires, if it is a RequestAuthentication.
+    #[must_use]
+    pub fn by(object: &AnyObject) -> Option<Self> {
+        let AnyObject::RequestAuthentication(policy) = object else {
+            return None;
+        };
+        let wanted = policy.spec.jwt_rules.iter().filter_map(|rule| {
+            let timeout = rule.timeout.and_then(GoDuration::as_std);
+            Some((rule.key_source()?, timeout.unwrap_or(DEFAULT_TIMEOUT)))
+        });
+        Some(Self::Of(policy.meta.key(), wanted.collect()))
+    }
 }
 
 /// How keys are fetched.

@@ -54,6 +54,7 @@ mod mirror;
 mod namespaces;
 mod object_reports;
 mod object_status;
+mod progress_rounds;
 mod quarantine_store;
 mod reconciled;
 mod registration;
@@ -84,6 +85,7 @@ pub use lock::Lock;
 pub use namespaces::NamespaceScope;
 pub use object_reports::{ObjectReport, ObjectReports, ReportedCondition, ReportedObjects};
 pub use object_status::{DesiredStatus, DesiredStatuses, ObjectStatuses, Share, status_correction};
+pub use progress_rounds::ProgressRounds;
 pub use quarantine_store::{KeptQuarantine, QuarantineOutcome, QuarantineStore, ReplicaVotes};
 pub use reconciled::Progress;
 pub use registration::{
