@@ -1,6 +1,5 @@
 //! Keeps the mesh's trust bundle in the snapshot, from which proxies receive it.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,15 +12,11 @@ use navarch_base::regular_file;
 use navarch_push::context::{Mesh, PushContext};
 use navarch_push::mesh_state::Change;
 use navarch_push::worker::{Ended, PushHandle};
-use navarch_security::trust_bundle::{self, Fetched, TrustBundle, TrustError};
+use navarch_security::trust_bundle::{self, BundleEndpoints, Fetched, TrustBundle, TrustError};
 use navarch_source::{FetchError, Fetcher};
 
 /// The delay when nothing is due.
 const IDLE_DELAY: Duration = Duration::from_hours(24);
-/// Refresh interval of SPIFFE endpoints, as in istiod.
-const REFRESH_INTERVAL: Duration = Duration::from_mins(30);
-/// Retry delay of a failed endpoint.
-const RETRY_DELAY: Duration = Duration::from_secs(30);
 /// Timeout of an endpoint.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -56,10 +51,8 @@ pub(super) struct Trust {
     further_roots: String,
     /// The client of SPIFFE endpoints.
     fetcher: Fetcher,
-    /// The bundles that were fetched.
-    fetched: Fetched,
-    /// When each is fetched next.
-    due: BTreeMap<String, Instant>,
+    /// The endpoints, with their bundles.
+    endpoints: BundleEndpoints,
     /// The trust bundle in the snapshot.
     published: TrustBundle,
 }
@@ -75,8 +68,7 @@ impl Trust {
         others: OtherRoots,
         fetcher: Fetcher,
     ) -> Result<Self, Ended> {
-        let fetched = Fetched::new();
-        let due = BTreeMap::new();
+        let endpoints = BundleEndpoints::default();
         let published = TrustBundle::default();
         let further_roots = roots_in(others.file.as_deref(), "");
         let mut trust = Self {
@@ -85,8 +77,7 @@ impl Trust {
             others,
             further_roots,
             fetcher,
-            fetched,
-            due,
+            endpoints,
             published,
         };
         trust.publish().await?;
@@ -115,10 +106,8 @@ impl Trust {
             }
 
             let due = self
-                .due
-                .values()
-                .min()
-                .copied()
+                .endpoints
+                .next_due()
                 .unwrap_or_else(|| Instant::now() + IDLE_DELAY);
 
             tokio::select! {
@@ -157,7 +146,7 @@ impl Trust {
         let bundle = trust_bundle::assemble(
             &own,
             &context.mesh.config.ca_certificates,
-            &self.fetched,
+            self.endpoints.fetched(),
             &federated,
         );
         if bundle == self.published {
@@ -178,31 +167,16 @@ impl Trust {
     /// while an endpoint fails.
     async fn fetch(&mut self) -> bool {
         let named = trust_bundle::endpoints(&self.push.context().mesh.config.ca_certificates);
-        self.due.retain(|endpoint, _| named.contains(endpoint));
-        self.fetched.retain(|endpoint, _| named.contains(endpoint));
         let mut is_new = false;
 
-        for endpoint in named {
-            if self
-                .due
-                .get(&endpoint)
-                .is_some_and(|due| *due > Instant::now())
-            {
-                continue;
-            }
-            let wait = match self.fetch_bundle(&endpoint).await {
-                Ok(roots) => {
-                    let before = self.fetched.insert(endpoint.clone(), roots.clone());
-                    is_new |= before != Some(roots);
-                    REFRESH_INTERVAL
-                }
+        for endpoint in self.endpoints.due(&named, Instant::now()) {
+            match self.fetch_bundle(&endpoint).await {
+                Ok(roots) => is_new |= self.endpoints.set_roots(endpoint, roots, Instant::now()),
                 Err(error) => {
                     tracing::warn!(endpoint, %error, "failed to fetch a SPIFFE bundle");
-                    RETRY_DELAY
+                    self.endpoints.set_failed(endpoint, Instant::now());
                 }
-            };
-
-            self.due.insert(endpoint, Instant::now() + wait);
+            }
         }
 
         is_new

@@ -4,6 +4,8 @@
 //! Agrees with `pilot/pkg/trustbundle` in the trusted roots; differs in that an invalid root is
 //! skipped and reported, and does not invalidate others.
 
+mod endpoints;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -14,6 +16,8 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use navarch_api::mesh::CertificateData;
 use navarch_base::base64_text;
 use navarch_pki::pem::{self, PemError};
+
+pub use endpoints::BundleEndpoints;
 
 /// Why roots are skipped.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
