@@ -66,10 +66,10 @@ impl Plane {
         let id = "ztunnel~10.0.0.1~ztunnel-1.istio-system~istio-system.svc.cluster.local";
         let proxy = Proxy::parse(id, metadata, Locality::default()).expect("the node id is valid");
         let id = self.engine.connect(Arc::new(proxy), Arc::new(Discard));
-        for kind in [ResourceType::Address, ResourceType::Authorization] {
+        for resource_type in [ResourceType::Address, ResourceType::Authorization] {
             self.engine.subscribe(
                 id,
-                kind,
+                resource_type,
                 Interest {
                     wildcard: true,
                     ..Interest::default()

@@ -54,14 +54,14 @@ impl Plane {
 
         for n in 0..sidecars {
             let id = self.engine.connect(sidecar(n), self.sent.clone());
-            for (kind, interest) in [
+            for (resource_type, interest) in [
                 (ResourceType::Cluster, &everything),
                 (ResourceType::Endpoint, &endpoints),
                 (ResourceType::Listener, &everything),
                 (ResourceType::Route, &routes),
                 (ResourceType::NameTable, &everything),
             ] {
-                self.engine.subscribe(id, kind, interest.clone());
+                self.engine.subscribe(id, resource_type, interest.clone());
             }
         }
     }

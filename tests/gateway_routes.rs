@@ -233,12 +233,11 @@ impl Edge {
                 ),
             ];
 
-            for (kind, interest) in of_gateway
-                .into_iter()
-                .filter(|(kind, _)| *form == Form::Apart || *kind != ResourceType::VirtualHost)
-            {
-                engine.subscribe(id, kind, interest);
-                shown.push((id, kind));
+            for (resource_type, interest) in of_gateway.into_iter().filter(|(resource_type, _)| {
+                *form == Form::Apart || *resource_type != ResourceType::VirtualHost
+            }) {
+                engine.subscribe(id, resource_type, interest);
+                shown.push((id, resource_type));
             }
         }
 
@@ -271,10 +270,16 @@ impl Edge {
     /// All resources, by subscriber, type and name.
     fn all(&self) -> BTreeMap<(usize, ResourceType, String), Vec<u8>> {
         let mut all = BTreeMap::new();
-        for (place, (id, kind)) in self.shown.iter().enumerate() {
-            for resource in self.engine.published(*id, *kind).unwrap().resources.iter() {
+        for (place, (id, resource_type)) in self.shown.iter().enumerate() {
+            for resource in self
+                .engine
+                .published(*id, *resource_type)
+                .unwrap()
+                .resources
+                .iter()
+            {
                 all.insert(
-                    (place, *kind, resource.name.to_string()),
+                    (place, *resource_type, resource.name.to_string()),
                     resource.body.to_vec(),
                 );
             }
@@ -283,10 +288,10 @@ impl Edge {
     }
 
     /// The size of a collection in bytes.
-    fn bytes(&self, kind: ResourceType) -> usize {
+    fn bytes(&self, resource_type: ResourceType) -> usize {
         self.all()
             .iter()
-            .filter(|((_, of, _), _)| *of == kind)
+            .filter(|((_, of, _), _)| *of == resource_type)
             .map(|(_, body)| body.len())
             .sum()
     }
@@ -384,9 +389,9 @@ fn the_cost_of_a_listener_set_route_is_independent_of_other_sets() {
 fn a_route_configuration_enables_vhds_only_while_there_are_virtual_hosts() {
     let says_vhds = |edge: &Edge| {
         let all = edge.all();
-        let of_port = all
-            .iter()
-            .find(|((_, kind, name), _)| *kind == ResourceType::Route && name == "http.80");
+        let of_port = all.iter().find(|((_, resource_type, name), _)| {
+            *resource_type == ResourceType::Route && name == "http.80"
+        });
         RouteConfiguration::decode(of_port.unwrap().1.as_slice())
             .unwrap()
             .vhds

@@ -146,21 +146,21 @@ pub(crate) fn measure(case: &Case, length: usize) -> Cost {
             ..Interest::default()
         };
 
-        for kind in [
+        for resource_type in [
             ResourceType::Cluster,
             ResourceType::Listener,
             ResourceType::NameTable,
         ] {
-            engine.subscribe(id, kind, everything.clone());
+            engine.subscribe(id, resource_type, everything.clone());
         }
 
         let named = |names: BTreeSet<ResourceName>| Interest {
             wildcard: false,
             names: Arc::new(names),
         };
-        let all = |kind| {
+        let all = |resource_type| {
             engine
-                .published(id, kind)
+                .published(id, resource_type)
                 .map(|all| all.resources.clone())
                 .unwrap_or_default()
         };

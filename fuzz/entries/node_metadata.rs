@@ -63,13 +63,13 @@ pub fn run(data: &[u8]) {
     state.apply(objects);
     let mut engine = Engine::new(state.context(), Arc::new(EnvoyTranslator));
     let id = engine.connect(Arc::new(proxy), Arc::new(Ignore));
-    let mut ask = |kind, names: Option<BTreeSet<ResourceName>>| {
+    let mut ask = |resource_type, names: Option<BTreeSet<ResourceName>>| {
         let interest = Interest {
             wildcard: names.is_none(),
             names: Arc::new(names.unwrap_or_default()),
         };
-        engine.subscribe(id, kind, interest);
-        let shown = engine.published(id, kind);
+        engine.subscribe(id, resource_type, interest);
+        let shown = engine.published(id, resource_type);
         let names = shown
             .iter()
             .flat_map(|shown| &shown.resources)

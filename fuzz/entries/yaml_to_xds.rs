@@ -94,7 +94,7 @@ fn proxy(kind: &str, more: &Value) -> Option<Proxy> {
 
 /// Subscribes a proxy to all types, and to every resource that a response names.
 fn follow(engine: &mut Engine, id: ProxyId) {
-    let mut ask = |kind, names: Option<BTreeSet<String>>| -> Vec<(String, Vec<u8>)> {
+    let mut ask = |resource_type, names: Option<BTreeSet<String>>| -> Vec<(String, Vec<u8>)> {
         let wildcard = names.is_none();
         let names = names
             .unwrap_or_default()
@@ -104,14 +104,14 @@ fn follow(engine: &mut Engine, id: ProxyId) {
 
         engine.subscribe(
             id,
-            kind,
+            resource_type,
             Interest {
                 wildcard,
                 names: Arc::new(names),
             },
         );
 
-        let shown = engine.published(id, kind);
+        let shown = engine.published(id, resource_type);
         let resources = shown.iter().flat_map(|shown| &shown.resources);
         resources
             .map(|resource| (resource.name.to_string(), resource.body.to_vec()))

@@ -28,23 +28,23 @@ pub(super) async fn ambientz(State(state): State<AdminState>, parameters: Parame
 
     let is_ambient = state.push.context().mesh.settings.ambient;
     let ask = move |engine: &mut Engine, ids: &[ProxyId]| {
-        let shown = |engine: &mut Engine, kind| {
+        let shown = |engine: &mut Engine, resource_type| {
             let id = *ids.first()?;
             engine.subscribe(
                 id,
-                kind,
+                resource_type,
                 Interest {
                     wildcard: true,
                     ..Interest::default()
                 },
             );
-            engine.published(id, kind)
+            engine.published(id, resource_type)
         };
 
-        let kinds = [ResourceType::Address, ResourceType::Authorization];
-        let [addresses, policies] = kinds.map(|kind| {
+        let types = [ResourceType::Address, ResourceType::Authorization];
+        let [addresses, policies] = types.map(|resource_type| {
             if is_ambient {
-                shown(engine, kind)
+                shown(engine, resource_type)
             } else {
                 None
             }
@@ -89,7 +89,7 @@ fn page(addresses: Option<&Collection>, policies: Option<&Collection>) -> Result
 
     for resource in policies.into_iter().flat_map(|all| &all.resources) {
         authorizations.push(without_type(
-            codec.any_to_json(resource.kind.type_url(), &resource.body)?,
+            codec.any_to_json(resource.resource_type.type_url(), &resource.body)?,
         ));
     }
 

@@ -68,7 +68,7 @@ fn taken(connections: &[ConnectionInfo]) -> Acknowledged {
         let id = info.proxy_id;
         info.types
             .iter()
-            .filter_map(move |watch| Some(((id, watch.kind), watch.taken.clone()?)))
+            .filter_map(move |watch| Some(((id, watch.resource_type), watch.taken.clone()?)))
             .collect::<Vec<_>>()
     };
     connections.iter().flat_map(of_one).collect()
@@ -79,14 +79,14 @@ fn of_one(inspect: &Inspect<'_>, object: &AnyObject, taken: &Acknowledged) -> Di
     let reached = inspect.engine.affected_proxies(&facts_of(object));
     let changed_at = changed_at(inspect, &object.object_ref());
     let mut compared = Compared::default();
-    let mut has = |proxy: ProxyId, kind: ResourceType| {
-        let Some((collection, revision)) = taken.get(&(proxy, kind)) else {
+    let mut has = |proxy: ProxyId, resource_type: ResourceType| {
+        let Some((collection, revision)) = taken.get(&(proxy, resource_type)) else {
             return false;
         };
         let mut is_shown = || {
             inspect
                 .engine
-                .published(proxy, kind)
+                .published(proxy, resource_type)
                 .is_some_and(|shown| compared.are_equal(&shown, collection))
         };
         *revision >= changed_at || is_shown()
@@ -94,23 +94,27 @@ fn of_one(inspect: &Inspect<'_>, object: &AnyObject, taken: &Acknowledged) -> Di
 
     let mut behind = BTreeMap::new();
 
-    for (proxy, kinds) in &reached {
+    for (proxy, types) in &reached {
         // Resources for the control plane itself are acknowledged by no client.
-        let kinds = kinds
+        let types = types
             .iter()
-            .filter(|kind| **kind != ResourceType::ObjectStatus);
-        let missing: Vec<ResourceType> =
-            kinds.filter(|kind| !has(*proxy, **kind)).copied().collect();
+            .filter(|resource_type| **resource_type != ResourceType::ObjectStatus);
+        let missing: Vec<ResourceType> = types
+            .filter(|resource_type| !has(*proxy, **resource_type))
+            .copied()
+            .collect();
         if !missing.is_empty() {
             behind.insert(*proxy, missing);
         }
     }
 
-    let is_client = |kinds: &std::collections::BTreeSet<ResourceType>| {
-        kinds.iter().any(|kind| *kind != ResourceType::ObjectStatus)
+    let is_client = |types: &std::collections::BTreeSet<ResourceType>| {
+        types
+            .iter()
+            .any(|resource_type| *resource_type != ResourceType::ObjectStatus)
     };
     Distribution {
-        reached: reached.values().filter(|kinds| is_client(kinds)).count(),
+        reached: reached.values().filter(|types| is_client(types)).count(),
         unacknowledged: behind,
     }
 }
@@ -197,7 +201,7 @@ fn report(connections: &[ConnectionInfo], generation: i64, progress: &Distributi
         .map(|info| (info.proxy_id, info))
         .collect();
 
-    for (proxy, kinds) in &progress.unacknowledged {
+    for (proxy, types) in &progress.unacknowledged {
         let Some(info) = by_id.get(proxy) else {
             // It disconnected in the meantime.
             applied.reached -= 1;
@@ -208,14 +212,14 @@ fn report(connections: &[ConnectionInfo], generation: i64, progress: &Distributi
         let watches = || {
             info.types
                 .iter()
-                .filter(|watch| kinds.contains(&watch.kind))
+                .filter(|watch| types.contains(&watch.resource_type))
         };
-        if let Some((kind, rejected)) =
-            watches().find_map(|watch| Some((watch.kind, watch.rejected.clone()?)))
+        if let Some((resource_type, rejected)) =
+            watches().find_map(|watch| Some((watch.resource_type, watch.rejected.clone()?)))
         {
             applied.refused += 1;
             if applied.refused_proxies.len() < NAMED {
-                let r#type = kind.short_name().to_owned();
+                let r#type = resource_type.short_name().to_owned();
                 let said = rejected.message.to_string();
                 applied.refused_proxies.push(RejectingProxy {
                     proxy: name,
@@ -239,9 +243,9 @@ fn report(connections: &[ConnectionInfo], generation: i64, progress: &Distributi
                 .min();
             let since_seconds = sent.map(|at| now.duration_since(at).as_secs_f64());
 
-            let types = kinds
+            let types = types
                 .iter()
-                .map(|kind| kind.short_name().to_owned())
+                .map(|resource_type| resource_type.short_name().to_owned())
                 .collect();
             applied.pending_proxies.push(PendingProxy {
                 proxy: name,

@@ -28,14 +28,14 @@ pub(super) async fn cachez(State(state): State<AdminState>, parameters: Paramete
 
     let mut resources: BTreeMap<ResourceType, BTreeMap<usize, Arc<Resource>>> = BTreeMap::new();
 
-    for kind in state
+    for watch in state
         .connections
         .list()
         .into_iter()
         .flat_map(|info| info.types)
     {
-        let known = resources.entry(kind.kind).or_default();
-        for resource in kind.resources.iter().flat_map(|all| &all.resources) {
+        let known = resources.entry(watch.resource_type).or_default();
+        for resource in watch.resources.iter().flat_map(|all| &all.resources) {
             // Similar proxies share one.
             known.insert(Arc::as_ptr(resource).addr(), resource.clone());
         }
@@ -60,7 +60,7 @@ fn names(resources: &BTreeMap<ResourceType, BTreeMap<usize, Arc<Resource>>>) -> 
     };
     let rows = resources
         .iter()
-        .map(|(kind, all)| (kind.type_url().to_owned(), names(all)));
+        .map(|(resource_type, all)| (resource_type.type_url().to_owned(), names(all)));
     Value::Object(
         rows.filter(|(_, names)| names.as_array().is_some_and(|names| !names.is_empty()))
             .collect(),
@@ -70,10 +70,13 @@ fn names(resources: &BTreeMap<ResourceType, BTreeMap<usize, Arc<Resource>>>) -> 
 fn sizes(resources: &BTreeMap<ResourceType, BTreeMap<usize, Arc<Resource>>>) -> Value {
     let mut page = Map::new();
     let mut total = 0;
-    for (kind, all) in resources {
+    for (resource_type, all) in resources {
         let bytes: usize = all.values().map(|resource| resource.body.len()).sum();
         total += bytes;
-        page.insert(kind.type_url().to_owned(), json!(byte_count(bytes)));
+        page.insert(
+            resource_type.type_url().to_owned(),
+            json!(byte_count(bytes)),
+        );
     }
     page.insert("total".to_owned(), json!(byte_count(total)));
     Value::Object(page)

@@ -76,12 +76,12 @@ fn answer(
         Ok(info) => info,
         Err(missing) => return missing.into_response(),
     };
-    let configs = match types.map(kinds) {
+    let configs = match types.map(resource_types) {
         None if info.proxy.kind == ProxyKind::Ztunnel => resources(&info, ResourceType::Address),
         None => whole(&info, parameters.contains_key("include_eds")),
-        Some(Ok(kinds)) => kinds
+        Some(Ok(types)) => types
             .into_iter()
-            .flat_map(|kind| resources(&info, kind))
+            .flat_map(|resource_type| resources(&info, resource_type))
             .collect(),
         Some(Err(unknown)) => {
             return (
@@ -99,34 +99,34 @@ fn answer(
 }
 
 /// The requested types.
-pub(super) fn kinds(types: &str) -> Result<Vec<ResourceType>, String> {
+pub(super) fn resource_types(text: &str) -> Result<Vec<ResourceType>, String> {
     let one = |text: &str| {
         let mut all = ResourceType::ALL
             .into_iter()
-            .filter(|kind| *kind != ResourceType::ObjectStatus);
-        let short = all.find(|kind| kind.short_name().eq_ignore_ascii_case(text));
+            .filter(|resource_type| *resource_type != ResourceType::ObjectStatus);
+        let short = all.find(|resource_type| resource_type.short_name().eq_ignore_ascii_case(text));
         short
             .or_else(|| ResourceType::from_type_url(text))
             .ok_or_else(|| text.to_owned())
     };
 
-    let kinds: Result<Vec<_>, _> = types
+    let types: Result<Vec<_>, _> = text
         .split(',')
         .map(str::trim)
         .filter(|text| !text.is_empty())
         .map(one)
         .collect();
 
-    let mut kinds = kinds?;
+    let mut types = types?;
 
     // Istio has one short name for both.
-    if kinds.contains(&ResourceType::Address) {
-        kinds.push(ResourceType::Workload);
+    if types.contains(&ResourceType::Address) {
+        types.push(ResourceType::Workload);
     }
 
-    kinds.sort_unstable();
-    kinds.dedup();
-    Ok(kinds)
+    types.sort_unstable();
+    types.dedup();
+    Ok(types)
 }
 
 /// Messages as `ConfigDump`'s JSON.
@@ -260,27 +260,35 @@ fn extensions(info: &ConnectionInfo) -> Any {
 }
 
 /// The version of the last response of a type; empty if there is none.
-fn version(info: &ConnectionInfo, kind: ResourceType) -> String {
-    let watch = info.types.iter().find(|watch| watch.kind == kind);
+fn version(info: &ConnectionInfo, resource_type: ResourceType) -> String {
+    let watch = info
+        .types
+        .iter()
+        .find(|watch| watch.resource_type == resource_type);
     watch
         .and_then(|watch| watch.sent.as_ref())
         .map_or_else(String::new, |sent| sent.version.to_string())
 }
 
 /// The resources of a type that a proxy was sent, each with its version.
-fn versioned(info: &ConnectionInfo, kind: ResourceType) -> impl Iterator<Item = (String, Any)> {
-    let versions = sent(info, kind).into_iter().flat_map(|all| &all.resources);
+fn versioned(
+    info: &ConnectionInfo,
+    resource_type: ResourceType,
+) -> impl Iterator<Item = (String, Any)> {
+    let versions = sent(info, resource_type)
+        .into_iter()
+        .flat_map(|all| &all.resources);
     versions
         .map(|resource| resource.version.to_string())
-        .zip(resources(info, kind))
+        .zip(resources(info, resource_type))
 }
 
 /// The resources of a type that a proxy was sent, without secrets.
-pub(super) fn resources(info: &ConnectionInfo, kind: ResourceType) -> Vec<Any> {
-    let Some(all) = sent(info, kind) else {
+pub(super) fn resources(info: &ConnectionInfo, resource_type: ResourceType) -> Vec<Any> {
+    let Some(all) = sent(info, resource_type) else {
         return Vec::new();
     };
-    if kind == ResourceType::Route {
+    if resource_type == ResourceType::Route {
         let hosts = sent(info, ResourceType::VirtualHost);
         return all
             .resources
@@ -292,10 +300,10 @@ pub(super) fn resources(info: &ConnectionInfo, kind: ResourceType) -> Vec<Any> {
 }
 
 /// The collection of a type that a proxy was sent.
-pub(super) fn sent(info: &ConnectionInfo, kind: ResourceType) -> Option<&Arc<Collection>> {
+pub(super) fn sent(info: &ConnectionInfo, resource_type: ResourceType) -> Option<&Arc<Collection>> {
     info.types
         .iter()
-        .find(|watch| watch.kind == kind)
+        .find(|watch| watch.resource_type == resource_type)
         .and_then(|watch| watch.resources.as_ref())
 }
 
@@ -308,7 +316,7 @@ fn full_routes(routes: &Arc<Resource>, hosts: Option<&Arc<Collection>>) -> Arc<R
         hosts.map(|host| (&host.name, &host.body)),
     );
     Arc::new(Resource {
-        kind: routes.kind,
+        resource_type: routes.resource_type,
         name: routes.name.clone(),
         body,
         version: routes.version,
@@ -317,9 +325,9 @@ fn full_routes(routes: &Arc<Resource>, hosts: Option<&Arc<Collection>>) -> Arc<R
 
 /// A resource without secrets.
 fn any(resource: &Resource) -> Any {
-    let type_url = resource.kind.resource_url().to_owned();
+    let type_url = resource.resource_type.resource_url().to_owned();
 
-    match resource.kind {
+    match resource.resource_type {
         ResourceType::Secret => Any {
             type_url,
             value: secret(&resource.name, &resource.body),

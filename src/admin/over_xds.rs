@@ -278,12 +278,12 @@ fn client_status(info: &ConnectionInfo) -> ClientConfig {
 }
 
 /// The sync status of one type.
-fn type_status(kind: &TypeInfo) -> GenericXdsConfig {
-    let status = match (&kind.rejected, &kind.sent) {
+fn type_status(watch: &TypeInfo) -> GenericXdsConfig {
+    let status = match (&watch.rejected, &watch.sent) {
         (Some(_), _) => ConfigStatus::Error,
         (None, None) => ConfigStatus::NotSent,
         (None, Some(sent))
-            if kind
+            if watch
                 .acked
                 .as_ref()
                 .is_some_and(|acked| acked.nonce == sent.nonce) =>
@@ -293,15 +293,15 @@ fn type_status(kind: &TypeInfo) -> GenericXdsConfig {
         (None, Some(_)) => ConfigStatus::Stale,
     };
 
-    let sent_at = kind.sent.as_ref().map(|sent| timestamp(sent.at));
-    let error_state = kind.rejected.as_ref().map(|rejected| UpdateFailureState {
+    let sent_at = watch.sent.as_ref().map(|sent| timestamp(sent.at));
+    let error_state = watch.rejected.as_ref().map(|rejected| UpdateFailureState {
         last_update_attempt: sent_at,
         details: rejected.message.to_string(),
         ..UpdateFailureState::default()
     });
 
     GenericXdsConfig {
-        type_url: kind.kind.type_url().to_owned(),
+        type_url: watch.resource_type.type_url().to_owned(),
         last_updated: sent_at,
         config_status: status.into(),
         error_state,

@@ -173,7 +173,7 @@ impl MirrorSource {
 pub(crate) fn client(info: &ConnectionInfo) -> Client {
     let interest = |watch: &TypeInfo| {
         (
-            watch.kind,
+            watch.resource_type,
             Interest {
                 wildcard: watch.wildcard,
                 names: watch.names.clone(),
@@ -183,7 +183,7 @@ pub(crate) fn client(info: &ConnectionInfo) -> Client {
     let watches = info
         .types
         .iter()
-        .filter(|watch| watch.kind != ResourceType::Secret);
+        .filter(|watch| watch.resource_type != ResourceType::Secret);
     Client {
         proxy: info.proxy.clone(),
         interests: watches.map(interest).collect::<BTreeMap<_, _>>(),

@@ -111,7 +111,12 @@ fn watches(info: &ConnectionInfo, labels: &Labels, locality: &Locality) -> Value
     let watches: Map<String, Value> = info
         .types
         .iter()
-        .map(|kind| (kind.kind.type_url().to_owned(), json!(names(kind))))
+        .map(|resource_type| {
+            (
+                resource_type.resource_type.type_url().to_owned(),
+                json!(names(resource_type)),
+            )
+        })
         .collect();
     client.insert("labels".to_owned(), reply::map(labels));
     client.insert("metadata".to_owned(), (*info.proxy.metadata).clone());
@@ -153,8 +158,8 @@ fn client(info: &ConnectionInfo) -> Map<String, Value> {
 }
 
 /// The subscribed names of a type.
-fn names(kind: &TypeInfo) -> Vec<&str> {
-    kind.names.iter().map(|name| name.as_str()).collect()
+fn names(watch: &TypeInfo) -> Vec<&str> {
+    watch.names.iter().map(|name| name.as_str()).collect()
 }
 
 /// One proxy in the format of `syncz`.
@@ -171,12 +176,12 @@ fn status(info: &ConnectionInfo) -> Value {
     status.insert("istio_version".to_owned(), json!(meta("ISTIO_VERSION")));
     let mut resources = Map::new();
 
-    for kind in &info.types {
-        if let Some(name) = long_name(kind.kind) {
-            status.insert(format!("{name}_sent"), json!(nonce(kind.sent.as_ref())));
-            status.insert(format!("{name}_acked"), json!(nonce(kind.acked.as_ref())));
+    for watch in &info.types {
+        if let Some(name) = long_name(watch.resource_type) {
+            status.insert(format!("{name}_sent"), json!(nonce(watch.sent.as_ref())));
+            status.insert(format!("{name}_acked"), json!(nonce(watch.acked.as_ref())));
         }
-        resources.insert(kind.kind.type_url().to_owned(), resource(kind));
+        resources.insert(watch.resource_type.type_url().to_owned(), resource(watch));
     }
 
     status.insert("resources".to_owned(), Value::Object(resources));
@@ -186,15 +191,15 @@ fn status(info: &ConnectionInfo) -> Value {
 }
 
 /// One type of one proxy.
-fn resource(kind: &TypeInfo) -> Value {
+fn resource(watch: &TypeInfo) -> Value {
     json!({
-        "sent": nonce(kind.sent.as_ref()),
-        "acked": nonce(kind.acked.as_ref()),
-        "sentTime": kind.sent.as_ref().map(|mark| mark.at.to_string()),
-        "lastAckTime": kind.acked.as_ref().map(|mark| mark.at.to_string()),
-        "lastError": kind.rejected.as_ref().map(|rejected| rejected.message.to_string()),
-        "inSync": kind.in_sync,
-        "count": kind.resources.as_ref().map_or(0, |sent| sent.resources.len()),
+        "sent": nonce(watch.sent.as_ref()),
+        "acked": nonce(watch.acked.as_ref()),
+        "sentTime": watch.sent.as_ref().map(|mark| mark.at.to_string()),
+        "lastAckTime": watch.acked.as_ref().map(|mark| mark.at.to_string()),
+        "lastError": watch.rejected.as_ref().map(|rejected| rejected.message.to_string()),
+        "inSync": watch.in_sync,
+        "count": watch.resources.as_ref().map_or(0, |sent| sent.resources.len()),
     })
 }
 
@@ -204,8 +209,8 @@ fn nonce(mark: Option<&Mark>) -> Option<Arc<str>> {
 }
 
 /// The name of a type in its own fields.
-fn long_name(kind: ResourceType) -> Option<&'static str> {
-    match kind {
+fn long_name(resource_type: ResourceType) -> Option<&'static str> {
+    match resource_type {
         ResourceType::Cluster => Some("cluster"),
         ResourceType::Endpoint => Some("endpoint"),
         ResourceType::Listener => Some("listener"),

@@ -77,22 +77,22 @@ pub(super) async fn proxy_resource(
     );
 
     let id = info.proxy_id;
-    let is_wanted = move |kind: &ResourceType| {
+    let is_wanted = move |resource_type: &ResourceType| {
         wanted
             .as_ref()
-            .is_none_or(|wanted| kind.short_name() == wanted)
+            .is_none_or(|wanted| resource_type.short_name() == wanted)
     };
 
     let looked = state.push.inspect(move |inspect| {
-        let made = |kind| {
+        let made = |resource_type| {
             let resource = inspect
                 .engine
-                .published(id, kind)?
+                .published(id, resource_type)?
                 .resources
                 .find(&name)?
                 .clone();
-            let facts = inspect.engine.provenance_in_order(id, kind, &name);
-            Some((kind, resource.version, facts))
+            let facts = inspect.engine.provenance_in_order(id, resource_type, &name);
+            Some((resource_type, resource.version, facts))
         };
 
         ResourceType::ALL
@@ -119,12 +119,23 @@ pub(super) async fn proxy_resource(
 
     let mut resources = Vec::new();
 
-    for (kind, version, facts) in looked {
+    for (resource_type, version, facts) in looked {
         let objects = objects_behind(&context, &facts);
         let effects = if parameters.contains_key("fields") {
             let resource = ResourceName::new(&name);
             let shown = objects.clone();
-            Some(effects_on(&state, &context, &info, kind, resource, version, shown).await)
+            Some(
+                effects_on(
+                    &state,
+                    &context,
+                    &info,
+                    resource_type,
+                    resource,
+                    version,
+                    shown,
+                )
+                .await,
+            )
         } else {
             None
         };
@@ -132,7 +143,7 @@ pub(super) async fn proxy_resource(
         let version = version.to_string();
 
         resources.push(ResourceProvenance {
-            r#type: kind.short_name().to_owned(),
+            r#type: resource_type.short_name().to_owned(),
             name: name.clone(),
             version,
             objects,
@@ -153,7 +164,7 @@ async fn effects_on(
     state: &AdminState,
     context: &Arc<PushContext>,
     info: &ConnectionInfo,
-    kind: ResourceType,
+    resource_type: ResourceType,
     name: ResourceName,
     version: Version,
     objects: Vec<ObjectRef>,
@@ -163,7 +174,7 @@ async fn effects_on(
         .plans
         .turn()
         .ok()
-        .filter(|_| kind != ResourceType::Secret);
+        .filter(|_| resource_type != ResourceType::Secret);
     let Some(turn) = turn else {
         return Effects::new();
     };
@@ -173,7 +184,7 @@ async fn effects_on(
     let (answer, found) = oneshot::channel();
     let work = move || {
         // The caller may have disconnected.
-        let known = effects(&context, &client, kind, &name, version, &objects);
+        let known = effects(&context, &client, resource_type, &name, version, &objects);
         _ = answer.send(known);
         drop(turn);
     };
@@ -315,7 +326,7 @@ fn pushed(inspect: &Inspect<'_>, proxy: ProxyId, sent: &PushInfo) -> Pushed {
             .filter(|push| (first..=last).contains(&push.revision))
         {
             known = true;
-            causes.extend(causes_in(inspect, push, proxy, sent.kind));
+            causes.extend(causes_in(inspect, push, proxy, sent.resource_type));
         }
         if !known {
             causes.push("a change that is no longer recorded".to_owned());
@@ -330,7 +341,7 @@ fn pushed(inspect: &Inspect<'_>, proxy: ProxyId, sent: &PushInfo) -> Pushed {
 
     Pushed {
         at: sent.at.to_string(),
-        r#type: sent.kind.short_name().to_owned(),
+        r#type: sent.resource_type.short_name().to_owned(),
         causes,
         resources: sent.count,
         removed: sent.removed,
@@ -346,7 +357,7 @@ fn causes_in(
     inspect: &Inspect<'_>,
     push: &PushRecord,
     proxy: ProxyId,
-    kind: ResourceType,
+    resource_type: ResourceType,
 ) -> Vec<String> {
     let objects = &inspect.engine.context().objects;
     let reaches = |name: &ObjectRef| {
@@ -357,7 +368,7 @@ fn causes_in(
             .engine
             .affected_proxies(&facts_of(&object))
             .get(&proxy)
-            .is_some_and(|kinds| kinds.contains(&kind))
+            .is_some_and(|types| types.contains(&resource_type))
     };
 
     let changed = |ChangedObject {
@@ -515,7 +526,7 @@ fn place(info: &ConnectionInfo) -> ProxySnapshot {
     let had = info
         .types
         .iter()
-        .filter_map(|watch| Some((watch.kind, watch.resources.clone()?)))
+        .filter_map(|watch| Some((watch.resource_type, watch.resources.clone()?)))
         .collect();
     ProxySnapshot {
         proxy: info.proxy.clone(),

@@ -56,22 +56,27 @@ pub(crate) type Snapshot = BTreeMap<(ResourceType, ResourceName), Bytes>;
 struct Replay(Mutex<Arc<Snapshot>>);
 
 impl Translator for Replay {
-    fn names(&self, kind: ResourceType, view: &View<'_>) -> Vec<ResourceName> {
+    fn names(&self, resource_type: ResourceType, view: &View<'_>) -> Vec<ResourceName> {
         let _ = view.mesh();
         self.0
             .lock()
             .keys()
-            .filter(|(of, _)| *of == kind)
+            .filter(|(of, _)| *of == resource_type)
             .map(|(_, name)| name.clone())
             .collect()
     }
 
-    fn resource(&self, kind: ResourceType, name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
+    fn resource(
+        &self,
+        resource_type: ResourceType,
+        name: &ResourceName,
+        view: &View<'_>,
+    ) -> Option<Bytes> {
         let _ = view.mesh();
-        if kind == ResourceType::Secret {
+        if resource_type == ResourceType::Secret {
             return Some(secrets::secret(name.as_str()).encode_to_vec().into());
         }
-        self.0.lock().get(&(kind, name.clone())).cloned()
+        self.0.lock().get(&(resource_type, name.clone())).cloned()
     }
 }
 
@@ -172,7 +177,9 @@ impl Feeder {
         let is_nothing = snapshot.is_empty();
         let follow: Vec<(ResourceType, ResourceName)> = snapshot
             .keys()
-            .filter(|(kind, _)| matches!(kind, ResourceType::Endpoint | ResourceType::Route))
+            .filter(|(resource_type, _)| {
+                matches!(resource_type, ResourceType::Endpoint | ResourceType::Route)
+            })
             .cloned()
             .collect();
         *self.replay.0.lock() = Arc::new(snapshot);
@@ -196,11 +203,11 @@ impl Feeder {
             let all: Vec<String> = info
                 .types
                 .iter()
-                .filter_map(|kind| {
+                .filter_map(|watch| {
                     Some(format!(
                         "{}: {}",
-                        kind.kind.short_name(),
-                        kind.rejected.as_ref()?.message
+                        watch.resource_type.short_name(),
+                        watch.rejected.as_ref()?.message
                     ))
                 })
                 .collect();
@@ -212,15 +219,15 @@ impl Feeder {
                 .collect();
 
             // Envoy does not subscribe to the resources of a rejected cluster or listener.
-            let is_subscribed = |(kind, name): &(ResourceType, ResourceName)| {
-                info.types
-                    .iter()
-                    .any(|watch| watch.kind == *kind && watch.names.contains(name))
+            let is_subscribed = |(resource_type, name): &(ResourceType, ResourceName)| {
+                info.types.iter().any(|watch| {
+                    watch.resource_type == *resource_type && watch.names.contains(name)
+                })
             };
             let settled = info
                 .types
                 .iter()
-                .all(|kind| kind.in_sync || (kind.rejected.is_some() && !is_nothing));
+                .all(|watch| watch.in_sync || (watch.rejected.is_some() && !is_nothing));
 
             if settled && (!rejected.is_empty() || follow.iter().all(is_subscribed)) {
                 self.stale = all;
@@ -267,11 +274,11 @@ pub(crate) fn all_of(
     let id = engine.connect(Arc::new(proxy), Arc::new(Ignore));
     let mut snapshot = Snapshot::new();
 
-    for kind in [ResourceType::Cluster, ResourceType::Listener] {
+    for resource_type in [ResourceType::Cluster, ResourceType::Listener] {
         gather(
             &mut engine,
             id,
-            kind,
+            resource_type,
             Interest {
                 wildcard: true,
                 ..Interest::default()
@@ -283,7 +290,7 @@ pub(crate) fn all_of(
     let mut clusters = BTreeSet::new();
     for ((_, name), body) in snapshot
         .iter()
-        .filter(|((kind, _), _)| *kind == ResourceType::Cluster)
+        .filter(|((resource_type, _), _)| *resource_type == ResourceType::Cluster)
     {
         let cluster = codec.any_to_json(ResourceType::Cluster.type_url(), body)?;
         if cluster.get("type").is_some_and(|kind| kind == "EDS") {
@@ -298,7 +305,7 @@ pub(crate) fn all_of(
     let mut routes = BTreeSet::new();
     for ((_, _), body) in snapshot
         .iter()
-        .filter(|((kind, _), _)| *kind == ResourceType::Listener)
+        .filter(|((resource_type, _), _)| *resource_type == ResourceType::Listener)
     {
         let listener = codec
             .any_to_json(ResourceType::Listener.type_url(), body)?
@@ -335,14 +342,19 @@ pub(crate) fn all_of(
 fn gather(
     engine: &mut Engine,
     id: ProxyId,
-    kind: ResourceType,
+    resource_type: ResourceType,
     interest: Interest,
     into: &mut Snapshot,
 ) {
-    engine.subscribe(id, kind, interest);
-    let shown = engine.published(id, kind);
+    engine.subscribe(id, resource_type, interest);
+    let shown = engine.published(id, resource_type);
     let resources = shown.iter().flat_map(|shown| shown.resources.iter());
-    into.extend(resources.map(|resource| ((kind, resource.name.clone()), resource.body.clone())));
+    into.extend(resources.map(|resource| {
+        (
+            (resource_type, resource.name.clone()),
+            resource.body.clone(),
+        )
+    }));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -31,7 +31,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use mesh::{
-    Interests, KINDS, MESHES, Mesh, PROXIES, Shown, State, difference, first_interests, mesh_config,
+    Interests, MESHES, Mesh, PROXIES, Shown, State, TYPES, difference, first_interests, mesh_config,
 };
 use navarch::envoy::EnvoyTranslator;
 use navarch::push::mesh_state::Change;
@@ -285,8 +285,10 @@ proptest! {
                 let now = fresh(&after, &translator, proxy, &mesh.clients[&proxy].interests);
                 let found = difference(&format!("{name}, proxy {proxy}"), &now, &mesh.shown(proxy));
                 prop_assert!(found.is_none(), "{}", found.unwrap_or_default());
-                let kinds = KINDS.into_iter().filter(|kind| was.get(kind) != now.get(kind));
-                differ.extend(kinds.map(|kind| (proxy, kind)));
+                let types = TYPES
+                    .into_iter()
+                    .filter(|resource_type| was.get(resource_type) != now.get(resource_type));
+                differ.extend(types.map(|resource_type| (proxy, resource_type)));
             }
             prop_assert_eq!(pushed, differ, "{}: the pushed collections are not those that differ, by proxy and type", name);
         }

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use crate::universe::Slot;
 
 /// The types to which proxies subscribe, in Envoy's order.
-pub(crate) const KINDS: [ResourceType; 7] = [
+pub(crate) const TYPES: [ResourceType; 7] = [
     ResourceType::Cluster,
     ResourceType::Endpoint,
     ResourceType::Listener,
@@ -49,9 +49,14 @@ pub(crate) struct Last {
 }
 
 impl Sink for Last {
-    fn publish(&self, kind: ResourceType, collection: Arc<Collection>, _: &Arc<PushCause>) {
-        self.shown.lock().unwrap().insert(kind, collection);
-        self.came.lock().unwrap().insert(kind);
+    fn publish(
+        &self,
+        resource_type: ResourceType,
+        collection: Arc<Collection>,
+        _: &Arc<PushCause>,
+    ) {
+        self.shown.lock().unwrap().insert(resource_type, collection);
+        self.came.lock().unwrap().insert(resource_type);
     }
 }
 
@@ -102,8 +107,12 @@ impl Mesh {
             .clients
             .iter()
             .map(|(n, client)| (*n, client.sink.came.lock().unwrap().clone()));
-        came.flat_map(|(n, kinds)| kinds.into_iter().map(move |kind| (n, kind)))
-            .collect()
+        came.flat_map(|(n, types)| {
+            types
+                .into_iter()
+                .map(move |resource_type| (n, resource_type))
+        })
+        .collect()
     }
 
     /// Connects or reconnects a proxy with these subscriptions.
@@ -111,8 +120,8 @@ impl Mesh {
         self.disconnect(n);
         let sink = Arc::new(Last::default());
         let id = self.engine.connect(proxy(n), sink.clone());
-        for (kind, interest) in &interests {
-            self.engine.subscribe(id, *kind, interest.clone());
+        for (resource_type, interest) in &interests {
+            self.engine.subscribe(id, *resource_type, interest.clone());
         }
         self.clients.insert(
             n,
@@ -137,9 +146,9 @@ impl Mesh {
         };
 
         let mut interests = client.interests.clone();
-        let of = |kind| {
+        let of = |resource_type| {
             self.engine
-                .published(client.id, kind)
+                .published(client.id, resource_type)
                 .map(|shown| named_in(&shown))
                 .unwrap_or_default()
         };
@@ -157,9 +166,10 @@ impl Mesh {
         interests.insert(ResourceType::ExtensionConfig, routes.clone());
         interests.insert(ResourceType::Route, routes);
 
-        for (kind, interest) in &interests {
-            if client.interests.get(kind) != Some(interest) {
-                self.engine.subscribe(client.id, *kind, interest.clone());
+        for (resource_type, interest) in &interests {
+            if client.interests.get(resource_type) != Some(interest) {
+                self.engine
+                    .subscribe(client.id, *resource_type, interest.clone());
             }
         }
 
@@ -169,9 +179,14 @@ impl Mesh {
     /// The collections of a proxy; they must equal those last pushed to it.
     pub(crate) fn shown(&self, n: usize) -> Shown {
         let client = &self.clients[&n];
-        let kinds = client.interests.keys();
-        let shown: Shown = kinds
-            .filter_map(|kind| Some((*kind, self.engine.published(client.id, *kind)?)))
+        let types = client.interests.keys();
+        let shown: Shown = types
+            .filter_map(|resource_type| {
+                Some((
+                    *resource_type,
+                    self.engine.published(client.id, *resource_type)?,
+                ))
+            })
             .collect();
         assert_eq!(
             *client.sink.shown.lock().unwrap(),
@@ -200,10 +215,12 @@ pub(crate) fn first_interests() -> Interests {
         wildcard: true,
         ..Interest::default()
     };
-    let wildcards = KINDS
+    let wildcards = TYPES
         .into_iter()
-        .filter(|kind| kind.is_wildcard_by_default());
-    wildcards.map(|kind| (kind, everything.clone())).collect()
+        .filter(|resource_type| resource_type.is_wildcard_by_default());
+    wildcards
+        .map(|resource_type| (resource_type, everything.clone()))
+        .collect()
 }
 
 fn names(names: BTreeSet<String>) -> Interest {
@@ -322,7 +339,7 @@ fn named_in(collection: &Collection) -> BTreeSet<String> {
                 // The resources of the test's own translator are not protobuf; they have the same
                 // names in all types.
                 let own = BTreeSet::from([resource.name.as_str().to_owned()]);
-                match codec.any_to_json(collection.kind.type_url(), &resource.body) {
+                match codec.any_to_json(collection.resource_type.type_url(), &resource.body) {
                     Ok(json) => references(&json),
                     Err(_) => own,
                 }
@@ -366,11 +383,11 @@ fn collect(value: &Value, into: &mut BTreeSet<String>) {
 
 /// Describes the differences of two proxies' resources; `None` if they are equal byte for byte.
 pub(crate) fn difference(what: &str, expected: &Shown, actual: &Shown) -> Option<String> {
-    let kinds: BTreeSet<ResourceType> = expected.keys().chain(actual.keys()).copied().collect();
-    kinds.into_iter().find_map(|kind| {
+    let types: BTreeSet<ResourceType> = expected.keys().chain(actual.keys()).copied().collect();
+    types.into_iter().find_map(|resource_type| {
         let bodies = |shown: &Shown| -> BTreeMap<String, bytes::Bytes> {
             let resources = shown
-                .get(&kind)
+                .get(&resource_type)
                 .into_iter()
                 .flat_map(|collection| &collection.resources);
             resources
@@ -385,22 +402,22 @@ pub(crate) fn difference(what: &str, expected: &Shown, actual: &Shown) -> Option
             .into_iter()
             .find(|name| expected.get(*name) != actual.get(*name))?;
         let show = |body: Option<&bytes::Bytes>| {
-            body.map_or_else(|| "nothing".to_owned(), |body| text(kind, body))
+            body.map_or_else(|| "nothing".to_owned(), |body| text(resource_type, body))
         };
         let expected = show(expected.get(name));
 
         let actual = show(actual.get(name));
         Some(format!(
             "{what}: {} {name}\n{}",
-            kind.short_name(),
+            resource_type.short_name(),
             lines_that_differ(&expected, &actual)
         ))
     })
 }
 
-fn text(kind: ResourceType, body: &[u8]) -> String {
+fn text(resource_type: ResourceType, body: &[u8]) -> String {
     KNOWN.with_borrow(
-        |(codec, _)| match codec.any_to_json(kind.type_url(), body) {
+        |(codec, _)| match codec.any_to_json(resource_type.type_url(), body) {
             Ok(json) => serde_json::to_string_pretty(&json).unwrap(),
             Err(_) => String::from_utf8_lossy(body).into_owned(),
         },

@@ -23,12 +23,12 @@ use crate::universe::NAMESPACES;
 pub(crate) struct Probe;
 
 impl Translator for Probe {
-    fn names(&self, kind: ResourceType, view: &View<'_>) -> Vec<ResourceName> {
+    fn names(&self, resource_type: ResourceType, view: &View<'_>) -> Vec<ResourceName> {
         let services = || {
             view.all_services()
                 .map(|service| format!("{}/{}", service.key.namespace, service.key.hostname))
         };
-        let names: Vec<String> = match kind {
+        let names: Vec<String> = match resource_type {
             ResourceType::Cluster => services().collect(),
             ResourceType::Listener => {
                 let fixed =
@@ -45,9 +45,14 @@ impl Translator for Probe {
         names.into_iter().map(ResourceName::new).collect()
     }
 
-    fn resource(&self, kind: ResourceType, name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
+    fn resource(
+        &self,
+        resource_type: ResourceType,
+        name: &ResourceName,
+        view: &View<'_>,
+    ) -> Option<Bytes> {
         // Field number 0 is invalid in protobuf, so decoding these bytes fails.
-        let text = match kind {
+        let text = match resource_type {
             ResourceType::Cluster => of_service(view, &key(name)?)?,
             ResourceType::Endpoint => of_endpoints(view, &key(name)?)?,
             ResourceType::Listener => of_proxy(view, name.as_str()),

@@ -75,17 +75,17 @@ fn tables(
     };
     let id = engine.connect(Arc::new(parsed), Arc::new(Ignore));
 
-    let mut ask = |kind, wildcard| {
+    let mut ask = |resource_type, wildcard| {
         engine.subscribe(
             id,
-            kind,
+            resource_type,
             Interest {
                 wildcard,
                 names: Arc::new(names.clone()),
             },
         );
         engine
-            .published(id, kind)
+            .published(id, resource_type)
             .ok_or("no collection was computed")
     };
 

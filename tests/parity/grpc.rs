@@ -136,18 +136,18 @@ impl Client {
     /// Subscribes to names, acknowledges the response and returns its resources as JSON.
     async fn ask(
         &mut self,
-        kind: ResourceType,
+        resource_type: ResourceType,
         names: &BTreeSet<String>,
         codec: &Codec,
     ) -> Result<Vec<Value>, String> {
         let request = DiscoveryRequest {
-            type_url: kind.type_url().to_owned(),
+            type_url: resource_type.type_url().to_owned(),
             resource_names: names.iter().cloned().collect(),
             ..DiscoveryRequest::default()
         };
 
         // The first request, with the node, has already subscribed to listeners.
-        if kind != ResourceType::Listener {
+        if resource_type != ResourceType::Listener {
             self.requests.send(request.clone()).await.map_err(text)?;
         }
 
@@ -155,10 +155,10 @@ impl Client {
             let response = tokio::time::timeout(ANSWER_TIMEOUT, self.responses.message());
             let response = response
                 .await
-                .map_err(|_| format!("no answer for {}", kind.short_name()))?
+                .map_err(|_| format!("no answer for {}", resource_type.short_name()))?
                 .map_err(text)?;
             let response = response.ok_or("the stream ended")?;
-            if response.type_url != kind.type_url() {
+            if response.type_url != resource_type.type_url() {
                 continue;
             }
 

@@ -171,21 +171,21 @@ fn deliberate_differences_are_recognized_and_nothing_else_with_them() {
     let codec = Codec::new();
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
 
-    for (name, kind, id) in RECOGNIZED {
+    for (name, resource_type, id) in RECOGNIZED {
         let case = cases.iter().find(|case| case.name == name);
         let case = case.unwrap_or_else(|| panic!("no case {name}"));
         let answers = runtime.block_on(run::run(case, &codec)).unwrap();
 
         for proxy in &case.proxies {
-            let plural = subscriptions::plural(kind);
+            let plural = subscriptions::plural(resource_type);
             let istiod = case.expected(proxy).remove(plural).unwrap_or_default();
             let navarch = answers[&proxy.name]
                 .get(plural)
                 .cloned()
                 .unwrap_or_default();
             let found = compare_answers(
-                &Answers::from([(kind, istiod)]),
-                &Answers::from([(kind, navarch)]),
+                &Answers::from([(resource_type, istiod)]),
+                &Answers::from([(resource_type, navarch)]),
             );
             assert!(!found.is_empty(), "{name} {}", proxy.name);
             for one in &found {
@@ -251,12 +251,14 @@ fn resources_are_the_same_with_an_api_server() {
             };
 
             for (proxy, types) in &by_files {
-                for (kind, expected) in types {
-                    let got = by_cluster[proxy].get(kind).map_or(&[][..], Vec::as_slice);
+                for (resource_type, expected) in types {
+                    let got = by_cluster[proxy]
+                        .get(resource_type)
+                        .map_or(&[][..], Vec::as_slice);
                     let differences = canon::diff(expected, got);
                     if !differences.is_empty() {
                         different.push(format!(
-                            "{} {proxy} {kind}:\n  {}",
+                            "{} {proxy} {resource_type}:\n  {}",
                             case.name,
                             differences.join("\n  ")
                         ));
@@ -285,14 +287,17 @@ async fn compare(
 
     for proxy in &case.proxies {
         let got = answers.get(&proxy.name).ok_or("no answers")?;
-        let by_type = case.expected(proxy).into_iter().map(|(kind, expected)| {
-            let actual = got.get(&kind).map_or(&[][..], Vec::as_slice);
-            let differences = canon::diff(&expected, actual);
-            if !differences.is_empty() {
-                keep_answer(case, &proxy.name, &kind, actual);
-            }
-            (kind, differences)
-        });
+        let by_type = case
+            .expected(proxy)
+            .into_iter()
+            .map(|(resource_type, expected)| {
+                let actual = got.get(&resource_type).map_or(&[][..], Vec::as_slice);
+                let differences = canon::diff(&expected, actual);
+                if !differences.is_empty() {
+                    keep_answer(case, &proxy.name, &resource_type, actual);
+                }
+                (resource_type, differences)
+            });
         by_proxy.insert(proxy.name.clone(), by_type.collect());
     }
 
@@ -312,7 +317,7 @@ async fn compare(
 }
 
 /// Writes a response that differs into its case, if `NAVARCH_PARITY_GOT` is set.
-fn keep_answer(case: &Case, proxy: &str, kind: &str, answer: &[Value]) {
+fn keep_answer(case: &Case, proxy: &str, resource_type: &str, answer: &[Value]) {
     let Some(name) = std::env::var_os("NAVARCH_PARITY_GOT") else {
         return;
     };
@@ -320,7 +325,8 @@ fn keep_answer(case: &Case, proxy: &str, kind: &str, answer: &[Value]) {
     std::fs::create_dir_all(&folder).expect("the directory in the case is created");
     let resources: Vec<Value> = canon::resources(answer).into_values().collect();
     let text = serde_json::to_vec_pretty(&resources).expect("JSON");
-    std::fs::write(folder.join(format!("{kind}.json")), text).expect("the response is written");
+    std::fs::write(folder.join(format!("{resource_type}.json")), text)
+        .expect("the response is written");
 }
 
 /// One line per difference for the ratchet: `<case> <proxy> <type>`, or `<case> error`.
@@ -334,7 +340,10 @@ fn lines(outcome: &Outcome) -> BTreeSet<String> {
                     let different = types
                         .iter()
                         .filter(|(_, differences)| !differences.is_empty());
-                    lines.extend(different.map(|(kind, _)| format!("{case} {proxy} {kind}")));
+                    lines.extend(
+                        different
+                            .map(|(resource_type, _)| format!("{case} {proxy} {resource_type}")),
+                    );
                 }
             }
         }
@@ -388,8 +397,8 @@ fn print_table(outcome: &Outcome) {
                 .all(Vec::is_empty),
         );
 
-        for (kind, differences) in proxies.values().flatten() {
-            let cell = row.2.entry(kind).or_default();
+        for (resource_type, differences) in proxies.values().flatten() {
+            let cell = row.2.entry(resource_type).or_default();
             cell.0 += usize::from(differences.is_empty());
             cell.1 += 1;
         }
@@ -400,7 +409,7 @@ fn print_table(outcome: &Outcome) {
     for (area, (equal, all, types)) in by_area {
         let cells: Vec<String> = types
             .iter()
-            .map(|(kind, (equal, all))| format!("{kind} {equal}/{all}"))
+            .map(|(resource_type, (equal, all))| format!("{resource_type} {equal}/{all}"))
             .collect();
         table += &format!(
             "{area:<16} {:>9}   {}\n",
@@ -419,11 +428,14 @@ fn print_differences(outcome: &Outcome) {
             Err(error) => println!("{case}: cannot run: {error}"),
             Ok(proxies) => {
                 for (proxy, types) in proxies {
-                    for (kind, differences) in types
+                    for (resource_type, differences) in types
                         .iter()
                         .filter(|(_, differences)| !differences.is_empty())
                     {
-                        println!("{case} {proxy} {kind}:\n  {}", differences.join("\n  "));
+                        println!(
+                            "{case} {proxy} {resource_type}:\n  {}",
+                            differences.join("\n  ")
+                        );
                     }
                 }
             }
@@ -448,9 +460,9 @@ fn report(outcome: &Outcome) -> Value {
 }
 
 fn report_types(types: &BTreeMap<String, Vec<String>>) -> Value {
-    let types = types.iter().map(|(kind, differences)| {
+    let types = types.iter().map(|(resource_type, differences)| {
         (
-            kind.clone(),
+            resource_type.clone(),
             json!({ "equal": differences.is_empty(), "differences": differences }),
         )
     });

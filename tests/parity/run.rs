@@ -106,18 +106,20 @@ async fn ask_all(server: SocketAddr, proxy: &CaseProxy, codec: &Codec) -> Result
     let mut client = Client::connect(server, proxy, codec).await?;
     let mut answers = subscriptions::Answers::new();
 
-    for kind in subscriptions::ENVOY {
-        let is_wanted = kind != ResourceType::NameTable || proxy.captures_dns();
-        let names = subscriptions::names(kind, &answers).filter(|_| is_wanted);
+    for resource_type in subscriptions::ENVOY {
+        let is_wanted = resource_type != ResourceType::NameTable || proxy.captures_dns();
+        let names = subscriptions::names(resource_type, &answers).filter(|_| is_wanted);
         if let Some(names) = names {
-            let resources = client.ask(kind.type_url(), &names, codec).await?;
-            answers.insert(kind, resources);
+            let resources = client.ask(resource_type.type_url(), &names, codec).await?;
+            answers.insert(resource_type, resources);
         }
     }
 
     Ok(answers
         .into_iter()
-        .map(|(kind, resources)| (subscriptions::plural(kind).to_owned(), resources))
+        .map(|(resource_type, resources)| {
+            (subscriptions::plural(resource_type).to_owned(), resources)
+        })
         .collect())
 }
 

@@ -40,11 +40,12 @@ pub(crate) async fn ask_all(
     let mut answers = Answers::new();
 
     for name in &proxy.types {
-        let kind = kind(name).ok_or_else(|| format!("{name} is no type for ztunnel"))?;
+        let resource_type =
+            resource_type(name).ok_or_else(|| format!("{name} is no type for ztunnel"))?;
         let names = proxy.subscribe.get(name).into_iter().flatten().cloned();
         let request = DeltaDiscoveryRequest {
             node: node.take(),
-            type_url: kind.type_url().to_owned(),
+            type_url: resource_type.type_url().to_owned(),
             resource_names_subscribe: names.collect(),
             ..DeltaDiscoveryRequest::default()
         };
@@ -55,7 +56,7 @@ pub(crate) async fn ask_all(
             .map_err(|_| "the stream ended".to_owned())?;
         answers.insert(
             name.clone(),
-            items(answer(&mut responses, kind).await?, codec)?,
+            items(answer(&mut responses, resource_type).await?, codec)?,
         );
     }
 
@@ -63,7 +64,7 @@ pub(crate) async fn ask_all(
 }
 
 /// The type of a name in `proxies.yaml`.
-fn kind(name: &str) -> Option<ResourceType> {
+fn resource_type(name: &str) -> Option<ResourceType> {
     match name {
         "addresses" => Some(ResourceType::Address),
         "workloads" => Some(ResourceType::Workload),
@@ -75,15 +76,15 @@ fn kind(name: &str) -> Option<ResourceType> {
 /// The next response of a type.
 async fn answer(
     responses: &mut Streaming<DeltaDiscoveryResponse>,
-    kind: ResourceType,
+    resource_type: ResourceType,
 ) -> Result<DeltaDiscoveryResponse, String> {
     loop {
         let response = tokio::time::timeout(TIMEOUT, responses.message()).await;
         let response = response
-            .map_err(|_| format!("no answer for {}", kind.type_url()))?
+            .map_err(|_| format!("no answer for {}", resource_type.type_url()))?
             .map_err(text)?;
         let response = response.ok_or("the stream ended")?;
-        if response.type_url == kind.type_url() {
+        if response.type_url == resource_type.type_url() {
             return Ok(response);
         }
     }

@@ -235,13 +235,13 @@ impl Mesh {
 
 /// All resources of a proxy that subscribes as Envoy does, and its route configurations.
 fn gather(engine: &mut Engine, id: ProxyId) -> (Resources, BTreeMap<String, RouteConfiguration>) {
-    let mut ask = |kind, names: Option<BTreeSet<ResourceName>>| {
+    let mut ask = |resource_type, names: Option<BTreeSet<ResourceName>>| {
         let interest = Interest {
             wildcard: names.is_none(),
             names: Arc::new(names.unwrap_or_default()),
         };
-        engine.subscribe(id, kind, interest);
-        let shown = engine.published(id, kind).unwrap();
+        engine.subscribe(id, resource_type, interest);
+        let shown = engine.published(id, resource_type).unwrap();
         let faults = engine.faults();
         assert!(faults.is_empty(), "{faults:?}");
         shown

@@ -70,8 +70,8 @@ enum OwnType {
 }
 
 impl OwnType {
-    fn of(kind: ResourceType) -> Option<Self> {
-        match kind {
+    fn of(resource_type: ResourceType) -> Option<Self> {
+        match resource_type {
             ResourceType::Address => Some(Self::Address),
             ResourceType::Workload => Some(Self::Workload),
             ResourceType::Authorization => Some(Self::Authorization),
@@ -93,59 +93,71 @@ impl OwnType {
 }
 
 impl<T: Translator> Translator for AmbientTranslator<T> {
-    fn names(&self, kind: ResourceType, view: &View<'_>) -> Vec<ResourceName> {
-        match OwnType::of(kind) {
+    fn names(&self, resource_type: ResourceType, view: &View<'_>) -> Vec<ResourceName> {
+        match OwnType::of(resource_type) {
             Some(OwnType::Authorization) => policies::names(view),
             // All other names are maintained incrementally.
             Some(OwnType::Address | OwnType::Workload) => split_horizon::names(view),
-            Some(OwnType::ObjectStatus) => [self.0.names(kind, view), status::names(view)].concat(),
-            None => self.0.names(kind, view),
+            Some(OwnType::ObjectStatus) => {
+                [self.0.names(resource_type, view), status::names(view)].concat()
+            }
+            None => self.0.names(resource_type, view),
         }
     }
 
-    fn further_names(&self, kind: ResourceType, view: &View<'_>) -> Option<NameList> {
-        self.0.further_names(kind, view)
+    fn further_names(&self, resource_type: ResourceType, view: &View<'_>) -> Option<NameList> {
+        self.0.further_names(resource_type, view)
     }
 
     fn referenced_names(
         &self,
-        kind: ResourceType,
+        resource_type: ResourceType,
         requested: &BTreeSet<ResourceName>,
         view: &View<'_>,
     ) -> Option<Vec<ResourceName>> {
-        self.0.referenced_names(kind, requested, view)
+        self.0.referenced_names(resource_type, requested, view)
     }
 
-    fn members(&self, kind: ResourceType, of: &ResourceName, view: &View<'_>) -> Vec<ResourceName> {
-        match kind.is_by_address() {
-            true if peers::is_peers_only(kind, view) => peers::at(of.as_str(), view),
+    fn members(
+        &self,
+        resource_type: ResourceType,
+        of: &ResourceName,
+        view: &View<'_>,
+    ) -> Vec<ResourceName> {
+        match resource_type.is_by_address() {
+            true if peers::is_peers_only(resource_type, view) => peers::at(of.as_str(), view),
             true => members::resolve_name(of.as_str(), view),
-            false => self.0.members(kind, of, view),
+            false => self.0.members(resource_type, of, view),
         }
     }
 
-    fn unnamed(&self, kind: ResourceType, view: &View<'_>) -> Vec<ResourceName> {
-        match kind.is_by_address() {
-            true if peers::is_peers_only(kind, view) => Vec::new(),
+    fn unnamed(&self, resource_type: ResourceType, view: &View<'_>) -> Vec<ResourceName> {
+        match resource_type.is_by_address() {
+            true if peers::is_peers_only(resource_type, view) => Vec::new(),
             true => members::on_own_node(view),
-            false => self.0.unnamed(kind, view),
+            false => self.0.unnamed(resource_type, view),
         }
     }
 
     fn resource_on_demand(
         &self,
-        kind: ResourceType,
+        resource_type: ResourceType,
         name: &ResourceName,
         view: &View<'_>,
     ) -> Option<Bytes> {
-        if kind.is_by_address() && peers::is_peers_only(kind, view) {
+        if resource_type.is_by_address() && peers::is_peers_only(resource_type, view) {
             return peers::peer(name, view).map(|workload| workload.encode_to_vec().into());
         }
-        self.resource(kind, name, view)
+        self.resource(resource_type, name, view)
     }
 
-    fn resource(&self, kind: ResourceType, name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
-        match OwnType::of(kind) {
+    fn resource(
+        &self,
+        resource_type: ResourceType,
+        name: &ResourceName,
+        view: &View<'_>,
+    ) -> Option<Bytes> {
+        match OwnType::of(resource_type) {
             Some(OwnType::Authorization) => policies::resource(name.as_str(), view),
             Some(OwnType::Address) => {
                 address(name, view).map(|address| address.encode_to_vec().into())
@@ -156,9 +168,9 @@ impl<T: Translator> Translator for AmbientTranslator<T> {
             },
             Some(OwnType::ObjectStatus) => match status::subject(name.as_str()) {
                 Some(object) => status::resource(&object, view),
-                None => self.0.resource(kind, name, view),
+                None => self.0.resource(resource_type, name, view),
             },
-            None => self.0.resource(kind, name, view),
+            None => self.0.resource(resource_type, name, view),
         }
     }
 }

@@ -30,12 +30,12 @@ use crate::workloads::{meta_of_entry, own_fields_of_pod, set_names};
 const MAX_AT: usize = 64;
 
 /// Whether a client that requests by address gets only pods and WorkloadEntries.
-pub(crate) fn is_peers_only(kind: ResourceType, view: &View<'_>) -> bool {
+pub(crate) fn is_peers_only(resource_type: ResourceType, view: &View<'_>) -> bool {
     if !view.get(&MeshFacts).is_ambient {
         return true;
     }
     // `Address` is for ztunnel: its results depend on no attribute of the client.
-    kind == ResourceType::Workload
+    resource_type == ResourceType::Workload
         && match view.proxy().kind() {
             ProxyKind::Sidecar | ProxyKind::Router | ProxyKind::Waypoint => true,
             ProxyKind::Ztunnel | ProxyKind::AgentGateway => false,

@@ -82,16 +82,16 @@ impl Mesh {
         self.engine.connect(Arc::new(proxy), Arc::new(Ignore))
     }
 
-    fn ask(&mut self, proxy: ProxyId, kind: ResourceType, names: &[&str]) -> Shown {
+    fn ask(&mut self, proxy: ProxyId, resource_type: ResourceType, names: &[&str]) -> Shown {
         let wildcard = names.is_empty();
         let names = Arc::new(names.iter().map(ResourceName::new).collect());
         self.engine
-            .subscribe(proxy, kind, Interest { wildcard, names });
-        self.shown(proxy, kind)
+            .subscribe(proxy, resource_type, Interest { wildcard, names });
+        self.shown(proxy, resource_type)
     }
 
-    fn shown(&self, proxy: ProxyId, kind: ResourceType) -> Shown {
-        let shown = self.engine.published(proxy, kind).unwrap();
+    fn shown(&self, proxy: ProxyId, resource_type: ResourceType) -> Shown {
+        let shown = self.engine.published(proxy, resource_type).unwrap();
         shown
             .resources
             .iter()
@@ -181,7 +181,7 @@ const WORLD: &str = "
 ";
 
 /// The types of ambient mode.
-const KINDS: [ResourceType; 3] = [
+const TYPES: [ResourceType; 3] = [
     ResourceType::Address,
     ResourceType::Workload,
     ResourceType::Authorization,
@@ -337,8 +337,8 @@ fn any_sequence_of_events_gives_the_same_result_as_a_fresh_start() {
     let mut mesh = Mesh::new();
     let ztunnel = mesh.ztunnel("n1");
     let asking = mesh.ztunnel("n2");
-    for kind in KINDS {
-        mesh.ask(ztunnel, kind, &[]);
+    for resource_type in TYPES {
+        mesh.ask(ztunnel, resource_type, &[]);
     }
 
     let subscribed = [
@@ -374,11 +374,11 @@ fn any_sequence_of_events_gives_the_same_result_as_a_fresh_start() {
         let all_of = fresh.ztunnel("n1");
         let some_of = fresh.ztunnel("n2");
 
-        for kind in KINDS {
+        for resource_type in TYPES {
             assert_eq!(
-                mesh.shown(ztunnel, kind),
-                fresh.ask(all_of, kind, &[]),
-                "step {step} {kind:?}"
+                mesh.shown(ztunnel, resource_type),
+                fresh.ask(all_of, resource_type, &[]),
+                "step {step} {resource_type:?}"
             );
         }
 

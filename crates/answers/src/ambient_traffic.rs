@@ -82,17 +82,17 @@ fn affected_workloads(
     steps: &BTreeMap<ResourceType, CollectionDiff>,
     after: &ProxyResources,
 ) -> Vec<ResourceName> {
-    let kinds = [ResourceType::Address, ResourceType::Workload];
+    let types = [ResourceType::Address, ResourceType::Workload];
     if steps.contains_key(&ResourceType::Authorization) {
-        let all = kinds
+        let all = types
             .iter()
-            .filter_map(|kind| after.get(kind))
+            .filter_map(|resource_type| after.get(resource_type))
             .flat_map(|collection| &collection.resources);
         return all.map(|one| one.name.clone()).collect();
     }
-    let changed = kinds
+    let changed = types
         .iter()
-        .filter_map(|kind| steps.get(kind))
+        .filter_map(|resource_type| steps.get(resource_type))
         .flat_map(|step| step.resources.keys());
     changed.cloned().collect()
 }

@@ -26,7 +26,7 @@ impl Client {
             wildcard: true,
             ..Interest::default()
         };
-        let kinds: &[ResourceType] = match proxy.kind {
+        let types: &[ResourceType] = match proxy.kind {
             ProxyKind::Ztunnel => &[ResourceType::Address, ResourceType::Authorization],
             ProxyKind::Sidecar
             | ProxyKind::Router
@@ -38,10 +38,10 @@ impl Client {
             ],
         };
 
-        let interests = kinds
+        let interests = types
             .iter()
             .copied()
-            .map(|kind| (kind, all.clone()))
+            .map(|resource_type| (resource_type, all.clone()))
             .collect();
         Self {
             proxy: Arc::new(proxy),

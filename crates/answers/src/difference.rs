@@ -40,11 +40,12 @@ impl CollectionDiff {
     /// Compares two collections. The cost is proportional to the difference.
     #[must_use]
     pub fn between(before: Option<&Collection>, after: Option<&Collection>) -> Self {
-        let Some(kind) = before.or(after).map(|collection| collection.kind) else {
+        let Some(resource_type) = before.or(after).map(|collection| collection.resource_type)
+        else {
             return Self::default();
         };
 
-        let empty = Collection::new(kind, Default::default());
+        let empty = Collection::new(resource_type, Default::default());
         let before = before.unwrap_or(&empty);
         let after = after.unwrap_or(&empty);
         let mut step = Self::default();
@@ -61,7 +62,7 @@ impl CollectionDiff {
         let sent = |resource: &Resource| {
             resource.body.len()
                 + resource.name.as_str().len()
-                + kind.resource_url().len()
+                + resource_type.resource_url().len()
                 + RESOURCE_OVERHEAD
         };
 
@@ -71,7 +72,7 @@ impl CollectionDiff {
 
         step.state_bytes = if step.resources.is_empty() {
             0
-        } else if kind.is_wildcard_by_default() {
+        } else if resource_type.is_wildcard_by_default() {
             after.resources.iter().map(|resource| sent(resource)).sum()
         } else {
             step.delta_bytes
@@ -107,13 +108,13 @@ pub fn action(old: Option<&Arc<Resource>>, new: Option<&Arc<Resource>>) -> Actio
 /// The bodies of two resources; route configurations without the virtual hosts that both have,
 /// which are most of them.
 #[must_use]
-pub fn distinct(kind: ResourceType, pair: &Pair) -> [Bytes; 2] {
+pub fn distinct(resource_type: ResourceType, pair: &Pair) -> [Bytes; 2] {
     let bodies = pair.each_ref().map(|side| {
         side.as_ref()
             .map(|resource| resource.body.clone())
             .unwrap_or_default()
     });
-    if kind != ResourceType::Route {
+    if resource_type != ResourceType::Route {
         return bodies;
     }
 
@@ -204,8 +205,8 @@ fn fields(message: &[u8]) -> Option<Vec<Field<'_>>> {
 /// The difference between the [`distinct`] bodies of two resources as a unified diff of YAML, of at
 /// most `lines` lines. Secrets are not shown.
 #[must_use]
-pub fn unified(kind: ResourceType, [old, new]: &[Bytes; 2], lines: usize) -> String {
-    if kind == ResourceType::Secret {
+pub fn unified(resource_type: ResourceType, [old, new]: &[Bytes; 2], lines: usize) -> String {
+    if resource_type == ResourceType::Secret {
         return String::new();
     }
 
@@ -221,7 +222,7 @@ pub fn unified(kind: ResourceType, [old, new]: &[Bytes; 2], lines: usize) -> Str
         if body.is_empty() {
             return String::new();
         }
-        match codec().to_json(kind.resource_url(), body) {
+        match codec().to_json(resource_type.resource_url(), body) {
             Ok(value) => yaml(&value),
             Err(error) => format!("{error}\n"),
         }

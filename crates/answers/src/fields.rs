@@ -38,7 +38,7 @@ pub enum Effect {
 pub fn effects(
     context: &PushContext,
     client: &Client,
-    kind: ResourceType,
+    resource_type: ResourceType,
     name: &ResourceName,
     shown: Version,
     objects: &[ObjectRef],
@@ -50,12 +50,12 @@ pub fn effects(
     };
     let client = Client {
         proxy: client.proxy.clone(),
-        interests: BTreeMap::from([(kind, interest)]),
+        interests: BTreeMap::from([(resource_type, interest)]),
     };
 
     let mut trial = Trial {
         mirror: Mirror::of(context, vec![client]),
-        kind,
+        resource_type,
         name,
         left: MAX_TRIALS,
     };
@@ -76,7 +76,7 @@ pub fn effects(
 /// A copy of the mesh on which objects are tried.
 struct Trial<'a> {
     mirror: Mirror,
-    kind: ResourceType,
+    resource_type: ResourceType,
     name: &'a ResourceName,
     /// The number of remaining trials.
     left: usize,
@@ -87,7 +87,7 @@ impl Trial<'_> {
     fn version(&self) -> Option<Version> {
         self.mirror
             .had(0)
-            .get(&self.kind)?
+            .get(&self.resource_type)?
             .resources
             .find(self.name)
             .map(|resource| resource.version)

@@ -82,8 +82,8 @@ impl Mirror {
         let nowhere = Arc::new(NullSink);
         let connect = |client: Client| {
             let id = engine.connect(client.proxy.clone(), nowhere.clone());
-            for (kind, interest) in &client.interests {
-                engine.subscribe(id, *kind, interest.clone());
+            for (resource_type, interest) in &client.interests {
+                engine.subscribe(id, *resource_type, interest.clone());
             }
             Mirrored {
                 client,
@@ -105,7 +105,7 @@ impl Mirror {
             if let Some(one) = mirror.clients.get_mut(at) {
                 // A client with named subscriptions has already requested the names in its clusters
                 // and listeners.
-                let subscribes = |kind| one.client.interests.contains_key(&kind);
+                let subscribes = |resource_type| one.client.interests.contains_key(&resource_type);
                 if subscribes(ResourceType::Endpoint) || subscribes(ResourceType::Route) {
                     one.followed = had;
                 }
@@ -124,14 +124,14 @@ impl Mirror {
         let by_id: BTreeMap<ProxyId, &Client> =
             clients.iter().map(|(id, client)| (*id, client)).collect();
 
-        for (id, kinds) in engine.proxies() {
+        for (id, types) in engine.proxies() {
             match by_id.get(&id) {
                 None => engine.disconnect(id),
                 Some(client) => {
-                    let unsubscribed = kinds
+                    let unsubscribed = types
                         .into_iter()
-                        .filter(|kind| !client.interests.contains_key(kind));
-                    unsubscribed.for_each(|kind| engine.unsubscribe(id, kind));
+                        .filter(|resource_type| !client.interests.contains_key(resource_type));
+                    unsubscribed.for_each(|resource_type| engine.unsubscribe(id, resource_type));
                 }
             }
         }
@@ -230,7 +230,7 @@ impl Mirror {
 
         let mut has_changed = false;
 
-        for (from, kind) in [
+        for (from, resource_type) in [
             (ResourceType::Cluster, ResourceType::Endpoint),
             (ResourceType::Listener, ResourceType::Route),
             (ResourceType::Listener, ResourceType::ExtensionConfig),
@@ -246,24 +246,27 @@ impl Mirror {
             let requested = one
                 .client
                 .interests
-                .get(&kind)
+                .get(&resource_type)
                 .map(|interest| interest.names.clone());
             // On-demand virtual hosts are only for clients that requested them.
-            if kind == ResourceType::VirtualHost && requested.is_none() {
+            if resource_type == ResourceType::VirtualHost && requested.is_none() {
                 continue;
             }
             let requested = requested.unwrap_or_default();
-            let names = self.names.after(kind, &requested, followed, collection);
+            let names = self
+                .names
+                .after(resource_type, &requested, followed, collection);
             if *names != *requested {
-                let wildcard = kind == ResourceType::VirtualHost
+                let wildcard = resource_type == ResourceType::VirtualHost
                     && one
                         .client
                         .interests
-                        .get(&kind)
+                        .get(&resource_type)
                         .is_some_and(|interest| interest.wildcard);
                 let interest = Interest { wildcard, names };
-                self.engine.subscribe(one.id, kind, interest.clone());
-                one.client.interests.insert(kind, interest);
+                self.engine
+                    .subscribe(one.id, resource_type, interest.clone());
+                one.client.interests.insert(resource_type, interest);
                 has_changed = true;
             }
         }
@@ -277,17 +280,17 @@ impl Names {
     /// The names of a type that a collection refers to.
     fn of(
         &mut self,
-        kind: ResourceType,
+        resource_type: ResourceType,
         collection: &Arc<Collection>,
     ) -> Arc<BTreeSet<ResourceName>> {
-        let key = (Arc::as_ptr(collection).addr(), kind);
+        let key = (Arc::as_ptr(collection).addr(), resource_type);
         if let Some((_, names)) = self.of.get(&key) {
             return names.clone();
         }
 
         let mut names = BTreeSet::new();
         for resource in &collection.resources {
-            let named = self.of_resource(collection.kind, resource, kind);
+            let named = self.of_resource(collection.resource_type, resource, resource_type);
             names.extend(named.iter().cloned());
         }
 
@@ -301,12 +304,12 @@ impl Names {
         &mut self,
         from: ResourceType,
         resource: &Arc<Resource>,
-        kind: ResourceType,
+        resource_type: ResourceType,
     ) -> Arc<[ResourceName]> {
-        let key = (Arc::as_ptr(resource).addr(), kind);
+        let key = (Arc::as_ptr(resource).addr(), resource_type);
         let named = || NamedResource {
             _kept: resource.clone(),
-            names: names_in(from, resource, kind).into(),
+            names: names_in(from, resource, resource_type).into(),
         };
         let named = self.of_resource.entry(key).or_insert_with(named);
         named.names.clone()
@@ -316,14 +319,14 @@ impl Names {
     /// another one now.
     fn after(
         &mut self,
-        kind: ResourceType,
+        resource_type: ResourceType,
         requested: &Arc<BTreeSet<ResourceName>>,
         before: Option<&Arc<Collection>>,
         now: &Arc<Collection>,
     ) -> Arc<BTreeSet<ResourceName>> {
-        let new = self.of(kind, now);
+        let new = self.of(resource_type, now);
         let Some(before) = before else { return new };
-        let old = self.of(kind, before);
+        let old = self.of(resource_type, before);
         if old == new {
             return requested.clone();
         }
@@ -351,7 +354,7 @@ fn had(engine: &Engine, id: ProxyId, client: &Client) -> ProxyResources {
     client
         .interests
         .keys()
-        .filter_map(|kind| Some((*kind, engine.published(id, *kind)?)))
+        .filter_map(|resource_type| Some((*resource_type, engine.published(id, *resource_type)?)))
         .collect()
 }
 

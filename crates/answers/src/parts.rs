@@ -199,8 +199,8 @@ fn totals(parts: &[(String, PlanPart)]) -> (BTreeMap<String, Totals>, usize) {
     let mut types: BTreeMap<String, Totals> = BTreeMap::new();
     let is_complete = parts.iter().all(|(_, part)| part.is_complete());
 
-    for (kind, totals) in parts.iter().flat_map(|(_, part)| &part.plan.types) {
-        let sum = types.entry(kind.clone()).or_default();
+    for (resource_type, totals) in parts.iter().flat_map(|(_, part)| &part.plan.types) {
+        let sum = types.entry(resource_type.clone()).or_default();
         sum.proxies += totals.proxies;
         if !is_complete {
             // An upper bound.
@@ -232,7 +232,7 @@ fn totals(parts: &[(String, PlanPart)]) -> (BTreeMap<String, Totals>, usize) {
 fn order(short_name: &str) -> usize {
     ResourceType::ALL
         .iter()
-        .position(|kind| kind.short_name() == short_name)
+        .position(|resource_type| resource_type.short_name() == short_name)
         .unwrap_or(usize::MAX)
 }
 

@@ -127,7 +127,7 @@ type Places = Vec<(ResourceType, [usize; 2])>;
 /// A resource with its two versions.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct ResourceChange {
-    kind: ResourceType,
+    resource_type: ResourceType,
     name: ResourceName,
     /// Before and after; `None` if it does not exist.
     versions: [Option<Version>; 2],
@@ -219,21 +219,25 @@ fn groups(before: &BTreeMap<usize, ProxyResources>, mirror: &Mirror) -> Vec<Grou
 
     for ((at, old), client) in before.iter().zip(mirror.clients()) {
         let new = mirror.had(*at);
-        let place = |had: &ProxyResources, kind| {
-            had.get(&kind)
+        let place = |had: &ProxyResources, resource_type| {
+            had.get(&resource_type)
                 .map_or(0, |collection| Arc::as_ptr(collection).addr())
         };
-        let places = ResourceType::ALL
-            .into_iter()
-            .map(|kind| (kind, [place(old, kind), place(&new, kind)]));
+        let places = ResourceType::ALL.into_iter().map(|resource_type| {
+            (
+                resource_type,
+                [place(old, resource_type), place(&new, resource_type)],
+            )
+        });
         let places: Places = places.filter(|(_, [old, new])| old != new).collect();
         if places.is_empty() {
             continue;
         }
 
-        let step = |(kind, _): &(ResourceType, _)| {
-            let [old, new] = [old, &new].map(|had| had.get(kind).map(|collection| &**collection));
-            (*kind, CollectionDiff::between(old, new))
+        let step = |(resource_type, _): &(ResourceType, _)| {
+            let [old, new] =
+                [old, &new].map(|had| had.get(resource_type).map(|collection| &**collection));
+            (*resource_type, CollectionDiff::between(old, new))
         };
 
         // The key includes type and namespace, since example requests depend on them.
@@ -297,11 +301,14 @@ impl Plan {
                 self.bytes += group.steps.values().map(bytes).sum::<usize>();
             }
 
-            for (kind, step) in &group.steps {
-                let totals = self.types.entry(kind.short_name().to_owned()).or_default();
+            for (resource_type, step) in &group.steps {
+                let totals = self
+                    .types
+                    .entry(resource_type.short_name().to_owned())
+                    .or_default();
                 totals.proxies += group.members.len();
                 for (name, pair) in &step.resources {
-                    if !seen.insert(change_of(*kind, name, pair)) {
+                    if !seen.insert(change_of(*resource_type, name, pair)) {
                         continue;
                     }
                     totals.count(action(pair[0].as_ref(), pair[1].as_ref()));
@@ -315,9 +322,9 @@ impl Plan {
         let mut all: BTreeMap<ResourceChange, (usize, &Pair)> = BTreeMap::new();
 
         for group in groups {
-            for (kind, step) in &group.steps {
+            for (resource_type, step) in &group.steps {
                 for (name, pair) in &step.resources {
-                    all.entry(change_of(*kind, name, pair))
+                    all.entry(change_of(*resource_type, name, pair))
                         .or_insert((0, pair))
                         .0 += group.members.len();
                 }
@@ -327,15 +334,19 @@ impl Plan {
         let mut forms = Vec::new();
 
         for (at, (change, (proxies, pair))) in all.iter().enumerate() {
-            let ResourceChange { kind, name, .. } = change;
+            let ResourceChange {
+                resource_type,
+                name,
+                ..
+            } = change;
             let action = action(pair[0].as_ref(), pair[1].as_ref());
             if at < MAX_FORMS {
                 forms.push(form(change, action, *proxies));
             }
 
-            let kind_text = kind.short_name().to_owned();
+            let short_name = resource_type.short_name().to_owned();
             let name = name.to_string();
-            let parts = distinct(*kind, pair);
+            let parts = distinct(*resource_type, pair);
             let [old, new] = pair;
             let [old_part, new_part] = &parts;
             let is_new = |reason: &String| {
@@ -351,7 +362,7 @@ impl Plan {
                 .filter(is_new)
             {
                 let proxies = *proxies;
-                let r#type = kind_text.clone();
+                let r#type = short_name.clone();
                 self.refused.push(RejectedResource {
                     r#type,
                     name: name.clone(),
@@ -362,12 +373,12 @@ impl Plan {
 
             if at < MAX_RESOURCES {
                 let diff = if at < MAX_DIFFS {
-                    unified(*kind, &parts, MAX_DIFF_LINES)
+                    unified(*resource_type, &parts, MAX_DIFF_LINES)
                 } else {
                     String::new()
                 };
                 self.resources.push(ResourcePlan {
-                    r#type: kind_text,
+                    r#type: short_name,
                     name,
                     action,
                     proxies: *proxies,
@@ -448,7 +459,7 @@ impl Totals {
 /// The form of a change, by which control planes compare it.
 fn form(change: &ResourceChange, action: Action, proxies: usize) -> Form {
     let ResourceChange {
-        kind,
+        resource_type,
         name,
         versions,
     } = change;
@@ -460,11 +471,11 @@ fn form(change: &ResourceChange, action: Action, proxies: usize) -> Form {
     });
     let digest = sha256_hex(format!(
         "{} {name} {}",
-        kind.short_name(),
+        resource_type.short_name(),
         versions.join(" ")
     ));
     Form {
-        r#type: kind.short_name().to_owned(),
+        r#type: resource_type.short_name().to_owned(),
         digest: digest.chars().take(24).collect(),
         action,
         proxies,
@@ -472,9 +483,9 @@ fn form(change: &ResourceChange, action: Action, proxies: usize) -> Form {
 }
 
 /// The identity of a change of a resource.
-fn change_of(kind: ResourceType, name: &ResourceName, pair: &Pair) -> ResourceChange {
+fn change_of(resource_type: ResourceType, name: &ResourceName, pair: &Pair) -> ResourceChange {
     ResourceChange {
-        kind,
+        resource_type,
         name: name.clone(),
         versions: pair
             .each_ref()

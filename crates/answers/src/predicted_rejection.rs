@@ -15,11 +15,11 @@ use prost::Message;
 /// same match. Only fields of `part` are checked: the body, or for a route configuration the part
 /// that differs.
 pub(super) fn predicted_rejection(resource: &Resource, part: &Bytes) -> Option<String> {
-    if let Err(error) = check_bytes(resource.kind.resource_url(), part) {
+    if let Err(error) = check_bytes(resource.resource_type.resource_url(), part) {
         return Some(error.to_string());
     }
 
-    match resource.kind {
+    match resource.resource_type {
         ResourceType::Route => claimed_twice(&resource.body, part),
         ResourceType::Listener => matched_twice(&Listener::decode(resource.body.clone()).ok()?),
         ResourceType::Cluster

@@ -73,8 +73,8 @@ impl<'a> Walkable<'a> {
     /// Decodes listeners; routes, clusters and endpoints are decoded when a walk needs them.
     #[must_use]
     pub fn read(had: &'a ProxyResources, read: &mut ReadResources) -> Self {
-        let all = |kind| {
-            had.get(&kind)
+        let all = |resource_type| {
+            had.get(&resource_type)
                 .into_iter()
                 .flat_map(|collection| &collection.resources)
         };
@@ -162,10 +162,12 @@ impl<'a> Walkable<'a> {
 #[must_use]
 pub fn find<'a>(
     had: &'a ProxyResources,
-    kind: ResourceType,
+    resource_type: ResourceType,
     name: &str,
 ) -> Option<&'a Arc<Resource>> {
-    had.get(&kind)?.resources.find(&ResourceName::new(name))
+    had.get(&resource_type)?
+        .resources
+        .find(&ResourceName::new(name))
 }
 
 /// The EDS service name of a cluster, if it uses EDS.
@@ -186,10 +188,14 @@ fn endpoints_of(cluster: &Cluster) -> Option<String> {
     })
 }
 
-/// The names of type `kind` to which a client subscribes because of one resource of type `from`:
+/// The names of type `resource_type` to which a client subscribes because of one resource of type `from`:
 /// endpoints of a cluster; routes, with their virtual hosts, or extensions of a listener.
 #[must_use]
-pub fn names_in(from: ResourceType, resource: &Resource, kind: ResourceType) -> Vec<ResourceName> {
+pub fn names_in(
+    from: ResourceType,
+    resource: &Resource,
+    resource_type: ResourceType,
+) -> Vec<ResourceName> {
     if from == ResourceType::Cluster {
         let cluster = Cluster::decode(resource.body.clone()).ok();
         let endpoints = cluster.as_ref().and_then(endpoints_of);
@@ -197,18 +203,20 @@ pub fn names_in(from: ResourceType, resource: &Resource, kind: ResourceType) -> 
     }
     if from == ResourceType::Listener {
         let listener = Listener::decode(resource.body.clone()).ok();
-        return listener.map_or_else(Vec::new, |listener| names_in_listener(&listener, kind));
+        return listener.map_or_else(Vec::new, |listener| {
+            names_in_listener(&listener, resource_type)
+        });
     }
 
     Vec::new()
 }
 
 /// The routes, or the extensions, to which a listener refers.
-fn names_in_listener(listener: &Listener, kind: ResourceType) -> Vec<ResourceName> {
+fn names_in_listener(listener: &Listener, resource_type: ResourceType) -> Vec<ResourceName> {
     let mut names = Vec::new();
 
     for manager in chains(listener).filter_map(manager_of) {
-        if kind == ResourceType::ExtensionConfig {
+        if resource_type == ResourceType::ExtensionConfig {
             names.extend(extensions_of(&manager).map(ResourceName::new));
         } else {
             names.extend(routes_of(&manager).map(ResourceName::new));

@@ -50,14 +50,14 @@ impl fmt::Display for Plan {
             f.write_str("\nResources\n")?;
         }
 
-        for (kind, totals) in &self.types {
+        for (resource_type, totals) in &self.types {
             let added = totals.added;
             let changed = totals.changed;
             let removed = totals.removed;
             writeln!(
                 f,
                 "  {}: {added} added, {changed} changed, {removed} removed, at {} proxies",
-                escape(kind),
+                escape(resource_type),
                 totals.proxies
             )?;
         }

@@ -177,7 +177,7 @@ impl fmt::Display for WhyPush {
                 (None, _) => "not acknowledged".to_owned(),
             };
             let at = escape(&one.at);
-            let kind = escape(&one.r#type);
+            let resource_type = escape(&one.r#type);
             let causes = escape_list(&one.causes);
 
             let resources = one.resources;
@@ -185,7 +185,7 @@ impl fmt::Display for WhyPush {
             let bytes = one.bytes;
             writeln!(
                 f,
-                "  {at} {kind}: {resources} resources, {removed} removed, {bytes} bytes, {answer}; caused by {causes}"
+                "  {at} {resource_type}: {resources} resources, {removed} removed, {bytes} bytes, {answer}; caused by {causes}"
             )?;
         }
 

@@ -38,16 +38,16 @@ const GRPC: &str = "grpc";
 const INBOUND: &str = "xds.istio.io/grpc/lds/inbound/";
 
 /// Whether the client is a gRPC application, for types with other resources than Envoy's.
-pub(super) fn is_client(kind: ResourceType, view: &View<'_>) -> bool {
+pub(super) fn is_client(resource_type: ResourceType, view: &View<'_>) -> bool {
     matches!(
-        kind,
+        resource_type,
         ResourceType::Cluster | ResourceType::Listener | ResourceType::Route
     ) && view.proxy().has_text(GENERATOR, GRPC)
 }
 
 /// The names of all listeners, for wildcard subscriptions. Clusters are requested by name only.
-pub(super) fn names(kind: ResourceType, view: &View<'_>) -> Vec<ResourceName> {
-    if kind == ResourceType::Listener {
+pub(super) fn names(resource_type: ResourceType, view: &View<'_>) -> Vec<ResourceName> {
+    if resource_type == ResourceType::Listener {
         outbound::names(view)
     } else {
         Vec::new()
@@ -69,8 +69,12 @@ pub(super) fn referenced_listeners(
         .collect()
 }
 
-pub(super) fn resource(kind: ResourceType, name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
-    match kind {
+pub(super) fn resource(
+    resource_type: ResourceType,
+    name: &ResourceName,
+    view: &View<'_>,
+) -> Option<Bytes> {
+    match resource_type {
         ResourceType::Cluster => clusters::build(view, name.as_str()).as_ref().map(encode),
         ResourceType::Route => routes::for_grpc(view, name.as_str()),
         ResourceType::Listener => match name.as_str().strip_prefix(INBOUND) {

@@ -77,12 +77,12 @@ use navarch_push::view::{Translator, View};
 pub struct EnvoyTranslator;
 
 impl Translator for EnvoyTranslator {
-    fn names(&self, kind: ResourceType, view: &View<'_>) -> Vec<ResourceName> {
-        if grpc::is_client(kind, view) {
-            return grpc::names(kind, view);
+    fn names(&self, resource_type: ResourceType, view: &View<'_>) -> Vec<ResourceName> {
+        if grpc::is_client(resource_type, view) {
+            return grpc::names(resource_type, view);
         }
 
-        match kind {
+        match resource_type {
             ResourceType::Cluster => clusters::names(view),
             ResourceType::Listener => listeners::names(view),
             ResourceType::NameTable => name_table::names(view),
@@ -103,35 +103,45 @@ impl Translator for EnvoyTranslator {
         }
     }
 
-    fn further_names(&self, kind: ResourceType, view: &View<'_>) -> Option<NameList> {
-        (kind == ResourceType::ObjectStatus).then(|| gateway_api::status_names(view))
+    fn further_names(&self, resource_type: ResourceType, view: &View<'_>) -> Option<NameList> {
+        (resource_type == ResourceType::ObjectStatus).then(|| gateway_api::status_names(view))
     }
 
     fn referenced_names(
         &self,
-        kind: ResourceType,
+        resource_type: ResourceType,
         requested: &BTreeSet<ResourceName>,
         view: &View<'_>,
     ) -> Option<Vec<ResourceName>> {
-        let is_listener = kind == ResourceType::Listener;
-        (is_listener && grpc::is_client(kind, view))
+        let is_listener = resource_type == ResourceType::Listener;
+        (is_listener && grpc::is_client(resource_type, view))
             .then(|| grpc::referenced_listeners(requested, view))
     }
 
-    fn members(&self, kind: ResourceType, of: &ResourceName, view: &View<'_>) -> Vec<ResourceName> {
-        if kind == ResourceType::VirtualHost {
+    fn members(
+        &self,
+        resource_type: ResourceType,
+        of: &ResourceName,
+        view: &View<'_>,
+    ) -> Vec<ResourceName> {
+        if resource_type == ResourceType::VirtualHost {
             routes::host_names(of, view)
         } else {
             Vec::new()
         }
     }
 
-    fn resource(&self, kind: ResourceType, name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
-        if grpc::is_client(kind, view) {
-            return grpc::resource(kind, name, view);
+    fn resource(
+        &self,
+        resource_type: ResourceType,
+        name: &ResourceName,
+        view: &View<'_>,
+    ) -> Option<Bytes> {
+        if grpc::is_client(resource_type, view) {
+            return grpc::resource(resource_type, name, view);
         }
 
-        match kind {
+        match resource_type {
             ResourceType::Cluster => clusters::resource(name, view),
             ResourceType::Endpoint => endpoints::resource(name, view),
             ResourceType::Listener => listeners::resource(name, view),

@@ -189,16 +189,16 @@ impl TestMesh {
     }
 
     /// The names of all that a proxy gets of a type.
-    pub(crate) fn all_names(&mut self, proxy: ProxyId, kind: ResourceType) -> Vec<String> {
+    pub(crate) fn all_names(&mut self, proxy: ProxyId, resource_type: ResourceType) -> Vec<String> {
         self.engine.subscribe(
             proxy,
-            kind,
+            resource_type,
             Interest {
                 wildcard: true,
                 ..Interest::default()
             },
         );
-        let shown = self.engine.published(proxy, kind).unwrap();
+        let shown = self.engine.published(proxy, resource_type).unwrap();
         shown
             .resources
             .iter()
@@ -228,19 +228,19 @@ impl TestMesh {
     pub(crate) fn named<M: Message + Default>(
         &mut self,
         proxy: ProxyId,
-        kind: ResourceType,
+        resource_type: ResourceType,
         names: &[&str],
     ) -> BTreeMap<String, M> {
         let names = Arc::new(names.iter().map(ResourceName::new).collect());
         self.engine.subscribe(
             proxy,
-            kind,
+            resource_type,
             Interest {
                 wildcard: false,
                 names,
             },
         );
-        let shown = self.engine.published(proxy, kind).unwrap();
+        let shown = self.engine.published(proxy, resource_type).unwrap();
         let decoded = |body: &Bytes| M::decode(body.clone()).unwrap();
         shown
             .resources

@@ -23,7 +23,12 @@ pub struct PushCause {
 /// once per change and proxy.
 pub trait Sink: Send + Sync {
     /// Receives the new collection of one type.
-    fn publish(&self, kind: ResourceType, collection: Arc<Collection>, cause: &Arc<PushCause>);
+    fn publish(
+        &self,
+        resource_type: ResourceType,
+        collection: Arc<Collection>,
+        cause: &Arc<PushCause>,
+    );
 
     /// All collections of a change were published; not called after an answer to a subscription,
     /// nor if nothing was published. Sinks that order responses across types wait for it.
@@ -36,7 +41,7 @@ pub struct PublishedCollection {
     /// The stream that gets it: a proxy that connects again has another id.
     pub proxy: ProxyId,
     /// The type of the subscription that the collection answers.
-    pub kind: ResourceType,
+    pub resource_type: ResourceType,
     /// The collection, shared with the engine and other proxies.
     pub collection: Arc<Collection>,
 }
@@ -72,7 +77,7 @@ impl Delivery {
     pub(super) fn answer(
         &mut self,
         proxy: ProxyId,
-        kind: ResourceType,
+        resource_type: ResourceType,
         collection: &Arc<Collection>,
         cause: &Arc<PushCause>,
     ) -> bool {
@@ -80,11 +85,11 @@ impl Delivery {
             return false;
         };
 
-        sink.publish(kind, collection.clone(), cause);
+        sink.publish(resource_type, collection.clone(), cause);
         if let Some(kept) = &mut self.kept {
             kept.push(PublishedCollection {
                 proxy,
-                kind,
+                resource_type,
                 collection: collection.clone(),
             });
         }
@@ -95,11 +100,11 @@ impl Delivery {
     pub(super) fn publish(
         &mut self,
         proxy: ProxyId,
-        kind: ResourceType,
+        resource_type: ResourceType,
         collection: &Arc<Collection>,
         cause: &Arc<PushCause>,
     ) -> bool {
-        let is_delivered = self.answer(proxy, kind, collection, cause);
+        let is_delivered = self.answer(proxy, resource_type, collection, cause);
         if is_delivered {
             self.published_to.insert(proxy);
         }

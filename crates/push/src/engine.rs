@@ -102,13 +102,20 @@ impl Engine {
     }
 
     /// Sets the subscription of a proxy to one type, and publishes the result at once.
-    pub fn subscribe(&mut self, id: ProxyId, kind: ResourceType, interest: Interest) {
-        self.answer(id, &CollectionOf { kind, interest }, 1);
+    pub fn subscribe(&mut self, id: ProxyId, resource_type: ResourceType, interest: Interest) {
+        self.answer(
+            id,
+            &CollectionOf {
+                resource_type,
+                interest,
+            },
+            1,
+        );
     }
 
     /// Publishes a collection to a proxy; it answers `answers` subscriptions.
     fn answer(&mut self, id: ProxyId, collection: &CollectionOf, answers: u32) {
-        let kind = collection.kind;
+        let resource_type = collection.resource_type;
         let cause = Arc::new(PushCause {
             revision: self.engine.revision(),
             changed: Vec::new(),
@@ -118,8 +125,8 @@ impl Engine {
         let delivery = &mut self.delivery;
         let mut is_answered = false;
         self.engine
-            .subscribe(id, kind, collection, &mut |to, of, published| {
-                if !is_answered && (to, of) == (id, kind) {
+            .subscribe(id, resource_type, collection, &mut |to, of, published| {
+                if !is_answered && (to, of) == (id, resource_type) {
                     is_answered = true;
                     delivery.answer(to, of, published, &cause);
                 } else {
@@ -134,18 +141,23 @@ impl Engine {
 
     /// Answers subscriptions of a type from which the proxy has unsubscribed since, and removes the
     /// subscription.
-    pub(super) fn answer_and_unsubscribe(&mut self, id: ProxyId, kind: ResourceType, answers: u32) {
+    pub(super) fn answer_and_unsubscribe(
+        &mut self,
+        id: ProxyId,
+        resource_type: ResourceType,
+        answers: u32,
+    ) {
         let collection = CollectionOf {
-            kind,
+            resource_type,
             interest: Interest::default(),
         };
         self.answer(id, &collection, answers);
-        self.unsubscribe(id, kind);
+        self.unsubscribe(id, resource_type);
     }
 
     /// Removes a subscription.
-    pub fn unsubscribe(&mut self, id: ProxyId, kind: ResourceType) {
-        self.engine.unsubscribe(id, kind);
+    pub fn unsubscribe(&mut self, id: ProxyId, resource_type: ResourceType) {
+        self.engine.unsubscribe(id, resource_type);
     }
 
     /// Replaces the snapshot in force. `changed` must contain every fact whose value differs from
@@ -179,8 +191,8 @@ impl Engine {
 
     /// The collection of a type that was last published to a proxy.
     #[must_use]
-    pub fn published(&self, id: ProxyId, kind: ResourceType) -> Option<Arc<Collection>> {
-        self.engine.published(id, kind)
+    pub fn published(&self, id: ProxyId, resource_type: ResourceType) -> Option<Arc<Collection>> {
+        self.engine.published(id, resource_type)
     }
 
     /// The proxies with resources that depend on any of these facts, by type. Costs what depends on

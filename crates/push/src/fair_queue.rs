@@ -48,7 +48,7 @@ struct Stream {
 /// An unanswered subscription.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Waiting {
-    pub(super) kind: ResourceType,
+    pub(super) resource_type: ResourceType,
     /// The subscription; `None` if the client has unsubscribed since.
     pub(super) interest: Option<Interest>,
     /// Number of subscriptions that the answer covers: this one and those that it replaced.
@@ -86,7 +86,12 @@ impl FairQueue {
 
     /// Queues a subscription of a stream. It replaces the stream's unanswered subscription of the
     /// same type.
-    pub(super) fn subscribe(&mut self, id: ProxyId, kind: ResourceType, interest: Interest) {
+    pub(super) fn subscribe(
+        &mut self,
+        id: ProxyId,
+        resource_type: ResourceType,
+        interest: Interest,
+    ) {
         let Some(stream) = self.streams.get_mut(&id) else {
             return;
         };
@@ -94,7 +99,7 @@ impl FairQueue {
         if let Some(waiting) = stream
             .waiting
             .iter_mut()
-            .find(|waiting| waiting.kind == kind)
+            .find(|waiting| waiting.resource_type == resource_type)
         {
             waiting.interest = Some(interest);
             waiting.answers = waiting.answers.saturating_add(1);
@@ -102,7 +107,7 @@ impl FairQueue {
         }
 
         stream.waiting.push_back(Waiting {
-            kind,
+            resource_type,
             interest: Some(interest),
             answers: 1,
         });
@@ -115,14 +120,14 @@ impl FairQueue {
 
     /// Ends a stream's subscription of a type. Returns true if no subscription of the type is
     /// waiting: it can then be removed at once.
-    pub(super) fn unsubscribe(&mut self, id: ProxyId, kind: ResourceType) -> bool {
+    pub(super) fn unsubscribe(&mut self, id: ProxyId, resource_type: ResourceType) -> bool {
         let Some(stream) = self.streams.get_mut(&id) else {
             return false;
         };
         let waiting = stream
             .waiting
             .iter_mut()
-            .find(|waiting| waiting.kind == kind);
+            .find(|waiting| waiting.resource_type == resource_type);
         waiting.map(|waiting| waiting.interest = None).is_none()
     }
 
@@ -228,10 +233,10 @@ mod tests {
         Some(IpAddr::from([10, 0, 0, last]))
     }
 
-    fn wants(queue: &mut FairQueue, id: u64, kind: ResourceType) {
+    fn wants(queue: &mut FairQueue, id: u64, resource_type: ResourceType) {
         queue.subscribe(
             ProxyId::of(id),
-            kind,
+            resource_type,
             Interest {
                 wildcard: true,
                 ..Interest::default()
@@ -323,12 +328,12 @@ mod tests {
         let mut queue = FairQueue::default();
         queue.connect(ProxyId::of(1), None, true);
 
-        for kind in [
+        for resource_type in [
             ResourceType::Cluster,
             ResourceType::Endpoint,
             ResourceType::Cluster,
         ] {
-            wants(&mut queue, 1, kind);
+            wants(&mut queue, 1, resource_type);
         }
 
         assert!(!queue.unsubscribe(ProxyId::of(1), ResourceType::Endpoint));
@@ -336,7 +341,11 @@ mod tests {
         let mut waiting = || {
             let (id, waiting) = queue.next()?;
             queue.used(id, MS, true);
-            Some((waiting.kind, waiting.interest.is_some(), waiting.answers))
+            Some((
+                waiting.resource_type,
+                waiting.interest.is_some(),
+                waiting.answers,
+            ))
         };
         assert_eq!(waiting(), Some((ResourceType::Cluster, true, 2)));
 

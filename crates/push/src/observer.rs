@@ -26,7 +26,7 @@ pub enum Event {
         /// The stream whose client subscribed.
         proxy: ProxyId,
         /// The requested type.
-        kind: ResourceType,
+        resource_type: ResourceType,
         /// The requested resources; `None` if the client has unsubscribed since, in which case the
         /// subscription is removed after the answer.
         interest: Option<Interest>,

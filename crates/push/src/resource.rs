@@ -55,7 +55,7 @@ pub enum ResourceType {
 /// One resource, encoded once and shared by every proxy that receives it.
 pub struct Resource {
     /// Decides the type URL of the `Any` around `body`.
-    pub kind: ResourceType,
+    pub resource_type: ResourceType,
     /// The name used in subscriptions.
     pub name: ResourceName,
     /// The encoded message, without the `Any` around it.
@@ -73,7 +73,7 @@ pub struct Version([u8; 16]);
 #[derive(PartialEq, Eq)]
 pub struct Collection {
     /// The type under which proxies subscribe to the collection.
-    pub kind: ResourceType,
+    pub resource_type: ResourceType,
     /// Sorted by name.
     pub resources: Resources,
     /// The requested names without a resource, for types that are requested by address; `None` for
@@ -157,7 +157,7 @@ impl ResourceType {
     pub fn from_type_url(url: &str) -> Option<Self> {
         Self::ALL
             .into_iter()
-            .find(|kind| !url.is_empty() && kind.type_url() == url)
+            .find(|resource_type| !url.is_empty() && resource_type.type_url() == url)
     }
 
     /// Istio's short name, as in `cds`; that of [`Self::Locality`], which Istio lacks, is Navarch's
@@ -225,9 +225,9 @@ impl ResourceType {
 impl Collection {
     /// A collection for a subscription by name, or for a wildcard subscription.
     #[must_use]
-    pub fn new(kind: ResourceType, resources: Resources) -> Self {
+    pub fn new(resource_type: ResourceType, resources: Resources) -> Self {
         Self {
-            kind,
+            resource_type,
             resources,
             unknown: None,
         }
@@ -237,10 +237,10 @@ impl Collection {
 impl Resource {
     /// Wraps an encoded message. Costs one hash of the body.
     #[must_use]
-    pub fn new(kind: ResourceType, name: ResourceName, body: Bytes) -> Self {
+    pub fn new(resource_type: ResourceType, name: ResourceName, body: Bytes) -> Self {
         let version = Version::of(&body);
         Self {
-            kind,
+            resource_type,
             name,
             body,
             version,
@@ -250,7 +250,9 @@ impl Resource {
 
 impl PartialEq for Resource {
     fn eq(&self, other: &Self) -> bool {
-        self.version == other.version && self.name == other.name && self.kind == other.kind
+        self.version == other.version
+            && self.name == other.name
+            && self.resource_type == other.resource_type
     }
 }
 
@@ -335,7 +337,7 @@ impl fmt::Debug for Resource {
         write!(
             f,
             "{} {} @{} ({} bytes)",
-            self.kind.short_name(),
+            self.resource_type.short_name(),
             self.name,
             self.version,
             self.body.len()
@@ -345,6 +347,11 @@ impl fmt::Debug for Resource {
 
 impl fmt::Debug for Collection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} × {}", self.resources.len(), self.kind.short_name())
+        write!(
+            f,
+            "{} × {}",
+            self.resources.len(),
+            self.resource_type.short_name()
+        )
     }
 }

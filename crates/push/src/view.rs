@@ -20,12 +20,12 @@ pub(crate) use self::inputs::MeshInputs;
 /// Builds resources: the interface between the engine and `envoy/`.
 pub trait Translator: Send + Sync {
     /// The names of all resources of a type in the wildcard subscription of the view's proxy.
-    fn names(&self, kind: ResourceType, view: &View<'_>) -> Vec<ResourceName>;
+    fn names(&self, resource_type: ResourceType, view: &View<'_>) -> Vec<ResourceName>;
 
     /// Further names in the wildcard subscription beside [`names`](Self::names): those of types
     /// with so many resources that the list is maintained incrementally.
-    fn further_names(&self, kind: ResourceType, view: &View<'_>) -> Option<NameList> {
-        let _ = (kind, view);
+    fn further_names(&self, resource_type: ResourceType, view: &View<'_>) -> Option<NameList> {
+        let _ = (resource_type, view);
         None
     }
 
@@ -33,33 +33,38 @@ pub trait Translator: Send + Sync {
     /// are used as they are.
     fn referenced_names(
         &self,
-        kind: ResourceType,
+        resource_type: ResourceType,
         requested: &BTreeSet<ResourceName>,
         view: &View<'_>,
     ) -> Option<Vec<ResourceName>> {
-        let _ = (kind, requested, view);
+        let _ = (resource_type, requested, view);
         None
     }
 
     /// The resource names of a type that belong to another name: the virtual hosts of the route
     /// configuration `of`, the workloads and services at the address `of`, or the service `of` and
     /// its workloads.
-    fn members(&self, kind: ResourceType, of: &ResourceName, view: &View<'_>) -> Vec<ResourceName> {
-        let _ = (kind, of, view);
+    fn members(
+        &self,
+        resource_type: ResourceType,
+        of: &ResourceName,
+        view: &View<'_>,
+    ) -> Vec<ResourceName> {
+        let _ = (resource_type, of, view);
         Vec::new()
     }
 
     /// The names of resources of a type that the view's proxy gets in addition to those that it
     /// requests.
-    fn unnamed(&self, kind: ResourceType, view: &View<'_>) -> Vec<ResourceName> {
-        let _ = (kind, view);
+    fn unnamed(&self, resource_type: ResourceType, view: &View<'_>) -> Vec<ResourceName> {
+        let _ = (resource_type, view);
         Vec::new()
     }
 
     /// The encoded resource of this name for the view's proxy; `None` if it does not exist.
     fn resource(
         &self,
-        kind: ResourceType,
+        resource_type: ResourceType,
         name: &ResourceName,
         view: &View<'_>,
     ) -> Option<bytes::Bytes>;
@@ -68,11 +73,11 @@ pub trait Translator: Send + Sync {
     /// instead of all.
     fn resource_on_demand(
         &self,
-        kind: ResourceType,
+        resource_type: ResourceType,
         name: &ResourceName,
         view: &View<'_>,
     ) -> Option<bytes::Bytes> {
-        self.resource(kind, name, view)
+        self.resource(resource_type, name, view)
     }
 }
 

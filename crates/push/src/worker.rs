@@ -318,11 +318,13 @@ impl Worker {
 
             Command::Disconnected => {}
 
-            Command::Subscribe(id, kind, interest) => self.queue.subscribe(id, kind, interest),
-            Command::Unsubscribe(id, kind) => {
-                if self.queue.unsubscribe(id, kind) {
-                    self.engine.unsubscribe(id, kind);
-                    self.notify(|_| Event::Unsubscribed(id, kind));
+            Command::Subscribe(id, resource_type, interest) => {
+                self.queue.subscribe(id, resource_type, interest)
+            }
+            Command::Unsubscribe(id, resource_type) => {
+                if self.queue.unsubscribe(id, resource_type) {
+                    self.engine.unsubscribe(id, resource_type);
+                    self.notify(|_| Event::Unsubscribed(id, resource_type));
                 }
             }
 

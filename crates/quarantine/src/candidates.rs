@@ -31,7 +31,7 @@ pub(super) async fn candidates(
     accepted: u64,
 ) -> Vec<ObjectRef> {
     let id = info.proxy_id;
-    let kind = watch.kind;
+    let resource_type = watch.resource_type;
     let taken = watch.taken.clone();
     let namespace = info.proxy.namespace.clone();
     let message = watch
@@ -41,7 +41,7 @@ pub(super) async fn candidates(
         .unwrap_or_default();
 
     let looked = push.inspect(move |inspect| {
-        let shown = inspect.engine.published(id, kind);
+        let shown = inspect.engine.published(id, resource_type);
         let step = CollectionDiff::between(
             taken.as_ref().map(|(collection, _)| &**collection),
             shown.as_deref(),
@@ -59,13 +59,14 @@ pub(super) async fn candidates(
         let facts = names
             .iter()
             .take(MAX_RESOURCES)
-            .flat_map(|name| inspect.engine.provenance_in_order(id, kind, name));
+            .flat_map(|name| inspect.engine.provenance_in_order(id, resource_type, name));
         let behind = objects_of(inspect, facts);
 
-        let facts = names
-            .iter()
-            .take(MAX_RESOURCES)
-            .flat_map(|name| inspect.engine.provenance_since(id, kind, name, accepted));
+        let facts = names.iter().take(MAX_RESOURCES).flat_map(|name| {
+            inspect
+                .engine
+                .provenance_since(id, resource_type, name, accepted)
+        });
         let mut changed = changed_since(inspect, &objects_of(inspect, facts), accepted);
         if changed.is_empty() {
             // A result that nothing needed in between may have an older value again: then its last

@@ -208,11 +208,11 @@ pub(super) async fn votes(
         let mut counter = VoteCounter::default();
 
         for info in &streams.streams {
-            let Some(kinds) = reached.get(&info.proxy_id) else {
+            let Some(types) = reached.get(&info.proxy_id) else {
                 continue;
             };
             match streams.voices.get(&info.proxy_id) {
-                Some(voter) => counter.add(voter.clone(), answers.of(info, kinds)),
+                Some(voter) => counter.add(voter.clone(), answers.of(info, types)),
                 None => counter.add_stranger(),
             }
         }
@@ -234,10 +234,14 @@ struct Answers<'a> {
 
 impl Answers<'_> {
     /// The answer of a stream, given the types with resources that depend on the object.
-    fn of(&mut self, info: &ConnectionInfo, kinds: &BTreeSet<ResourceType>) -> Answer {
-        let watches: Vec<Option<&TypeInfo>> = kinds
+    fn of(&mut self, info: &ConnectionInfo, types: &BTreeSet<ResourceType>) -> Answer {
+        let watches: Vec<Option<&TypeInfo>> = types
             .iter()
-            .map(|kind| info.types.iter().find(|watch| watch.kind == *kind))
+            .map(|resource_type| {
+                info.types
+                    .iter()
+                    .find(|watch| watch.resource_type == *resource_type)
+            })
             .collect();
 
         if let Some(rejecter) = self.rejecters.get(&info.proxy_id) {
@@ -269,7 +273,7 @@ impl Answers<'_> {
 
     /// The answer of a stream to the resources of one type.
     fn of_type(&mut self, proxy: ProxyId, watch: &TypeInfo) -> Answer {
-        let subscription = (proxy, watch.kind);
+        let subscription = (proxy, watch.resource_type);
         if self.streams.tried.contains(&subscription) {
             return Answer::Pending;
         }
@@ -289,7 +293,7 @@ impl Answers<'_> {
         let Some((taken, revision)) = &watch.taken else {
             return Answer::Pending;
         };
-        let shown = self.inspect.engine.published(proxy, watch.kind);
+        let shown = self.inspect.engine.published(proxy, watch.resource_type);
         let is_shown = || {
             shown
                 .as_ref()

@@ -110,7 +110,7 @@ struct QuarantineWork {
 /// A rejected response of a client with a voice.
 struct Rejection {
     info: ConnectionInfo,
-    kind: ResourceType,
+    resource_type: ResourceType,
     voter: Voter,
     /// The rejected resources.
     shown: Arc<Collection>,
@@ -228,8 +228,16 @@ impl QuarantineWork {
             return Ok(());
         };
 
-        let Rejection { info, kind, .. } = &rejection;
-        let watch = info.types.iter().find(|watch| watch.kind == *kind).cloned();
+        let Rejection {
+            info,
+            resource_type,
+            ..
+        } = &rejection;
+        let watch = info
+            .types
+            .iter()
+            .find(|watch| watch.resource_type == *resource_type)
+            .cloned();
         let accepted = watch.as_ref().and_then(accepted_at);
         let (Some(watch), Some(accepted)) = (watch, accepted) else {
             // It may reject everything, and could blame any object.
@@ -265,11 +273,15 @@ impl QuarantineWork {
     /// The rejection, if it counts and was not looked into yet.
     async fn rejection(&self, nack: Nack) -> Result<Option<Rejection>, Ended> {
         let id = nack.proxy;
-        let kind = nack.kind;
+        let resource_type = nack.resource_type;
         let Some(info) = self.connections.of_id(id) else {
             return Ok(None);
         };
-        let Some(watch) = info.types.iter().find(|watch| watch.kind == kind) else {
+        let Some(watch) = info
+            .types
+            .iter()
+            .find(|watch| watch.resource_type == resource_type)
+        else {
             return Ok(None);
         };
 
@@ -292,7 +304,7 @@ impl QuarantineWork {
         // It may be about an older response, or about a trial.
         let shown = self
             .push
-            .inspect(move |inspect| inspect.engine.published(id, kind))
+            .inspect(move |inspect| inspect.engine.published(id, resource_type))
             .await?;
         let Some(shown) = shown.filter(|shown| {
             let rejected = watch.rejected_collection.as_ref();
@@ -304,16 +316,19 @@ impl QuarantineWork {
         // The proxy rejects it again whenever it is sent again.
         let is_known = self
             .looked_into
-            .get(&(id, kind))
+            .get(&(id, resource_type))
             .is_some_and(|known| Arc::ptr_eq(known, &shown));
-        let is_tried = self.places.tried().any(|tried| tried == (id, kind));
-        if is_known || is_tried || self.is_of_rollout(&info, kind).await? {
+        let is_tried = self
+            .places
+            .tried()
+            .any(|tried| tried == (id, resource_type));
+        if is_known || is_tried || self.is_of_rollout(&info, resource_type).await? {
             return Ok(None);
         }
 
         Ok(Some(Rejection {
             info,
-            kind,
+            resource_type,
             voter,
             shown,
             message,
@@ -326,7 +341,7 @@ impl QuarantineWork {
     async fn is_of_rollout(
         &self,
         info: &ConnectionInfo,
-        kind: ResourceType,
+        resource_type: ResourceType,
     ) -> Result<bool, Ended> {
         let context = self.push.context();
         let seen = context
@@ -346,7 +361,9 @@ impl QuarantineWork {
             .push
             .inspect(move |inspect| inspect.engine.affected_proxies(&facts))
             .await?;
-        Ok(reached.get(&id).is_some_and(|kinds| kinds.contains(&kind)))
+        Ok(reached
+            .get(&id)
+            .is_some_and(|types| types.contains(&resource_type)))
     }
 
     /// Remembers that a rejection was looked into.
@@ -357,7 +374,7 @@ impl QuarantineWork {
                 .retain(|(proxy, _), _| connections.of_id(*proxy).is_some());
         }
         if self.looked_into.len() < MAX_LOOKED_INTO {
-            let subscription = (rejection.info.proxy_id, rejection.kind);
+            let subscription = (rejection.info.proxy_id, rejection.resource_type);
             self.looked_into
                 .insert(subscription, rejection.shown.clone());
         }
@@ -424,7 +441,7 @@ impl QuarantineWork {
         }
         case.rejecters.insert(rejection.info.proxy_id, rejecter);
         if is_trial {
-            let subscription = (rejection.info.proxy_id, rejection.kind);
+            let subscription = (rejection.info.proxy_id, rejection.resource_type);
             case.trials.insert(subscription, rejection.shown.clone());
         }
 
@@ -449,7 +466,7 @@ impl QuarantineWork {
 fn not_attributed(rejection: &Rejection, why: &'static str) {
     tracing::warn!(
         proxy = &*rejection.info.id,
-        kind = rejection.kind.short_name(),
+        resource_type = rejection.resource_type.short_name(),
         error = %excerpt(&rejection.message),
         why,
         "failed to attribute a rejected response to one object"

@@ -37,7 +37,7 @@ pub(super) struct Trial {
     /// The stream, as of its rejection.
     pub(super) info: ConnectionInfo,
     /// The type of the rejected response.
-    pub(super) kind: ResourceType,
+    pub(super) resource_type: ResourceType,
     /// The objects that it may be due to, the most suspect first.
     pub(super) candidates: Vec<ObjectRef>,
     /// The candidate that other proxies reject, if there is one.
@@ -127,15 +127,19 @@ impl Trial {
         left_out: Vec<ObjectRef>,
         place: OwnedSemaphorePermit,
     ) -> Option<Arc<Collection>> {
-        let kind = self.kind;
-        let watch = self.info.types.iter().find(|watch| watch.kind == kind)?;
+        let resource_type = self.resource_type;
+        let watch = self
+            .info
+            .types
+            .iter()
+            .find(|watch| watch.resource_type == resource_type)?;
         let interest = Interest {
             wildcard: watch.wildcard,
             names: watch.names.clone(),
         };
         let client = Client {
             proxy: self.info.proxy.clone(),
-            interests: [(kind, interest)].into(),
+            interests: [(resource_type, interest)].into(),
         };
 
         let context = self.push.context();
@@ -144,7 +148,7 @@ impl Trial {
             let mut mirror = Mirror::of(&context, vec![client]);
             mirror.apply(left_out.into_iter().map(Change::Removed).collect());
             // The caller may have disconnected.
-            _ = answer.send(mirror.had(0).get(&kind).cloned());
+            _ = answer.send(mirror.had(0).get(&resource_type).cloned());
 
             // Until its end, also if the trial has timed out, the thread may take a core.
             drop(mirror);
@@ -158,13 +162,13 @@ impl Trial {
     /// Whether the proxy accepts a collection; `None` if it does not answer.
     async fn is_accepted(&self, collection: Arc<Collection>) -> Option<bool> {
         let info = &self.info;
-        let kind = collection.kind;
+        let resource_type = collection.resource_type;
 
         // It must not count as the current collection.
         let revision = info
             .types
             .iter()
-            .find(|watch| watch.kind == kind)?
+            .find(|watch| watch.resource_type == resource_type)?
             .taken
             .as_ref()
             .map_or(0, |(_, revision)| *revision);
@@ -180,7 +184,10 @@ impl Trial {
             let interval = POLL_INTERVAL.max(begun.elapsed() / POLL_PART);
             tokio::time::sleep(interval).await;
             let now = self.connections.of_id(info.proxy_id)?;
-            let watch = now.types.iter().find(|watch| watch.kind == kind)?;
+            let watch = now
+                .types
+                .iter()
+                .find(|watch| watch.resource_type == resource_type)?;
             if watch
                 .taken
                 .as_ref()

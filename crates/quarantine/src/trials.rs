@@ -100,15 +100,15 @@ impl QuarantineWork {
             push: self.push.clone(),
             connections: self.connections.clone(),
             info: rejection.info.clone(),
-            kind: rejection.kind,
+            resource_type: rejection.resource_type,
             suspect: suspect.map(|(_, name)| name.clone()),
             candidates,
             computing: self.computing.clone(),
             time_left: TIMEOUT,
         };
 
-        self.places
-            .start(namespace, (rejection.info.proxy_id, rejection.kind));
+        let subscription = (rejection.info.proxy_id, rejection.resource_type);
+        self.places.start(namespace, subscription);
         self.trials.spawn(async move {
             Finished {
                 rejection,

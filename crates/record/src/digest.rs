@@ -43,7 +43,7 @@ impl std::fmt::Display for Digest {
 
 /// Whether the content of a resource depends on a Secret, or has data that recordings omit.
 pub(crate) fn depends_on_secrets(resource: &Resource) -> bool {
-    match resource.kind {
+    match resource.resource_type {
         // Statuses report errors of certificates.
         ResourceType::Secret | ResourceType::ObjectStatus => true,
         // Objects are recorded with all their annotations.
@@ -97,15 +97,18 @@ mod tests {
 
     use super::*;
 
-    fn collection(kind: ResourceType, resources: &[(&str, &str)]) -> Collection {
+    fn collection(resource_type: ResourceType, resources: &[(&str, &str)]) -> Collection {
         let one = |(name, body): &(&str, &str)| {
             Arc::new(Resource::new(
-                kind,
+                resource_type,
                 ResourceName::new(name),
                 Bytes::copy_from_slice(body.as_bytes()),
             ))
         };
-        Collection::new(kind, resources.iter().map(one).collect::<Resources>())
+        Collection::new(
+            resource_type,
+            resources.iter().map(one).collect::<Resources>(),
+        )
     }
 
     #[test]

@@ -48,7 +48,7 @@ pub(crate) struct Journal {
 struct SubscriptionKey {
     /// [`ProxyId::number`].
     proxy: u64,
-    kind: ResourceType,
+    resource_type: ResourceType,
 }
 
 #[derive(Debug)]
@@ -175,20 +175,23 @@ impl Journal {
             }
             Event::Subscribed {
                 proxy,
-                kind,
+                resource_type,
                 interest,
                 published,
             } => {
                 let subscription = SubscriptionKey {
                     proxy: proxy.number(),
-                    kind,
+                    resource_type,
                 };
                 self.note_subscribed(now, subscription, interest, published, out)
             }
-            Event::Unsubscribed(proxy, kind) => {
+            Event::Unsubscribed(proxy, resource_type) => {
                 let proxy = proxy.number();
-                self.unwatch(SubscriptionKey { proxy, kind });
-                let r#type = kind.short_name().to_owned();
+                self.unwatch(SubscriptionKey {
+                    proxy,
+                    resource_type,
+                });
+                let r#type = resource_type.short_name().to_owned();
                 line(out, &Line::Unwatch(OfProxy { at, proxy, r#type }))
             }
             Event::Applied {
@@ -223,12 +226,14 @@ impl Journal {
                 self.is_synced = true;
                 line(out, &Line::Synced(At { at }))
             }
-            Event::Taken(proxy, kind) => self.note_taken(now, &[(proxy, kind)], out),
-            Event::Rejected(proxy, kind, message) => {
+            Event::Taken(proxy, resource_type) => {
+                self.note_taken(now, &[(proxy, resource_type)], out)
+            }
+            Event::Rejected(proxy, resource_type, message) => {
                 let nack = Nack {
                     at,
                     proxy: proxy.number(),
-                    r#type: kind.short_name().to_owned(),
+                    r#type: resource_type.short_name().to_owned(),
                     said: message.chars().take(MAX_NACK_MESSAGE).collect(),
                 };
                 line(out, &Line::Nack(nack))
@@ -299,12 +304,12 @@ impl Journal {
         out: &mut dyn Write,
     ) -> io::Result<()> {
         let mut of: BTreeMap<ResourceType, Vec<u64>> = BTreeMap::new();
-        for (proxy, kind) in taken {
-            of.entry(*kind).or_default().push(proxy.number());
+        for (proxy, resource_type) in taken {
+            of.entry(*resource_type).or_default().push(proxy.number());
         }
-        for (kind, proxies) in of {
+        for (resource_type, proxies) in of {
             let at = Moment(now);
-            let r#type = kind.short_name().to_owned();
+            let r#type = resource_type.short_name().to_owned();
             line(
                 out,
                 &Line::Took(Took {
@@ -338,7 +343,8 @@ impl Journal {
 
     fn unwatch(&mut self, subscription: SubscriptionKey) {
         self.interests.remove(&subscription);
-        self.groups.forget(subscription.proxy, subscription.kind);
+        self.groups
+            .forget(subscription.proxy, subscription.resource_type);
     }
 }
 
@@ -369,7 +375,7 @@ fn watch(
 
     let wildcard = interest.is_some_and(|interest| interest.wildcard);
     let given_up = interest.is_none();
-    let r#type = subscription.kind.short_name().to_owned();
+    let r#type = subscription.resource_type.short_name().to_owned();
     line(
         out,
         &Line::Watch(Watch {

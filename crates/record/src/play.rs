@@ -182,8 +182,8 @@ impl State {
             .iter()
             .map(|(proxy, now)| {
                 (
-                    (*proxy, now.kind),
-                    self.groups.of(*proxy, now.kind).cloned(),
+                    (*proxy, now.resource_type),
+                    self.groups.of(*proxy, now.resource_type).cloned(),
                 )
             })
             .collect();
@@ -315,18 +315,18 @@ impl State {
             Line::Proxy(proxy) => self.connect(*proxy)?,
             Line::Names(set) => self.add_name_set(set)?,
             Line::Watch(watch) => {
-                let kind = kind_of(&watch.r#type)?;
+                let resource_type = type_of(&watch.r#type)?;
                 let interest = self.interest(&watch)?;
-                self.watches.push((watch.proxy, kind, interest));
+                self.watches.push((watch.proxy, resource_type, interest));
             }
             Line::Complete(complete) => {
                 let inputs = self.pending.len();
                 let proxies = self.proxies.len();
                 self.apply();
 
-                for (proxy, kind, interest) in std::mem::take(&mut self.watches) {
+                for (proxy, resource_type, interest) in std::mem::take(&mut self.watches) {
                     let id = self.id(proxy)?;
-                    self.engine.subscribe(id, kind, interest);
+                    self.engine.subscribe(id, resource_type, interest);
                 }
 
                 self.published();
@@ -391,9 +391,9 @@ impl State {
             }
             Line::Unwatch(line) => {
                 let id = self.id(line.proxy)?;
-                let kind = kind_of(&line.r#type)?;
-                self.engine.unsubscribe(id, kind);
-                self.groups.forget(line.proxy, kind);
+                let resource_type = type_of(&line.r#type)?;
+                self.engine.unsubscribe(id, resource_type);
+                self.groups.forget(line.proxy, resource_type);
                 (
                     line.at,
                     Played::Unsubscribed {
@@ -473,10 +473,10 @@ impl State {
         watch: &Watch,
     ) -> Result<PlayedStep, PlayError> {
         let id = self.id(watch.proxy)?;
-        let kind = kind_of(&watch.r#type)?;
+        let resource_type = type_of(&watch.r#type)?;
         let interest = self.interest(watch)?;
         let names = (!interest.wildcard).then_some(interest.names.len());
-        self.engine.subscribe(id, kind, interest);
+        self.engine.subscribe(id, resource_type, interest);
         let what = Played::Subscribed {
             proxy: self.name(watch.proxy),
             r#type: watch.r#type.clone(),
@@ -484,8 +484,8 @@ impl State {
         };
         let step = self.step(position, watch.at, what, &watch.pushes);
         if watch.given_up {
-            self.engine.unsubscribe(id, kind);
-            self.groups.forget(watch.proxy, kind);
+            self.engine.unsubscribe(id, resource_type);
+            self.groups.forget(watch.proxy, resource_type);
         }
         Ok(step)
     }
@@ -525,10 +525,10 @@ impl State {
 }
 
 /// The type of a short name.
-fn kind_of(name: &str) -> Result<ResourceType, PlayError> {
+fn type_of(name: &str) -> Result<ResourceType, PlayError> {
     let found = ResourceType::ALL
         .into_iter()
-        .find(|kind| kind.short_name() == name);
+        .find(|resource_type| resource_type.short_name() == name);
     found.ok_or_else(|| PlayError::Unknown(format!("type {name}")))
 }
 

@@ -37,7 +37,7 @@ impl PushGroups {
         // Of several collections of one proxy and type the last is used.
         let published: KeyedMap<_, _> = published
             .into_iter()
-            .map(|(proxy, collection)| ((proxy, collection.kind), collection))
+            .map(|(proxy, collection)| ((proxy, collection.resource_type), collection))
             .collect();
         let mut groups: BTreeMap<usize, (Arc<PublishedEntry>, Vec<u64>)> = BTreeMap::new();
 
@@ -85,19 +85,21 @@ impl PushGroups {
         merged_groups(groups.into_values())
     }
 
-    pub(crate) fn of(&self, proxy: u64, kind: ResourceType) -> Option<&Arc<Collection>> {
-        self.of.get(&(proxy, kind)).map(|had| &had.collection)
+    pub(crate) fn of(&self, proxy: u64, resource_type: ResourceType) -> Option<&Arc<Collection>> {
+        self.of
+            .get(&(proxy, resource_type))
+            .map(|had| &had.collection)
     }
 
     /// Removes a type of a proxy.
-    pub(crate) fn forget(&mut self, proxy: u64, kind: ResourceType) {
-        self.of.remove(&(proxy, kind));
+    pub(crate) fn forget(&mut self, proxy: u64, resource_type: ResourceType) {
+        self.of.remove(&(proxy, resource_type));
     }
 
     /// Removes a proxy.
     pub(crate) fn forget_all(&mut self, proxy: u64) {
-        for kind in ResourceType::ALL {
-            self.of.remove(&(proxy, kind));
+        for resource_type in ResourceType::ALL {
+            self.of.remove(&(proxy, resource_type));
         }
     }
 
@@ -130,20 +132,22 @@ fn merged_groups(groups: impl Iterator<Item = (Arc<PublishedEntry>, Vec<u64>)>) 
     let mut by_group: BTreeMap<(&str, String, usize), Vec<u64>> = BTreeMap::new();
 
     for (had, proxies) in groups {
-        let kind = had.collection.kind.short_name();
+        let resource_type = had.collection.resource_type.short_name();
         let count = had.collection.resources.len();
         by_group
-            .entry((kind, had.digest.to_string(), count))
+            .entry((resource_type, had.digest.to_string(), count))
             .or_default()
             .extend(proxies);
     }
 
     let group =
-        |((kind, digest, resources), proxies): ((&str, String, usize), Vec<u64>)| PushGroup {
-            r#type: kind.to_owned(),
-            proxies: ranges(proxies),
-            resources,
-            digest,
+        |((resource_type, digest, resources), proxies): ((&str, String, usize), Vec<u64>)| {
+            PushGroup {
+                r#type: resource_type.to_owned(),
+                proxies: ranges(proxies),
+                resources,
+                digest,
+            }
         };
 
     let mut all: Vec<PushGroup> = by_group.into_iter().map(group).collect();

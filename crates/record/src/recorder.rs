@@ -126,10 +126,10 @@ impl Recorder {
 
 impl PushObserver for Recorder {
     fn observe(&self, event: Event) {
-        if let Event::Taken(proxy, kind) = event {
+        if let Event::Taken(proxy, resource_type) = event {
             let mut queue = self.shared.queue.lock();
             if queue.reserve(1) {
-                queue.taken.push((proxy, kind));
+                queue.taken.push((proxy, resource_type));
             }
             return;
         }

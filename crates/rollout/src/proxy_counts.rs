@@ -120,7 +120,9 @@ impl Members {
                     taken: watch.taken.clone(),
                     rejected,
                 };
-                members.states.insert((info.proxy_id, watch.kind), state);
+                members
+                    .states
+                    .insert((info.proxy_id, watch.resource_type), state);
             }
         }
 
@@ -160,17 +162,17 @@ impl Members {
             tally.reached += 1;
             let mut is_pending = false;
             let mut rejection = None;
-            for kind in kinds
+            for resource_type in kinds
                 .into_iter()
-                .filter(|kind| !before.contains(&(proxy, *kind)))
+                .filter(|resource_type| !before.contains(&(proxy, *resource_type)))
             {
-                let shown = inspect.engine.published(proxy, kind);
+                let shown = inspect.engine.published(proxy, resource_type);
                 let mut is_shown = |of: &Arc<Collection>| {
                     shown
                         .as_ref()
                         .is_some_and(|shown| compared.are_equal(shown, of))
                 };
-                let state = self.states.get(&(proxy, kind));
+                let state = self.states.get(&(proxy, resource_type));
                 let taken = state.and_then(|state| state.taken.as_ref());
                 if taken.is_some_and(|(collection, revision)| {
                     *revision >= began || is_shown(collection)
@@ -185,8 +187,8 @@ impl Members {
                     rejected.filter(|(what, _)| what.as_ref().is_some_and(&mut is_shown))
                 {
                     rejection.get_or_insert_with(|| {
-                        let kind = kind.short_name();
-                        format!("{name} rejected {kind}: {}", excerpt(message))
+                        let resource_type = resource_type.short_name();
+                        format!("{name} rejected {resource_type}: {}", excerpt(message))
                     });
                 }
             }
@@ -303,7 +305,7 @@ pub(super) fn rejecting(connections: &[ConnectionInfo]) -> Rejecting {
         let rejected = info.types.iter().filter(|watch| watch.rejected.is_some());
         let id = info.proxy_id;
         rejected
-            .map(move |watch| (id, watch.kind))
+            .map(move |watch| (id, watch.resource_type))
             .collect::<Vec<_>>()
     };
     connections.iter().flat_map(of_one).collect()

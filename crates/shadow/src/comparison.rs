@@ -15,7 +15,7 @@ use crate::subscriptions::Answers;
 #[derive(Debug)]
 pub struct Found {
     /// The type of the resource.
-    pub kind: ResourceType,
+    pub resource_type: ResourceType,
     /// How it differs.
     pub difference: Difference,
     /// The intended difference that it is, if it is one.
@@ -27,23 +27,34 @@ pub struct Found {
 /// Compares what istiod and Navarch have sent to a proxy.
 #[must_use]
 pub fn compare(istiod: &Answers, navarch: &Answers) -> Vec<Found> {
-    let kinds: BTreeSet<ResourceType> = istiod.keys().chain(navarch.keys()).copied().collect();
-    let of = |answers: &Answers, kind| answers.get(&kind).cloned().unwrap_or_default();
-    let mut found: Vec<Found> = kinds
+    let types: BTreeSet<ResourceType> = istiod.keys().chain(navarch.keys()).copied().collect();
+    let of =
+        |answers: &Answers, resource_type| answers.get(&resource_type).cloned().unwrap_or_default();
+    let mut found: Vec<Found> = types
         .into_iter()
-        .flat_map(|kind| compare_type(kind, of(istiod, kind), of(navarch, kind)))
+        .flat_map(|resource_type| {
+            compare_type(
+                resource_type,
+                of(istiod, resource_type),
+                of(navarch, resource_type),
+            )
+        })
         .collect();
     inherit_from_clusters(&mut found);
     found
 }
 
 /// Compares the resources of a type.
-fn compare_type(kind: ResourceType, istiod: Vec<Value>, navarch: Vec<Value>) -> Vec<Found> {
-    let mut istiod = prepare(kind, istiod);
-    let mut navarch = prepare(kind, navarch);
+fn compare_type(
+    resource_type: ResourceType,
+    istiod: Vec<Value>,
+    navarch: Vec<Value>,
+) -> Vec<Found> {
+    let mut istiod = prepare(resource_type, istiod);
+    let mut navarch = prepare(resource_type, navarch);
     let found_as = |documented: Option<&'static Documented>| {
         move |difference| Found {
-            kind,
+            resource_type,
             difference,
             documented,
             inputs: Vec::new(),
@@ -52,7 +63,7 @@ fn compare_type(kind: ResourceType, istiod: Vec<Value>, navarch: Vec<Value>) -> 
 
     let mut left = of_resources(&istiod, &navarch);
     let mut found = Vec::new();
-    for documented in documented::of_type(kind) {
+    for documented in documented::of_type(resource_type) {
         if left.is_empty() {
             break;
         }
@@ -68,9 +79,9 @@ fn compare_type(kind: ResourceType, istiod: Vec<Value>, navarch: Vec<Value>) -> 
 }
 
 /// Resources in the form in which they are compared.
-fn prepare(kind: ResourceType, mut resources: Vec<Value>) -> BTreeMap<String, Value> {
+fn prepare(resource_type: ResourceType, mut resources: Vec<Value>) -> BTreeMap<String, Value> {
     for resource in &mut resources {
-        replace_by_digest(kind, resource);
+        replace_by_digest(resource_type, resource);
     }
     canonical::resources(&resources)
 }
@@ -80,14 +91,14 @@ fn prepare(kind: ResourceType, mut resources: Vec<Value>) -> BTreeMap<String, Va
 fn inherit_from_clusters(found: &mut [Found]) {
     let of_clusters: BTreeMap<String, NamedObjects> = found
         .iter()
-        .filter(|one| one.kind == ResourceType::Cluster)
+        .filter(|one| one.resource_type == ResourceType::Cluster)
         .map(|one| &one.difference)
         .filter(|difference| difference.objects.is_one_sided())
         .map(|difference| (difference.resource.clone(), difference.objects.clone()))
         .collect();
 
     for one in found {
-        if one.kind == ResourceType::Endpoint
+        if one.resource_type == ResourceType::Endpoint
             && let Some(objects) = of_clusters.get(&one.difference.resource)
         {
             one.difference.objects = objects.clone();

@@ -14,7 +14,7 @@ pub struct Documented {
     /// Why Navarch differs.
     pub reason: &'static str,
     /// The type of the resources that it concerns.
-    kind: ResourceType,
+    resource_type: ResourceType,
     /// Removes the difference from the resources of istiod and of Navarch.
     remove: fn(&mut Value, &mut Value),
 }
@@ -25,27 +25,27 @@ static ALL: [Documented; 4] = [
         id: "route-without-action",
         reason: "a redirectCode that Envoy does not have is a route without an action to istiod, \
                  for which Envoy rejects all routes of the port; Navarch leaves that route out",
-        kind: ResourceType::Route,
+        resource_type: ResourceType::Route,
         remove: remove_routes_without_action,
     },
     Documented {
         id: "dynamic-names-unchecked",
         reason: "Envoy rejects a dynamic forward proxy cluster with HTTP options and without TLS \
                  unless allow_insecure_cluster_options is set; Navarch sets it",
-        kind: ResourceType::Cluster,
+        resource_type: ResourceType::Cluster,
         remove: remove_unchecked_names,
     },
     Documented {
         id: "filter-after-router",
         reason: "Envoy rejects a listener with an HTTP filter after the router, which an \
                  EnvoyFilter can insert; Navarch leaves the filter out",
-        kind: ResourceType::Listener,
+        resource_type: ResourceType::Listener,
         remove: remove_filters_after_router,
     },
     Documented {
         id: "token-keys",
         reason: "istiod has fetched the keys of a token issuer; this comparison fetches none",
-        kind: ResourceType::Listener,
+        resource_type: ResourceType::Listener,
         remove: remove_token_keys,
     },
 ];
@@ -66,8 +66,9 @@ const ACTIONS: [&str; 5] = [
 ];
 
 /// The intended differences of a type.
-pub(crate) fn of_type(kind: ResourceType) -> impl Iterator<Item = &'static Documented> {
-    ALL.iter().filter(move |one| one.kind == kind)
+pub(crate) fn of_type(resource_type: ResourceType) -> impl Iterator<Item = &'static Documented> {
+    ALL.iter()
+        .filter(move |one| one.resource_type == resource_type)
 }
 
 impl Documented {

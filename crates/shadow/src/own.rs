@@ -68,10 +68,10 @@ impl Own {
         let id = self.engine.connect(Arc::new(proxy), Arc::new(NullSink));
         let mut answers = Answers::new();
 
-        for kind in types {
-            if let Some(names) = names(kind, &answers) {
-                let resources = self.subscribe(id, kind, &names)?;
-                answers.insert(kind, resources);
+        for resource_type in types {
+            if let Some(names) = names(resource_type, &answers) {
+                let resources = self.subscribe(id, resource_type, &names)?;
+                answers.insert(resource_type, resources);
             }
         }
 
@@ -86,10 +86,10 @@ impl Own {
     /// The objects that a resource of a proxy was built from, those read first; those that only say
     /// where something runs are left out.
     #[must_use]
-    pub fn inputs(&self, id: ProxyId, kind: ResourceType, resource: &str) -> Vec<String> {
+    pub fn inputs(&self, id: ProxyId, resource_type: ResourceType, resource: &str) -> Vec<String> {
         let name = ResourceName::new(resource);
         let objects = &self.engine.context().objects;
-        let facts = self.engine.provenance_in_order(id, kind, &name);
+        let facts = self.engine.provenance_in_order(id, resource_type, &name);
 
         let mut seen = BTreeSet::new();
         let mut inputs = Vec::new();
@@ -110,24 +110,24 @@ impl Own {
     fn subscribe(
         &mut self,
         id: ProxyId,
-        kind: ResourceType,
+        resource_type: ResourceType,
         names: &BTreeSet<String>,
     ) -> Result<Vec<Value>, JsonError> {
         let interest = Interest {
             wildcard: names.is_empty(),
             names: Arc::new(names.iter().map(ResourceName::new).collect()),
         };
-        self.engine.subscribe(id, kind, interest);
+        self.engine.subscribe(id, resource_type, interest);
 
-        let Some(collection) = self.engine.published(id, kind) else {
+        let Some(collection) = self.engine.published(id, resource_type) else {
             return Ok(Vec::new());
         };
         let resources = collection.resources.iter();
         resources
             .map(|resource| {
-                let url = resource.kind.resource_url();
+                let url = resource.resource_type.resource_url();
                 let content = self.codec.any_to_json(url, &resource.body)?;
-                Ok(to_json(kind, resource.name.as_str(), content))
+                Ok(to_json(resource_type, resource.name.as_str(), content))
             })
             .collect()
     }

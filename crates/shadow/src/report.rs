@@ -127,7 +127,7 @@ impl Group {
     /// Adds a difference of a proxy.
     fn add(&mut self, proxy: &str, found: Found) {
         let Found {
-            kind,
+            resource_type,
             difference,
             inputs,
             ..
@@ -135,7 +135,7 @@ impl Group {
 
         self.proxies.insert(proxy.to_owned());
         self.differences += 1;
-        let resource = format!("{} {}", plural(kind), difference.resource);
+        let resource = format!("{} {}", plural(resource_type), difference.resource);
         self.resources.insert(resource);
 
         let named = difference.objects.both.iter().cloned();

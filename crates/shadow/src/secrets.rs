@@ -23,8 +23,8 @@ const PULL_SECRET: &str = "ISTIO_META_WASM_IMAGE_PULL_SECRET";
 
 /// Replaces what is secret in a resource by its digest: in a Secret also certificates, which are
 /// public.
-pub(crate) fn replace_by_digest(kind: ResourceType, resource: &mut Value) {
-    if kind == ResourceType::Secret {
+pub(crate) fn replace_by_digest(resource_type: ResourceType, resource: &mut Value) {
+    if resource_type == ResourceType::Secret {
         replace_content(resource);
     }
     replace_private(resource);
@@ -134,22 +134,22 @@ mod tests {
                 "auth": { "password": key },
             })
         };
-        let replaced = |kind, key: &str| {
+        let replaced = |resource_type, key: &str| {
             let mut resource = content(key);
-            replace_by_digest(kind, &mut resource);
+            replace_by_digest(resource_type, &mut resource);
             resource
         };
 
-        for kind in [
+        for resource_type in [
             ResourceType::ExtensionConfig,
             ResourceType::Listener,
             ResourceType::Cluster,
         ] {
-            let resource = replaced(kind, "TOP-SECRET");
+            let resource = replaced(resource_type, "TOP-SECRET");
             let text = resource.to_string();
             assert!(!text.contains("TOP-SECRET"), "{text}");
             assert!(text.contains("shown") && text.contains("public"), "{text}");
-            assert_ne!(resource, replaced(kind, "OTHER"));
+            assert_ne!(resource, replaced(resource_type, "OTHER"));
         }
     }
 }

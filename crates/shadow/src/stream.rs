@@ -81,14 +81,14 @@ pub async fn ask(
     // For all types: answers of others, and acknowledgements that are not read, do not extend it.
     let start = Instant::now();
 
-    for kind in types {
-        let Some(names) = names(*kind, &answers) else {
+    for resource_type in types {
+        let Some(names) = names(*resource_type, &answers) else {
             continue;
         };
         let request = DeltaDiscoveryRequest {
             // Only the first request has the node.
             node: node.take(),
-            type_url: kind.type_url().to_owned(),
+            type_url: resource_type.type_url().to_owned(),
             resource_names_subscribe: names.into_iter().collect(),
             ..DeltaDiscoveryRequest::default()
         };
@@ -101,30 +101,34 @@ pub async fn ask(
                 }
                 None => Stream::open(channel.clone(), config, request).await?,
             };
-            stream.insert(open).answer(*kind, codec).await
+            stream.insert(open).answer(*resource_type, codec).await
         };
         let left = config.timeout.saturating_sub(start.elapsed());
         let answered = timeout(left, exchange).await;
         let resources = answered.map_err(|_| StreamError::Slow {
-            types: plural(*kind),
+            types: plural(*resource_type),
             timeout: config.timeout,
         })??;
-        answers.insert(*kind, resources);
+        answers.insert(*resource_type, resources);
     }
 
     Ok(answers)
 }
 
 /// The JSON of a resource with its name. Types whose messages do not contain a name are wrapped.
-pub(crate) fn to_json(kind: ResourceType, name: &str, content: Value) -> Value {
+pub(crate) fn to_json(resource_type: ResourceType, name: &str, content: Value) -> Value {
     let is_wrapped = matches!(
-        kind,
+        resource_type,
         ResourceType::NameTable | ResourceType::Address | ResourceType::Authorization
     );
     if !is_wrapped {
         return content;
     }
-    let name = if name.is_empty() { plural(kind) } else { name };
+    let name = if name.is_empty() {
+        plural(resource_type)
+    } else {
+        name
+    };
     json!({ "name": name, "resource": content })
 }
 
@@ -163,7 +167,7 @@ impl Stream {
     /// Waits for the first response of a type, and acknowledges it and all others.
     async fn answer(
         &mut self,
-        kind: ResourceType,
+        resource_type: ResourceType,
         codec: &Codec,
     ) -> Result<Vec<Value>, StreamError> {
         loop {
@@ -176,8 +180,8 @@ impl Stream {
                 ..DeltaDiscoveryRequest::default()
             })
             .await?;
-            if response.type_url == kind.type_url() {
-                return resources(kind, response, codec);
+            if response.type_url == resource_type.type_url() {
+                return resources(resource_type, response, codec);
             }
         }
     }
@@ -190,7 +194,7 @@ impl Stream {
 
 /// The resources in a response.
 fn resources(
-    kind: ResourceType,
+    resource_type: ResourceType,
     response: DeltaDiscoveryResponse,
     codec: &Codec,
 ) -> Result<Vec<Value>, StreamError> {
@@ -201,7 +205,7 @@ fn resources(
             return Err(StreamError::NoContent(name));
         };
         let content = codec.any_to_json(&any.type_url, &any.value)?;
-        resources.insert(name.clone(), to_json(kind, &name, content));
+        resources.insert(name.clone(), to_json(resource_type, &name, content));
     }
     Ok(resources.into_values().collect())
 }

@@ -28,9 +28,9 @@ pub const ZTUNNEL: [ResourceType; 2] = [ResourceType::Address, ResourceType::Aut
 #[must_use]
 pub fn types(proxy: &Proxy) -> Vec<ResourceType> {
     let captures_dns = proxy.meta("DNS_CAPTURE").as_deref() == Some("true");
-    let is_wanted = |kind: &ResourceType| {
-        (*kind != ResourceType::Secret || proxy.identity.is_some())
-            && (*kind != ResourceType::NameTable || captures_dns)
+    let is_wanted = |resource_type: &ResourceType| {
+        (*resource_type != ResourceType::Secret || proxy.identity.is_some())
+            && (*resource_type != ResourceType::NameTable || captures_dns)
     };
     if proxy.kind == ProxyKind::Ztunnel {
         ZTUNNEL.to_vec()
@@ -42,24 +42,24 @@ pub fn types(proxy: &Proxy) -> Vec<ResourceType> {
 /// The names of a type that a proxy subscribes to after it got `answers`, or an empty set for
 /// everything; `None` if it does not subscribe to the type.
 #[must_use]
-pub fn names(kind: ResourceType, answers: &Answers) -> Option<BTreeSet<String>> {
-    if kind.is_wildcard_by_default() {
+pub fn names(resource_type: ResourceType, answers: &Answers) -> Option<BTreeSet<String>> {
+    if resource_type.is_wildcard_by_default() {
         return Some(BTreeSet::new());
     }
 
-    let of = |kind| answers.get(&kind).into_iter().flatten();
+    let of = |resource_type| answers.get(&resource_type).into_iter().flatten();
     let clusters = || of(ResourceType::Cluster);
     let listeners = || of(ResourceType::Listener);
     let mut names = BTreeSet::new();
 
-    if kind == ResourceType::Endpoint {
+    if resource_type == ResourceType::Endpoint {
         names.extend(clusters().filter_map(eds_name));
-    } else if kind == ResourceType::Route {
+    } else if resource_type == ResourceType::Route {
         listeners().for_each(|listener| collect(listener, "routeConfigName", &mut names));
-    } else if kind == ResourceType::Secret {
+    } else if resource_type == ResourceType::Secret {
         let all = clusters().chain(listeners());
         all.for_each(|value| collect_secrets(value, &mut names));
-    } else if kind == ResourceType::ExtensionConfig {
+    } else if resource_type == ResourceType::ExtensionConfig {
         listeners().for_each(|listener| collect_extensions(listener, &mut names));
     }
 
@@ -72,8 +72,8 @@ pub fn names(kind: ResourceType, answers: &Answers) -> Option<BTreeSet<String>> 
     clippy::wildcard_enum_match_arm,
     reason = "other types are not compared"
 )]
-pub fn plural(kind: ResourceType) -> &'static str {
-    match kind {
+pub fn plural(resource_type: ResourceType) -> &'static str {
+    match resource_type {
         ResourceType::Cluster => "clusters",
         ResourceType::Endpoint => "endpoints",
         ResourceType::Listener => "listeners",
@@ -164,16 +164,16 @@ mod tests {
             ),
         ]);
 
-        for (kind, name) in [
+        for (resource_type, name) in [
             (ResourceType::Endpoint, "outbound|80||a"),
             (ResourceType::Route, "80"),
             (ResourceType::Secret, "kubernetes://credential"),
             (ResourceType::ExtensionConfig, "wasm"),
         ] {
             assert_eq!(
-                names(kind, &answers),
+                names(resource_type, &answers),
                 Some(BTreeSet::from([name.to_owned()])),
-                "{kind:?}"
+                "{resource_type:?}"
             );
         }
         assert_eq!(

@@ -137,7 +137,7 @@ impl Trace<'_> {
         let whose = [
             attribute("navarch.proxy", &*proxy.name),
             attribute("navarch.stream", &*proxy.stream),
-            attribute("navarch.type", response.kind.short_name()),
+            attribute("navarch.type", response.resource_type.short_name()),
         ];
         let published = self.open.change.published().min(response.at);
         let send = self.add("send", Some(root), [published, response.at]);

@@ -59,12 +59,12 @@ fn stream(number: u64, came: Instant, sent: u64, answer: Option<(u64, bool)>) ->
         is_taken,
         message: (!is_taken).then(|| Arc::from("no such thing")),
     });
-    let kind = ResourceType::Route;
+    let resource_type = ResourceType::Route;
 
     let at = came + milliseconds(sent);
     let response = ChangeResponse {
         number: 1,
-        kind,
+        resource_type,
         changes: [6, 7],
         at,
         count: 1,

@@ -32,7 +32,7 @@ pub struct ChangeResponse {
     /// Unique within the stream.
     pub number: u64,
     /// The `type_url` of the response.
-    pub kind: ResourceType,
+    pub resource_type: ResourceType,
     /// The first and the last snapshot whose changes it contains.
     pub changes: [u64; 2],
     /// When it was sent.
@@ -93,15 +93,19 @@ impl Connection {
 
     fn response(&self, session: &Session, sent: &PushRecord, changes: [u64; 2]) -> ChangeResponse {
         let is_last_word = || {
-            let mut newer = session
-                .pushes
-                .iter()
-                .filter(|other| other.kind == sent.kind && other.number > sent.number);
+            let mut newer = session.pushes.iter().filter(|other| {
+                other.resource_type == sent.resource_type && other.number > sent.number
+            });
             newer.all(|other| other.answer.is_none())
         };
 
         let message = || {
-            let rejection = session.watches.get(&sent.kind)?.history.rejected.as_ref()?;
+            let rejection = session
+                .watches
+                .get(&sent.resource_type)?
+                .history
+                .rejected
+                .as_ref()?;
             is_last_word().then(|| rejection.message.clone())
         };
         let answer = sent.answer.map(|(after, is_taken)| Answer {
@@ -111,7 +115,7 @@ impl Connection {
         });
 
         let PushRecord {
-            kind,
+            resource_type,
             number,
             at,
             count,
@@ -122,7 +126,7 @@ impl Connection {
 
         ChangeResponse {
             number,
-            kind,
+            resource_type,
             changes,
             at: self.begun + at,
             count,

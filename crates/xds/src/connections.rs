@@ -72,7 +72,7 @@ pub struct ConnectionInfo {
 #[derive(Clone, Debug)]
 pub struct TypeInfo {
     /// The `type_url` that the client subscribed to.
-    pub kind: ResourceType,
+    pub resource_type: ResourceType,
     /// Whether it is a wildcard subscription.
     pub wildcard: bool,
     /// The names that the client subscribed to.
@@ -97,7 +97,7 @@ pub struct TypeInfo {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PushInfo {
     /// Type of the response's resources.
-    pub kind: ResourceType,
+    pub resource_type: ResourceType,
     /// When it was sent.
     pub at: Timestamp,
     /// The first and the last snapshot whose changes it contains.
@@ -213,7 +213,7 @@ impl Connections {
         });
         connection
             .mailbox
-            .publish(collection.kind, collection, &cause);
+            .publish(collection.resource_type, collection, &cause);
 
         connection.mailbox.settled();
         true
@@ -270,28 +270,32 @@ impl Connection {
     /// Information about the stream.
     fn look(&self) -> ConnectionInfo {
         let session = self.session.lock();
-        let types = session.watches.iter().map(|(kind, watch)| TypeInfo {
-            kind: *kind,
-            wildcard: watch.interest.wildcard,
-            names: watch.interest.names.clone(),
-            sent: watch
-                .history
-                .sent
-                .as_ref()
-                .map(|response| self.mark(response)),
-            acked: watch
-                .history
-                .acked
-                .as_ref()
-                .map(|response| self.mark(response)),
-            rejected: watch.history.rejected.clone(),
-            rejected_collection: watch.history.rejected_collection.clone(),
-            resources: watch.sent().cloned(),
-            taken: watch
-                .taken()
-                .map(|(collection, revision)| (collection.clone(), revision)),
-            in_sync: session.is_acknowledged(*kind) && watch.history.rejected.is_none(),
-        });
+        let types = session
+            .watches
+            .iter()
+            .map(|(resource_type, watch)| TypeInfo {
+                resource_type: *resource_type,
+                wildcard: watch.interest.wildcard,
+                names: watch.interest.names.clone(),
+                sent: watch
+                    .history
+                    .sent
+                    .as_ref()
+                    .map(|response| self.mark(response)),
+                acked: watch
+                    .history
+                    .acked
+                    .as_ref()
+                    .map(|response| self.mark(response)),
+                rejected: watch.history.rejected.clone(),
+                rejected_collection: watch.history.rejected_collection.clone(),
+                resources: watch.sent().cloned(),
+                taken: watch
+                    .taken()
+                    .map(|(collection, revision)| (collection.clone(), revision)),
+                in_sync: session.is_acknowledged(*resource_type)
+                    && watch.history.rejected.is_none(),
+            });
 
         ConnectionInfo {
             id: self.id.clone(),
@@ -308,7 +312,7 @@ impl Connection {
     fn pushes(&self) -> Vec<PushInfo> {
         let session = self.session.lock();
         let look = |sent: &PushRecord| PushInfo {
-            kind: sent.kind,
+            resource_type: sent.resource_type,
             at: after(self.since, sent.at),
             changes: sent.reason.changes,
             answers: sent.reason.answers,

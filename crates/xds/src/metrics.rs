@@ -331,15 +331,17 @@ impl Metrics {
     }
 
     /// Records a response that was handed to HTTP/2, with its size before compression.
-    pub(super) fn pushed(&self, kind: ResourceType, bytes: usize, took: Duration) {
-        let place = ResourceType::ALL.iter().position(|other| *other == kind);
+    pub(super) fn pushed(&self, resource_type: ResourceType, bytes: usize, took: Duration) {
+        let place = ResourceType::ALL
+            .iter()
+            .position(|other| *other == resource_type);
         let Some(slot) = place.and_then(|place| self.responses.get(place)) else {
             return;
         };
 
         let responses = slot.get_or_init(|| {
             let label = TypeLabel {
-                r#type: kind.short_name(),
+                r#type: resource_type.short_name(),
             };
             Responses {
                 pushes: self.pushes.get_or_create(&label).clone(),
@@ -347,7 +349,7 @@ impl Metrics {
                 size: self
                     .size
                     .get_or_create(&TypeLabel {
-                        r#type: kind.type_url(),
+                        r#type: resource_type.type_url(),
                     })
                     .clone(),
             }
@@ -377,10 +379,15 @@ impl Metrics {
 
     /// Counts a rejected response. The returned label must be passed to [`Metrics::forget`] when
     /// the proxy disconnects.
-    pub(super) fn rejected(&self, kind: ResourceType, node: &Arc<str>, code: i32) -> RejectLabel {
+    pub(super) fn rejected(
+        &self,
+        resource_type: ResourceType,
+        node: &Arc<str>,
+        code: i32,
+    ) -> RejectLabel {
         self.rejects
             .get_or_create(&TypeLabel {
-                r#type: kind.short_name(),
+                r#type: resource_type.short_name(),
             })
             .inc();
 
@@ -394,7 +401,7 @@ impl Metrics {
             node: node.into(),
             err: format!("{:?}", Code::from_i32(code)).into(),
         };
-        if let Some(family) = self.rejections_of(kind) {
+        if let Some(family) = self.rejections_of(resource_type) {
             family.get_or_create(&label).inc();
         }
 
@@ -402,17 +409,17 @@ impl Metrics {
     }
 
     /// Removes the rejections of a proxy.
-    pub(super) fn forget(&self, kind: ResourceType, label: &RejectLabel) {
-        if let Some(family) = self.rejections_of(kind) {
+    pub(super) fn forget(&self, resource_type: ResourceType, label: &RejectLabel) {
+        if let Some(family) = self.rejections_of(resource_type) {
             family.remove(label);
         }
     }
 
     /// Counts a request with an outdated nonce.
-    pub(super) fn expired(&self, kind: ResourceType) {
+    pub(super) fn expired(&self, resource_type: ResourceType) {
         self.expired_nonces
             .get_or_create(&TypeLabel {
-                r#type: kind.short_name(),
+                r#type: resource_type.short_name(),
             })
             .inc();
     }
@@ -431,8 +438,8 @@ impl Metrics {
     }
 
     /// The gauge for rejections of a type. Istio has none for the rarer types.
-    fn rejections_of(&self, kind: ResourceType) -> Option<&Family<RejectLabel, Gauge>> {
-        match kind {
+    fn rejections_of(&self, resource_type: ResourceType) -> Option<&Family<RejectLabel, Gauge>> {
+        match resource_type {
             ResourceType::Cluster => Some(&self.rejected_clusters),
             ResourceType::Endpoint => Some(&self.rejected_endpoints),
             ResourceType::Listener => Some(&self.rejected_listeners),

@@ -87,7 +87,7 @@ pub struct Nack {
     /// The client's id in the engine.
     pub proxy: ProxyId,
     /// Type of the rejected resources.
-    pub kind: ResourceType,
+    pub resource_type: ResourceType,
 }
 
 impl AdsParts {

@@ -69,7 +69,7 @@ pub(crate) enum Effect {
 #[derive(Debug)]
 pub(crate) struct Response {
     /// The type, `None` for an unknown one.
-    pub(crate) kind: Option<ResourceType>,
+    pub(crate) resource_type: Option<ResourceType>,
     pub(crate) type_url: String,
     /// The version of the collection.
     pub(crate) version: Arc<str>,
@@ -195,7 +195,7 @@ impl Session {
             }
             // These are not for the session; the stream has handled them.
             Event::Request(Request::Health(_) | Request::Question { .. }) => {}
-            Event::Update(kind, update) => self.on_update(kind, update),
+            Event::Update(resource_type, update) => self.on_update(resource_type, update),
         }
 
         effects
@@ -229,27 +229,30 @@ impl Session {
         self.watches
             .values()
             .find(|watch| watch.awaits(nonce))
-            .map(|watch| watch.kind)
+            .map(|watch| watch.resource_type)
     }
 
     /// The client's `initial_resource_versions` of a type, until the first response.
-    pub(crate) fn initial_versions(&self, kind: ResourceType) -> Option<&Arc<InitialVersions>> {
-        match &self.watches.get(&kind)?.held.base {
+    pub(crate) fn initial_versions(
+        &self,
+        resource_type: ResourceType,
+    ) -> Option<&Arc<InitialVersions>> {
+        match &self.watches.get(&resource_type)?.held.base {
             Base::InitialVersions(initial_versions) => Some(initial_versions),
             Base::Nothing | Base::Sent(_) => None,
         }
     }
 
     /// Applies a new collection from the push thread.
-    fn on_update(&mut self, kind: ResourceType, update: Update) {
+    fn on_update(&mut self, resource_type: ResourceType, update: Update) {
         self.revision = self.revision.max(update.revision);
-        let unanswered = self.unanswered.entry(kind).or_default();
+        let unanswered = self.unanswered.entry(resource_type).or_default();
         *unanswered = unanswered.saturating_sub(update.answers);
         if *unanswered > 0 {
             return;
         }
-        if let Some(watch) = self.watches.get_mut(&kind)
-            && !is_empty(kind, &watch.interest)
+        if let Some(watch) = self.watches.get_mut(&resource_type)
+            && !is_empty(resource_type, &watch.interest)
         {
             watch.receive(update.collection, update.revision, update.reason);
         }
@@ -258,29 +261,29 @@ impl Session {
     /// Sends the client's current subscription of a type to the push thread.
     pub(crate) fn refresh(
         &mut self,
-        kind: ResourceType,
+        resource_type: ResourceType,
         frames: &EncodingCache,
         effects: &mut Vec<Effect>,
     ) {
-        if kind == ResourceType::VirtualHost && !self.follow_routes() {
+        if resource_type == ResourceType::VirtualHost && !self.follow_routes() {
             return;
         }
 
-        let Some(watch) = self.watches.get_mut(&kind) else {
+        let Some(watch) = self.watches.get_mut(&resource_type) else {
             return;
         };
 
-        if is_empty(kind, &watch.interest) {
-            let nothing = Arc::new(Collection::new(kind, Resources::default()));
+        if is_empty(resource_type, &watch.interest) {
+            let nothing = Arc::new(Collection::new(resource_type, Resources::default()));
             watch.receive(nothing, self.revision, Reason::default());
-            effects.push(Effect::Unsubscribe(kind));
+            effects.push(Effect::Unsubscribe(resource_type));
         } else {
             watch.interest.names = frames.names.intern(watch.interest.names.clone());
-            *self.unanswered.entry(kind).or_default() += 1;
-            effects.push(Effect::Subscribe(kind, watch.interest.clone()));
+            *self.unanswered.entry(resource_type).or_default() += 1;
+            effects.push(Effect::Subscribe(resource_type, watch.interest.clone()));
         }
 
-        if kind == ResourceType::Route {
+        if resource_type == ResourceType::Route {
             self.refresh(ResourceType::VirtualHost, frames, effects);
         }
     }
@@ -308,7 +311,7 @@ impl Session {
             let removed = Vec::new();
             let payload = Payload::default();
             return Some(Response {
-                kind: None,
+                resource_type: None,
                 type_url,
                 version,
                 nonce,
@@ -320,8 +323,8 @@ impl Session {
 
         loop {
             let mut has_moved = false;
-            for kind in ResourceType::ALL {
-                match self.next_output(kind, now, frames) {
+            for resource_type in ResourceType::ALL {
+                match self.next_output(resource_type, now, frames) {
                     WatchOutput::Idle => {}
                     WatchOutput::CaughtUp => has_moved = true,
                     WatchOutput::Response(response) => return Some(response),
@@ -338,28 +341,31 @@ impl Session {
     /// The next step of one type when the stream can send.
     fn next_output(
         &mut self,
-        kind: ResourceType,
+        resource_type: ResourceType,
         now: Duration,
         frames: &EncodingCache,
     ) -> WatchOutput {
-        if self.is_unanswered(kind)
+        if self.is_unanswered(resource_type)
             || !self
                 .watches
-                .get(&kind)
+                .get(&resource_type)
                 .is_some_and(|watch| watch.is_free(now))
         {
             return WatchOutput::Idle;
         }
-        let removals = self.removals(kind, now);
-        let has =
-            |what: fn(&Watch) -> bool| self.watches.get(&kind).is_some_and(|watch| what(watch));
+        let removals = self.removals(resource_type, now);
+        let has = |what: fn(&Watch) -> bool| {
+            self.watches
+                .get(&resource_type)
+                .is_some_and(|watch| what(watch))
+        };
         let takes_away = removals == RemovalPolicy::Allowed
             && has(|watch| watch.removals_pending_since().is_some());
-        if !has(Watch::is_unsent) && !takes_away || !self.may_send(kind, now) {
+        if !has(Watch::is_unsent) && !takes_away || !self.may_send(resource_type, now) {
             return WatchOutput::Idle;
         }
 
-        let Some(watch) = self.watches.get_mut(&kind) else {
+        let Some(watch) = self.watches.get_mut(&resource_type) else {
             return WatchOutput::Idle;
         };
 
@@ -372,13 +378,16 @@ impl Session {
             .then(|| self.marks.next(watch.revision(), now));
         watch.settle(&composed, response.clone(), now);
         let reason = watch.take_reason();
-        if kind == ResourceType::Cluster {
+        if resource_type == ResourceType::Cluster {
             self.clusters_removed(&composed.changes);
         }
-        if kind == ResourceType::Endpoint {
+        if resource_type == ResourceType::Endpoint {
             self.endpoints_sent();
         }
-        if matches!(kind, ResourceType::Address | ResourceType::Workload) {
+        if matches!(
+            resource_type,
+            ResourceType::Address | ResourceType::Workload
+        ) {
             self.workloads_sent();
         }
 
@@ -386,22 +395,22 @@ impl Session {
             return WatchOutput::CaughtUp;
         };
 
-        if kind == ResourceType::Route {
+        if resource_type == ResourceType::Route {
             self.routes_sent();
         }
 
-        if kind == ResourceType::Cluster {
+        if resource_type == ResourceType::Cluster {
             self.clusters_sent(&composed.changes.warming);
         }
 
-        if kind == ResourceType::Authorization {
+        if resource_type == ResourceType::Authorization {
             let policies = &composed.changes.resources;
             self.policies_sent(policies.iter().map(|policy| policy.name.clone()));
         }
 
         let short = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         self.pushes.sent(PushRecord {
-            kind,
+            resource_type,
             number: self.marks.count,
             reason,
             at: now,
@@ -412,8 +421,8 @@ impl Session {
         });
 
         WatchOutput::Response(Response {
-            kind: Some(kind),
-            type_url: kind.type_url().to_owned(),
+            resource_type: Some(resource_type),
+            type_url: resource_type.type_url().to_owned(),
             version,
             nonce,
             removed: composed.removed,
@@ -444,27 +453,32 @@ impl Session {
 
     /// Whether everything is sent, except what a rejection blocks.
     pub(crate) fn is_all_sent(&self) -> bool {
-        self.watches.keys().all(|kind| !self.is_unsent(*kind))
+        self.watches
+            .keys()
+            .all(|resource_type| !self.is_unsent(*resource_type))
     }
 
     /// Whether there is nothing to send, now or later, until the next event.
     pub(crate) fn is_at_rest(&self) -> bool {
         let mut watches = self.watches.iter();
-        let is_busy = watches
-            .any(|(kind, watch)| self.is_unsent(*kind) || watch.removals_pending_since().is_some());
+        let is_busy = watches.any(|(resource_type, watch)| {
+            self.is_unsent(*resource_type) || watch.removals_pending_since().is_some()
+        });
         self.to_answer.is_empty() && self.held_until().is_none() && !is_busy
     }
 
     /// Whether the collection of a type is for an earlier subscription.
-    fn is_unanswered(&self, kind: ResourceType) -> bool {
-        self.unanswered.get(&kind).is_some_and(|count| *count > 0)
+    fn is_unanswered(&self, resource_type: ResourceType) -> bool {
+        self.unanswered
+            .get(&resource_type)
+            .is_some_and(|count| *count > 0)
     }
 
     /// Whether a type has unsent changes.
-    pub(crate) fn is_unsent(&self, kind: ResourceType) -> bool {
+    pub(crate) fn is_unsent(&self, resource_type: ResourceType) -> bool {
         self.watches
-            .get(&kind)
-            .is_some_and(|watch| watch.is_unsent() || self.is_unanswered(kind))
+            .get(&resource_type)
+            .is_some_and(|watch| watch.is_unsent() || self.is_unanswered(resource_type))
     }
 
     /// The first snapshot with unsent changes.
@@ -476,17 +490,17 @@ impl Session {
     }
 
     /// Whether everything of a type is sent and acknowledged.
-    pub(crate) fn is_acknowledged(&self, kind: ResourceType) -> bool {
+    pub(crate) fn is_acknowledged(&self, resource_type: ResourceType) -> bool {
         self.watches
-            .get(&kind)
-            .is_none_or(|watch| watch.is_acknowledged() && !self.is_unanswered(kind))
+            .get(&resource_type)
+            .is_none_or(|watch| watch.is_acknowledged() && !self.is_unanswered(resource_type))
     }
 }
 
 /// Whether a subscription is empty. Clients that subscribe by address get the resources of their
 /// node without asking.
-fn is_empty(kind: ResourceType, interest: &Interest) -> bool {
-    !interest.wildcard && interest.names.is_empty() && !kind.is_by_address()
+fn is_empty(resource_type: ResourceType, interest: &Interest) -> bool {
+    !interest.wildcard && interest.names.is_empty() && !resource_type.is_by_address()
 }
 
 #[cfg(test)]

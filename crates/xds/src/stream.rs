@@ -367,8 +367,8 @@ impl Drop for Stream {
         self.core.push.disconnect(self.connection.proxy_id);
         self.core.connections.remove(self.connection.number);
         self.core.metrics.disconnected(&self.version);
-        for (kind, label) in &self.rejections {
-            self.core.metrics.forget(*kind, label);
+        for (resource_type, label) in &self.rejections {
+            self.core.metrics.forget(*resource_type, label);
         }
         info!(proxy = %self.connection.id, "disconnected");
     }

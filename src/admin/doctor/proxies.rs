@@ -50,24 +50,27 @@ fn rejections(connections: &[ConnectionInfo], health: &mut Health) {
         for watch in &info.types {
             if let Some(rejected) = &watch.rejected {
                 messages
-                    .entry((watch.kind.short_name(), rejected.message.to_string()))
+                    .entry((
+                        watch.resource_type.short_name(),
+                        rejected.message.to_string(),
+                    ))
                     .or_default()
                     .push(info);
             }
         }
     }
 
-    let kinds = messages.len();
+    let different = messages.len();
 
-    for ((kind, message), proxies) in messages.iter().take(MAX_FINDINGS_PER_CHECK) {
+    for ((resource_type, message), proxies) in messages.iter().take(MAX_FINDINGS_PER_CHECK) {
         let Some(first) = proxies.first() else {
             continue;
         };
 
         let what = match proxies.len() {
-            1 => format!("{} rejects {kind}: {message}", first.proxy.name),
+            1 => format!("{} rejects {resource_type}: {message}", first.proxy.name),
             all => format!(
-                "{all} proxies reject {kind}, for example {}: {message}",
+                "{all} proxies reject {resource_type}, for example {}: {message}",
                 first.proxy.name
             ),
         };
@@ -82,7 +85,7 @@ fn rejections(connections: &[ConnectionInfo], health: &mut Health) {
 
     health.more(
         Check::Nacks,
-        kinds,
+        different,
         "different errors of proxies",
         "navarch request GET /debug/syncz",
     );

@@ -155,7 +155,7 @@ mod tests {
 
     fn sent(second: i64, changes: Option<[u64; 2]>, answer: Option<(u64, bool)>) -> PushInfo {
         PushInfo {
-            kind: ResourceType::Cluster,
+            resource_type: ResourceType::Cluster,
             at: Timestamp::from_second(second).unwrap(),
             changes,
             answers: false,

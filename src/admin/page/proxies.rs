@@ -135,7 +135,7 @@ fn row(standing: SyncState, info: &ConnectionInfo) -> Value {
 /// One type of a proxy.
 fn of_type(watch: &TypeInfo) -> Value {
     json!({
-        "type": watch.kind.short_name(),
+        "type": watch.resource_type.short_name(),
         "state": SyncState::of(watch).as_str(),
         "resources": watch.resources.as_ref().map_or(0, |sent| sent.resources.len()),
         "sentAt": watch.sent.as_ref().map(|mark| mark.at.to_string()),

@@ -29,8 +29,8 @@ pub(in crate::admin) async fn resources(
         .get("type")
         .map(String::as_str)
         .unwrap_or_default();
-    let kinds = match config_dump::kinds(text) {
-        Ok(kinds) => kinds,
+    let types = match config_dump::resource_types(text) {
+        Ok(types) => types,
         Err(unknown) => {
             return (
                 StatusCode::BAD_REQUEST,
@@ -40,28 +40,39 @@ pub(in crate::admin) async fn resources(
         }
     };
 
-    match (parameters.get("name"), kinds.as_slice()) {
-        (Some(name), [kind]) => whole(&info, *kind, name, &parameters),
+    match (parameters.get("name"), types.as_slice()) {
+        (Some(name), [resource_type]) => whole(&info, *resource_type, name, &parameters),
         (Some(_), _) => {
             (StatusCode::BAD_REQUEST, "name requires exactly one type\n").into_response()
         }
-        (None, _) => list(&info, &kinds, &parameters),
+        (None, _) => list(&info, &types, &parameters),
     }
 }
 
 /// Names, versions and sizes.
-fn list(info: &ConnectionInfo, kinds: &[ResourceType], parameters: &Parameters) -> Response {
-    let of_kind =
-        |kind: &ResourceType| config_dump::sent(info, *kind).map_or(0, |all| all.resources.len());
+fn list(info: &ConnectionInfo, requested: &[ResourceType], parameters: &Parameters) -> Response {
+    let count_of = |resource_type: ResourceType| {
+        config_dump::sent(info, resource_type).map_or(0, |all| all.resources.len())
+    };
     let types: Vec<Value> = info
         .types
         .iter()
-        .map(|watch| json!({ "type": watch.kind.short_name(), "resources": of_kind(&watch.kind) }))
+        .map(|watch| {
+            let resource_type = watch.resource_type;
+            json!({
+                "type": resource_type.short_name(),
+                "resources": count_of(resource_type),
+            })
+        })
         .collect();
-    let is_chosen = |kind: ResourceType| kinds.is_empty() || kinds.contains(&kind);
+    let is_chosen =
+        |resource_type: ResourceType| requested.is_empty() || requested.contains(&resource_type);
 
     let chosen = || {
-        let watches = info.types.iter().filter(|watch| is_chosen(watch.kind));
+        let watches = info
+            .types
+            .iter()
+            .filter(|watch| is_chosen(watch.resource_type));
         let all = watches
             .filter_map(|watch| watch.resources.as_ref())
             .flat_map(|all| &all.resources);
@@ -71,7 +82,7 @@ fn list(info: &ConnectionInfo, kinds: &[ResourceType], parameters: &Parameters) 
     let rows = Rows::from_parameters(parameters);
     let row = |resource: &std::sync::Arc<Resource>| {
         json!({
-            "type": resource.kind.short_name(), "name": resource.name.to_string(),
+            "type": resource.resource_type.short_name(), "name": resource.name.to_string(),
             "version": resource.version.to_string(), "bytes": resource.body.len(),
         })
     };
@@ -89,16 +100,20 @@ fn list(info: &ConnectionInfo, kinds: &[ResourceType], parameters: &Parameters) 
 /// One resource, without secrets.
 fn whole(
     info: &ConnectionInfo,
-    kind: ResourceType,
+    resource_type: ResourceType,
     name: &str,
     parameters: &Parameters,
 ) -> Response {
-    let all = config_dump::sent(info, kind).map(|all| &all.resources);
+    let all = config_dump::sent(info, resource_type).map(|all| &all.resources);
     let at = all.and_then(|all| {
         all.iter()
             .position(|resource| resource.name.as_str() == name)
     });
-    let found = at.and_then(|at| config_dump::resources(info, kind).into_iter().nth(at));
+    let found = at.and_then(|at| {
+        config_dump::resources(info, resource_type)
+            .into_iter()
+            .nth(at)
+    });
     let Some(found) = found else {
         return (
             StatusCode::NOT_FOUND,

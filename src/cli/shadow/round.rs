@@ -146,7 +146,7 @@ fn compare_one(own: &mut Own, proxy: Proxy, istiod: &Answers) -> anyhow::Result<
     let mut found = compare(istiod, &navarch);
     for one in &mut found {
         if one.documented.is_none() && !one.difference.objects.is_one_sided() {
-            one.inputs = own.inputs(id, one.kind, &one.difference.resource);
+            one.inputs = own.inputs(id, one.resource_type, &one.difference.resource);
         }
     }
     own.disconnect(id);

@@ -18,14 +18,14 @@ impl ProxyInput<'_> {
         let mut requests = Vec::new();
         let mut hosts: BTreeSet<(String, String)> = BTreeSet::new();
 
-        for (kind, step) in self.steps {
+        for (resource_type, step) in self.steps {
             for (name, pair) in &step.resources {
-                if *kind == ResourceType::Route {
+                if *resource_type == ResourceType::Route {
                     let domains = differing_hosts(pair)
                         .into_iter()
                         .flat_map(|host| host.domains);
                     hosts.extend(domains.map(|domain| (name.to_string(), domain)));
-                } else if *kind == ResourceType::VirtualHost
+                } else if *resource_type == ResourceType::VirtualHost
                     && let Some((routes, host)) = name.as_str().split_once('/')
                 {
                     let domain = host.rsplit_once(':').map_or(host, |(domain, _)| domain);
@@ -36,7 +36,7 @@ impl ProxyInput<'_> {
 
         let has_clusters = [ResourceType::Cluster, ResourceType::Endpoint]
             .iter()
-            .any(|kind| self.steps.contains_key(kind));
+            .any(|resource_type| self.steps.contains_key(resource_type));
 
         for resources in self.resources {
             for (listener, chain) in resources

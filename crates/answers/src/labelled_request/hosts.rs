@@ -16,9 +16,9 @@ impl ProxyInput<'_> {
     pub(super) fn touched_hosts(&self) -> BTreeSet<(String, u16)> {
         let mut hosts = BTreeSet::new();
 
-        for (kind, step) in self.steps {
+        for (resource_type, step) in self.steps {
             for (name, pair) in &step.resources {
-                match kind {
+                match resource_type {
                     ResourceType::Cluster | ResourceType::Endpoint => {
                         let service = service_of(name.as_str());
                         hosts.extend(service.map(|(port, _, host)| (host.to_owned(), port)));

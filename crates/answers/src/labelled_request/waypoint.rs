@@ -78,10 +78,10 @@ impl ProxyInput<'_> {
     fn served_hosts(&self) -> BTreeSet<(String, u16)> {
         let mut hosts = BTreeSet::new();
 
-        for kind in [ResourceType::Cluster, ResourceType::Endpoint] {
+        for resource_type in [ResourceType::Cluster, ResourceType::Endpoint] {
             let names = self
                 .steps
-                .get(&kind)
+                .get(&resource_type)
                 .into_iter()
                 .flat_map(|step| step.resources.keys());
             let served = names.filter_map(|name| service_of(name.as_str()));

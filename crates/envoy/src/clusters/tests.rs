@@ -22,8 +22,8 @@ const SERVICES: usize = 50;
 struct Noted(Mutex<Vec<ResourceType>>);
 
 impl Sink for Noted {
-    fn publish(&self, kind: ResourceType, _: Arc<Collection>, _: &Arc<PushCause>) {
-        self.0.lock().push(kind);
+    fn publish(&self, resource_type: ResourceType, _: Arc<Collection>, _: &Arc<PushCause>) {
+        self.0.lock().push(resource_type);
     }
 }
 

@@ -33,13 +33,18 @@ impl Sink for Ignore {
 struct Noting(Mutex<Vec<String>>);
 
 impl Translator for Noting {
-    fn names(&self, kind: ResourceType, view: &View<'_>) -> Vec<ResourceName> {
-        EnvoyTranslator.names(kind, view)
+    fn names(&self, resource_type: ResourceType, view: &View<'_>) -> Vec<ResourceName> {
+        EnvoyTranslator.names(resource_type, view)
     }
 
-    fn resource(&self, kind: ResourceType, name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
+    fn resource(
+        &self,
+        resource_type: ResourceType,
+        name: &ResourceName,
+        view: &View<'_>,
+    ) -> Option<Bytes> {
         self.0.lock().push(name.to_string());
-        EnvoyTranslator.resource(kind, name, view)
+        EnvoyTranslator.resource(resource_type, name, view)
     }
 }
 

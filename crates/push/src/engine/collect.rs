@@ -26,14 +26,14 @@ const MAX_UNCACHED_NAMES: usize = 32;
 /// All resources of one type for one interest.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct CollectionOf {
-    pub(super) kind: ResourceType,
+    pub(super) resource_type: ResourceType,
     pub(super) interest: Interest,
 }
 
 /// One resource by name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ResourceOf {
-    pub(super) kind: ResourceType,
+    pub(super) resource_type: ResourceType,
     pub(super) name: ResourceName,
     /// Whether it is for a client that requests by address: [`CollectionOf::is_on_demand`].
     pub(super) is_on_demand: bool,
@@ -42,40 +42,40 @@ pub(super) struct ResourceOf {
 /// The names of a wildcard subscription.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct NamesOf {
-    kind: ResourceType,
+    resource_type: ResourceType,
 }
 
 /// The names that another name refers to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct MembersOf {
-    kind: ResourceType,
+    resource_type: ResourceType,
     of: ResourceName,
 }
 
 /// The names that a proxy gets in addition to those that it requests.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Unnamed {
-    kind: ResourceType,
+    resource_type: ResourceType,
 }
 
 /// The names of an interest that consists of several lists.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct NamesWanted {
-    kind: ResourceType,
+    resource_type: ResourceType,
     interest: Interest,
 }
 
 /// Requested names without a resource.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct NamesUnknown {
-    kind: ResourceType,
+    resource_type: ResourceType,
     interest: Interest,
 }
 
 /// The existing resources of a chunk of names.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PieceOf {
-    pub(super) kind: ResourceType,
+    pub(super) resource_type: ResourceType,
     pub(super) chunk: Chunk<ResourceName>,
     /// As in [`ResourceOf`].
     pub(super) is_on_demand: bool,
@@ -85,7 +85,11 @@ impl Query for MembersOf {
     type Value = NameChunks;
 
     fn compute(&self, view: &View<'_>) -> NameChunks {
-        sort_and_cut(&view.translator().members(self.kind, &self.of, view))
+        sort_and_cut(
+            &view
+                .translator()
+                .members(self.resource_type, &self.of, view),
+        )
     }
 
     fn fallback(&self, previous: Option<&NameChunks>) -> Option<NameChunks> {
@@ -97,7 +101,7 @@ impl Query for Unnamed {
     type Value = NameChunks;
 
     fn compute(&self, view: &View<'_>) -> NameChunks {
-        sort_and_cut(&view.translator().unnamed(self.kind, view))
+        sort_and_cut(&view.translator().unnamed(self.resource_type, view))
     }
 
     fn fallback(&self, previous: Option<&NameChunks>) -> Option<NameChunks> {
@@ -109,12 +113,12 @@ impl Query for NamesOf {
     type Value = NameChunks;
 
     fn compute(&self, view: &View<'_>) -> NameChunks {
-        if self.kind.is_by_address() {
+        if self.resource_type.is_by_address() {
             // There are too many to list again with every change; the translator adds a few.
             let known = view.address_names().chunks();
             let further: BTreeSet<ResourceName> = view
                 .translator()
-                .names(self.kind, view)
+                .names(self.resource_type, view)
                 .into_iter()
                 .collect();
             return if further.is_empty() {
@@ -124,9 +128,9 @@ impl Query for NamesOf {
             };
         }
 
-        let names = view.translator().names(self.kind, view);
+        let names = view.translator().names(self.resource_type, view);
 
-        match view.translator().further_names(self.kind, view) {
+        match view.translator().further_names(self.resource_type, view) {
             None => sort_and_cut(&names),
             Some(kept) if names.is_empty() => (**kept.chunks()).clone(),
             Some(kept) => sort_and_cut(kept.chunks().iter().flat_map(Chunk::items).chain(&names)),
@@ -142,28 +146,30 @@ impl Query for NamesWanted {
     type Value = NameChunks;
 
     fn compute(&self, view: &View<'_>) -> NameChunks {
-        let Self { kind, interest } = self;
-        if *kind == ResourceType::VirtualHost {
+        let resource_type = self.resource_type;
+        let interest = &self.interest;
+
+        if resource_type == ResourceType::VirtualHost {
             join(
                 &interest
                     .names
                     .iter()
-                    .map(|of| members(view, *kind, of))
+                    .map(|of| members(view, resource_type, of))
                     .collect::<Vec<_>>(),
             )
-        } else if kind.is_by_address() {
+        } else if resource_type.is_by_address() {
             let mut lists: Vec<Arc<NameChunks>> = interest
                 .names
                 .iter()
-                .map(|of| members(view, *kind, of))
+                .map(|of| members(view, resource_type, of))
                 .collect();
-            lists.push(view.get(&Unnamed { kind: *kind }));
+            lists.push(view.get(&Unnamed { resource_type }));
             join(&lists)
         } else if interest.wildcard {
-            let all = view.get(&NamesOf { kind: *kind });
+            let all = view.get(&NamesOf { resource_type });
             sort_and_cut(all.iter().flat_map(Chunk::items).chain(&*interest.names))
         } else {
-            named(view, *kind, interest)
+            named(view, resource_type, interest)
         }
     }
 }
@@ -172,7 +178,7 @@ impl Query for NamesUnknown {
     type Value = BTreeSet<ResourceName>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let is_unknown = |of: &&ResourceName| members(view, self.kind, of).is_empty();
+        let is_unknown = |of: &&ResourceName| members(view, self.resource_type, of).is_empty();
         self.interest
             .names
             .iter()
@@ -189,10 +195,16 @@ impl Query for ResourceOf {
         let body = match self.is_on_demand {
             true => view
                 .translator()
-                .resource_on_demand(self.kind, &self.name, view),
-            false => view.translator().resource(self.kind, &self.name, view),
+                .resource_on_demand(self.resource_type, &self.name, view),
+            false => view
+                .translator()
+                .resource(self.resource_type, &self.name, view),
         }?;
-        Some(Arc::new(Resource::new(self.kind, self.name.clone(), body)))
+        Some(Arc::new(Resource::new(
+            self.resource_type,
+            self.name.clone(),
+            body,
+        )))
     }
 
     fn fallback(&self, previous: Option<&Self::Value>) -> Option<Self::Value> {
@@ -204,7 +216,7 @@ impl Query for PieceOf {
     type Value = Vec<Arc<Resource>>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        resources(view, self.kind, &self.chunk, self.is_on_demand)
+        resources(view, self.resource_type, &self.chunk, self.is_on_demand)
     }
 }
 
@@ -212,18 +224,18 @@ impl Query for CollectionOf {
     type Value = Collection;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let kind = self.kind;
+        let resource_type = self.resource_type;
         let is_on_demand = self.is_on_demand();
         let chunks = self.chunks(view);
         let resources = match chunks.as_slice() {
             // A single chunk needs no pieces.
-            [only] => resources(view, kind, only, is_on_demand)
+            [only] => resources(view, resource_type, only, is_on_demand)
                 .into_iter()
                 .collect(),
             chunks => {
                 let piece = |chunk: &Chunk<ResourceName>| {
                     view.get(&PieceOf {
-                        kind,
+                        resource_type,
                         chunk: chunk.clone(),
                         is_on_demand,
                     })
@@ -232,16 +244,16 @@ impl Query for CollectionOf {
             }
         };
 
-        let is_by_address = kind.is_by_address() && !self.interest.wildcard;
+        let is_by_address = resource_type.is_by_address() && !self.interest.wildcard;
         let unknown = is_by_address.then(|| {
             view.get(&NamesUnknown {
-                kind,
+                resource_type,
                 interest: self.interest.clone(),
             })
         });
 
         Collection {
-            kind,
+            resource_type,
             resources,
             unknown,
         }
@@ -252,32 +264,38 @@ impl CollectionOf {
     /// Whether its resources may differ from those of a wildcard client. Only `Workload` can
     /// differ: ztunnel gets the same `Address` either way, and shares it.
     pub(super) fn is_on_demand(&self) -> bool {
-        self.kind == ResourceType::Workload && !self.interest.wildcard
+        self.resource_type == ResourceType::Workload && !self.interest.wildcard
     }
 
     /// The names of the interest.
     pub(super) fn chunks(&self, view: &View<'_>) -> Arc<NameChunks> {
-        let Self { kind, interest } = self;
-        let kind = *kind;
-        if kind == ResourceType::VirtualHost || kind.is_by_address() && !interest.wildcard {
+        let resource_type = self.resource_type;
+        let interest = &self.interest;
+
+        if resource_type == ResourceType::VirtualHost
+            || resource_type.is_by_address() && !interest.wildcard
+        {
             // The virtual hosts of requested route configurations; the resources of requested
             // addresses and services.
             match interest.names.first() {
-                Some(of) if interest.names.len() == 1 && kind == ResourceType::VirtualHost => {
-                    members(view, kind, of)
+                Some(of)
+                    if interest.names.len() == 1 && resource_type == ResourceType::VirtualHost =>
+                {
+                    members(view, resource_type, of)
                 }
                 Some(_) | None => view.get(&NamesWanted {
-                    kind,
+                    resource_type,
                     interest: interest.clone(),
                 }),
             }
-        } else if interest.wildcard && (interest.names.is_empty() || kind.is_by_address()) {
-            view.get(&NamesOf { kind })
+        } else if interest.wildcard && (interest.names.is_empty() || resource_type.is_by_address())
+        {
+            view.get(&NamesOf { resource_type })
         } else if !interest.wildcard && interest.names.len() <= MAX_UNCACHED_NAMES {
-            Arc::new(named(view, kind, interest))
+            Arc::new(named(view, resource_type, interest))
         } else {
             view.get(&NamesWanted {
-                kind,
+                resource_type,
                 interest: interest.clone(),
             })
         }
@@ -285,10 +303,10 @@ impl CollectionOf {
 }
 
 /// The requested names.
-fn named(view: &View<'_>, kind: ResourceType, interest: &Interest) -> NameChunks {
+fn named(view: &View<'_>, resource_type: ResourceType, interest: &Interest) -> NameChunks {
     match view
         .translator()
-        .referenced_names(kind, &interest.names, view)
+        .referenced_names(resource_type, &interest.names, view)
     {
         Some(names) => sort_and_cut(&names),
         None => cut(interest.names.iter().cloned()),
@@ -306,9 +324,9 @@ fn join(lists: &[Arc<NameChunks>]) -> NameChunks {
 }
 
 /// The names that a name refers to.
-fn members(view: &View<'_>, kind: ResourceType, of: &ResourceName) -> Arc<NameChunks> {
+fn members(view: &View<'_>, resource_type: ResourceType, of: &ResourceName) -> Arc<NameChunks> {
     view.get(&MembersOf {
-        kind,
+        resource_type,
         of: of.clone(),
     })
 }
@@ -316,13 +334,13 @@ fn members(view: &View<'_>, kind: ResourceType, of: &ResourceName) -> Arc<NameCh
 /// The existing resources of a chunk of names.
 fn resources(
     view: &View<'_>,
-    kind: ResourceType,
+    resource_type: ResourceType,
     chunk: &Chunk<ResourceName>,
     is_on_demand: bool,
 ) -> Vec<Arc<Resource>> {
     let one = |name: &ResourceName| {
         (*view.get(&ResourceOf {
-            kind,
+            resource_type,
             name: name.clone(),
             is_on_demand,
         }))

@@ -31,7 +31,7 @@ impl Engine {
     pub(crate) fn subscribe_in_slices(
         &mut self,
         id: ProxyId,
-        kind: ResourceType,
+        resource_type: ResourceType,
         interest: &Interest,
         answers: u32,
         may_go_on: impl FnMut() -> bool,
@@ -41,14 +41,15 @@ impl Engine {
         }
 
         let begun = self.prepared.remove(&id).filter(|begun| {
-            begun.collection.kind == kind && begun.collection.interest == *interest
+            begun.collection.resource_type == resource_type
+                && begun.collection.interest == *interest
         });
         let mut prepared = match begun {
             Some(begun) => begun,
             None => {
                 self.engine.release(id);
                 let collection = CollectionOf {
-                    kind,
+                    resource_type,
                     interest: interest.clone(),
                 };
                 if self.engine.is_known(id, &collection) {
@@ -114,7 +115,7 @@ impl Engine {
         prepared: &mut Prepared,
         mut may_go_on: impl FnMut() -> bool,
     ) -> bool {
-        let kind = prepared.collection.kind;
+        let resource_type = prepared.collection.resource_type;
         let is_on_demand = prepared.collection.is_on_demand();
         let last = prepared.last.clone();
         let is_done = |name: &ResourceName| last.as_ref().is_some_and(|last| name <= last);
@@ -134,7 +135,7 @@ impl Engine {
                 }
                 is_first = false;
                 let resource = ResourceOf {
-                    kind,
+                    resource_type,
                     name: name.clone(),
                     is_on_demand,
                 };
@@ -145,7 +146,7 @@ impl Engine {
             // A single chunk has no piece of its own.
             if chunks.len() > 1 {
                 let piece = PieceOf {
-                    kind,
+                    resource_type,
                     chunk: chunk.clone(),
                     is_on_demand,
                 };

@@ -12,8 +12,13 @@ pub type Faulty = navarch_engine::Faulty<FactKey>;
 impl Engine {
     /// The facts that a resource of a proxy depends on, sorted: its objects are among them.
     #[must_use]
-    pub fn provenance(&self, id: ProxyId, kind: ResourceType, name: &ResourceName) -> Vec<FactKey> {
-        let query = self.resource_query(id, kind, name);
+    pub fn provenance(
+        &self,
+        id: ProxyId,
+        resource_type: ResourceType,
+        name: &ResourceName,
+    ) -> Vec<FactKey> {
+        let query = self.resource_query(id, resource_type, name);
         self.engine.provenance(id, &query)
     }
 
@@ -22,10 +27,10 @@ impl Engine {
     pub fn provenance_in_order(
         &self,
         id: ProxyId,
-        kind: ResourceType,
+        resource_type: ResourceType,
         name: &ResourceName,
     ) -> Vec<FactKey> {
-        let query = self.resource_query(id, kind, name);
+        let query = self.resource_query(id, resource_type, name);
         self.engine.provenance_in_order(id, &query)
     }
 
@@ -36,24 +41,29 @@ impl Engine {
     pub fn provenance_since(
         &self,
         id: ProxyId,
-        kind: ResourceType,
+        resource_type: ResourceType,
         name: &ResourceName,
         revision: u64,
     ) -> Vec<FactKey> {
-        let query = self.resource_query(id, kind, name);
+        let query = self.resource_query(id, resource_type, name);
         self.engine.provenance_since(id, &query, revision)
     }
 
     /// The query of a resource as the proxy has subscribed to it.
-    fn resource_query(&self, id: ProxyId, kind: ResourceType, name: &ResourceName) -> ResourceOf {
+    fn resource_query(
+        &self,
+        id: ProxyId,
+        resource_type: ResourceType,
+        name: &ResourceName,
+    ) -> ResourceOf {
         // Resources differ only for this type, and only subscriptions by address have unknown
         // names.
-        let is_on_demand = kind == ResourceType::Workload
+        let is_on_demand = resource_type == ResourceType::Workload
             && self
-                .published(id, kind)
+                .published(id, resource_type)
                 .is_some_and(|collection| collection.unknown.is_some());
         ResourceOf {
-            kind,
+            resource_type,
             name: name.clone(),
             is_on_demand,
         }

@@ -33,13 +33,18 @@ struct Toy {
 struct RecordingSink(Mutex<Vec<(ResourceType, Vec<String>)>>);
 
 impl Sink for RecordingSink {
-    fn publish(&self, kind: ResourceType, collection: Arc<Collection>, _: &Arc<PushCause>) {
+    fn publish(
+        &self,
+        resource_type: ResourceType,
+        collection: Arc<Collection>,
+        _: &Arc<PushCause>,
+    ) {
         let bodies = collection
             .resources
             .iter()
             .map(|r| String::from_utf8_lossy(&r.body).into_owned())
             .collect();
-        self.0.lock().push((kind, bodies));
+        self.0.lock().push((resource_type, bodies));
     }
 }
 
@@ -60,7 +65,12 @@ impl Translator for Toy {
             .collect()
     }
 
-    fn resource(&self, kind: ResourceType, name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
+    fn resource(
+        &self,
+        resource_type: ResourceType,
+        name: &ResourceName,
+        view: &View<'_>,
+    ) -> Option<Bytes> {
         self.translated.fetch_add(1, Ordering::Relaxed);
         let endpoints = view.endpoints(&key(name.as_str()))?;
         let accounts = &endpoints.service_accounts;
@@ -68,7 +78,7 @@ impl Translator for Toy {
             !accounts.iter().any(|account| &**account == "boom"),
             "no such account"
         );
-        let text = match kind {
+        let text = match resource_type {
             ResourceType::Endpoint => format!("{name}={}", accounts.len()),
             ResourceType::Route => {
                 let app = view
@@ -200,12 +210,12 @@ fn results_are_split_only_by_proxy_properties_that_were_read() {
     {
         let sink = Arc::new(RecordingSink::default());
         let id = engine.connect(proxy(&format!("p{n}"), namespace, app), sink.clone());
-        for kind in [
+        for resource_type in [
             ResourceType::Endpoint,
             ResourceType::Cluster,
             ResourceType::Route,
         ] {
-            engine.subscribe(id, kind, names(&["a"]));
+            engine.subscribe(id, resource_type, names(&["a"]));
         }
 
         let expected = [

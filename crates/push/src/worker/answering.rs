@@ -39,19 +39,23 @@ impl Worker {
     /// Works on one subscription until `until`. Returns true when it is answered.
     fn work_on(&mut self, id: ProxyId, waiting: Waiting, until: Instant) -> bool {
         let Waiting {
-            kind,
+            resource_type,
             interest,
             answers,
         } = waiting;
 
         let is_answered = match &interest {
             None => {
-                self.engine.answer_and_unsubscribe(id, kind, answers);
+                self.engine
+                    .answer_and_unsubscribe(id, resource_type, answers);
                 true
             }
-            Some(interest) => self
-                .engine
-                .subscribe_in_slices(id, kind, interest, answers, || Instant::now() < until),
+            Some(interest) => {
+                self.engine
+                    .subscribe_in_slices(id, resource_type, interest, answers, || {
+                        Instant::now() < until
+                    })
+            }
         };
 
         if is_answered {
@@ -59,7 +63,7 @@ impl Worker {
                 let published = worker.engine.take_published();
                 Event::Subscribed {
                     proxy: id,
-                    kind,
+                    resource_type,
                     interest,
                     published,
                 }

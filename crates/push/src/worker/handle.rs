@@ -64,18 +64,19 @@ impl PushHandle {
     pub async fn subscribe(
         &self,
         id: ProxyId,
-        kind: ResourceType,
+        resource_type: ResourceType,
         interest: Interest,
     ) -> Result<(), Ended> {
-        self.send(Command::Subscribe(id, kind, interest)).await
+        self.send(Command::Subscribe(id, resource_type, interest))
+            .await
     }
 
     /// Removes a subscription.
     ///
     /// # Errors
     /// When the thread has ended.
-    pub async fn unsubscribe(&self, id: ProxyId, kind: ResourceType) -> Result<(), Ended> {
-        self.send(Command::Unsubscribe(id, kind)).await
+    pub async fn unsubscribe(&self, id: ProxyId, resource_type: ResourceType) -> Result<(), Ended> {
+        self.send(Command::Unsubscribe(id, resource_type)).await
     }
 
     /// Queues changes, in order.

@@ -7,13 +7,13 @@ use super::*;
 fn nack(number: u64) -> Nack {
     Nack {
         proxy: ProxyId::of(number),
-        kind: ResourceType::Cluster,
+        resource_type: ResourceType::Cluster,
     }
 }
 
 /// The stream of a rejection.
 fn subscription(nack: Nack) -> Subscription {
-    (nack.proxy, nack.kind)
+    (nack.proxy, nack.resource_type)
 }
 
 fn namespace(name: &str) -> Namespace {

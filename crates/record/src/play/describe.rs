@@ -21,9 +21,10 @@ impl State {
         before: &BTreeMap<(u64, ResourceType), Option<Arc<Collection>>>,
     ) -> PlayedPush {
         let first = numbers(&group.proxies).next().unwrap_or_default();
-        let kind = super::kind_of(&group.r#type).ok();
-        let now = kind.and_then(|kind| self.groups.of(first, kind));
-        let old = kind.and_then(|kind| before.get(&(first, kind))?.as_deref());
+        let resource_type = super::type_of(&group.r#type).ok();
+        let now = resource_type.and_then(|resource_type| self.groups.of(first, resource_type));
+        let old =
+            resource_type.and_then(|resource_type| before.get(&(first, resource_type))?.as_deref());
         let resources = Resources::between(old, now.map(|now| &**now));
         let actions: Vec<_> = resources.actions().collect();
         let count = |of: Action| actions.iter().filter(|(_, action)| *action == of).count();

@@ -2,19 +2,22 @@ use serde_json::json;
 
 use super::*;
 
-fn answers(kind: ResourceType, resource: &Value) -> Answers {
-    Answers::from([(kind, vec![resource.clone()])])
+fn answers(resource_type: ResourceType, resource: &Value) -> Answers {
+    Answers::from([(resource_type, vec![resource.clone()])])
 }
 
 /// The ids of the documented differences between two resources, and the texts of all others.
 fn compared(
-    kind: ResourceType,
+    resource_type: ResourceType,
     istiod: &Value,
     navarch: &Value,
 ) -> (Vec<&'static str>, Vec<String>) {
     let mut ids = Vec::new();
     let mut others = Vec::new();
-    for found in compare(&answers(kind, istiod), &answers(kind, navarch)) {
+    for found in compare(
+        &answers(resource_type, istiod),
+        &answers(resource_type, navarch),
+    ) {
         match found.documented {
             Some(documented) => ids.push(documented.id),
             None => others.push(found.difference.to_string()),
@@ -118,7 +121,12 @@ fn endpoints_have_the_objects_of_their_cluster() {
     assert_eq!(found.len(), 2);
     for one in &found {
         let objects: Vec<_> = one.difference.objects.only_navarch.iter().collect();
-        assert_eq!(objects, ["DestinationRule a/rule"], "{:?}", one.kind);
+        assert_eq!(
+            objects,
+            ["DestinationRule a/rule"],
+            "{:?}",
+            one.resource_type
+        );
     }
 }
 

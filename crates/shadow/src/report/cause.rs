@@ -69,7 +69,7 @@ impl Cause {
             Change::Lengths { .. } | Change::Values { .. } => Side::Both,
         };
         Self::Field {
-            types: plural(found.kind),
+            types: plural(found.resource_type),
             field: without_indices(&found.difference.path),
             side,
         }

@@ -16,7 +16,7 @@ use navarch_push::resource::{Resource, ResourceType};
 /// The aliases of a resource: `network/address`, or `network/address/bits` for a range of
 /// addresses.
 pub(crate) fn aliases_of(resource: &Resource) -> Vec<String> {
-    if resource.kind == ResourceType::Address {
+    if resource.resource_type == ResourceType::Address {
         return match Address::decode(resource.body.clone())
             .ok()
             .and_then(|address| address.r#type)
@@ -26,7 +26,7 @@ pub(crate) fn aliases_of(resource: &Resource) -> Vec<String> {
             None => Vec::new(),
         };
     }
-    if resource.kind == ResourceType::Workload {
+    if resource.resource_type == ResourceType::Workload {
         return Workload::decode(resource.body.clone())
             .map(|workload| of_workload(&workload))
             .unwrap_or_default();
@@ -70,8 +70,12 @@ mod tests {
     use super::*;
     use navarch_api::names::ResourceName;
 
-    fn resource(kind: ResourceType, body: &impl Message) -> Resource {
-        Resource::new(kind, ResourceName::new("x"), body.encode_to_vec().into())
+    fn resource(resource_type: ResourceType, body: &impl Message) -> Resource {
+        Resource::new(
+            resource_type,
+            ResourceName::new("x"),
+            body.encode_to_vec().into(),
+        )
     }
 
     #[test]

@@ -184,7 +184,7 @@ impl Watch {
     /// Resources that the client has and still subscribes to, but that no longer exist.
     fn removed(&self, changes: &Diff, latest: &Collection) -> PendingRemovals {
         // Envoy needs extensions as long as anything may refer to them (envoyproxy/envoy #32823).
-        if self.kind == ResourceType::ExtensionConfig {
+        if self.resource_type == ResourceType::ExtensionConfig {
             return PendingRemovals::new();
         }
         let earlier = self
@@ -201,12 +201,14 @@ impl Watch {
     /// Whether the client subscribes to this name. Resources subscribed to by address are sent
     /// under another name.
     fn is_subscribed(&self, name: &ResourceName) -> bool {
-        self.interest.wildcard || self.kind.is_by_address() || self.interest.names.contains(name)
+        self.interest.wildcard
+            || self.resource_type.is_by_address()
+            || self.interest.names.contains(name)
     }
 
     /// Whether a state-of-the-world response contains all resources: clients remove those that it
     /// lacks.
     fn has_all_resources(&self) -> bool {
-        self.kind.is_wildcard_by_default() || self.interest.wildcard
+        self.resource_type.is_wildcard_by_default() || self.interest.wildcard
     }
 }

@@ -144,7 +144,7 @@ pub(crate) fn names_of_aliases(
     requested: &BTreeSet<ResourceName>,
     collection: &Collection,
 ) -> Vec<ResourceName> {
-    if requested.is_empty() || !collection.kind.is_by_address() {
+    if requested.is_empty() || !collection.resource_type.is_by_address() {
         return Vec::new();
     }
     let has_alias = |resource: &&Arc<Resource>| {
@@ -325,7 +325,7 @@ fn walk<'a, T>(
 /// The endpoint set that a resource waits for before it can be used, if it is a cluster with
 /// endpoints from EDS.
 fn required_endpoints(resource: &Resource) -> Option<ResourceName> {
-    if resource.kind != ResourceType::Cluster {
+    if resource.resource_type != ResourceType::Cluster {
         return None;
     }
     let snapshot = ClusterFields::decode(resource.body.clone()).ok()?;
@@ -340,7 +340,7 @@ fn required_endpoints(resource: &Resource) -> Option<ResourceName> {
 
 /// The `resources` field of a delta response.
 fn encode_delta(resources: &[Arc<Resource>], subscribed_by: SubscribedBy) -> Payload {
-    let kind = kind_of(resources);
+    let resource_type = type_of(resources);
     let resources = resources
         .iter()
         .map(|resource| RawResource {
@@ -358,18 +358,18 @@ fn encode_delta(resources: &[Arc<Resource>], subscribed_by: SubscribedBy) -> Pay
         resources,
         ..RawDeltaDiscoveryResponse::default()
     };
-    Payload::new(kind, response.encode_to_vec().into())
+    Payload::new(resource_type, response.encode_to_vec().into())
 }
 
 /// The `resources` field of a state-of-the-world response.
 fn encode_state(resources: &[Arc<Resource>]) -> Payload {
-    let kind = kind_of(resources);
+    let resource_type = type_of(resources);
     let resources = resources.iter().map(|resource| any(resource)).collect();
     let response = RawDiscoveryResponse {
         resources,
         ..RawDiscoveryResponse::default()
     };
-    Payload::new(kind, response.encode_to_vec().into())
+    Payload::new(resource_type, response.encode_to_vec().into())
 }
 
 /// The `resources` field of a state-of-the-world response with all of `latest` and the `leaving`
@@ -384,14 +384,14 @@ pub(crate) fn encode_keeping(
 }
 
 /// The type of the resources of one response; `None` if there are none.
-fn kind_of(resources: &[Arc<Resource>]) -> Option<ResourceType> {
-    resources.first().map(|resource| resource.kind)
+fn type_of(resources: &[Arc<Resource>]) -> Option<ResourceType> {
+    resources.first().map(|resource| resource.resource_type)
 }
 
 /// A resource with its type URL. Shares the bytes.
 fn any(resource: &Resource) -> RawAny {
     RawAny {
-        type_url: resource.kind.resource_url().to_owned(),
+        type_url: resource.resource_type.resource_url().to_owned(),
         value: resource.body.clone(),
     }
 }

@@ -77,7 +77,7 @@ pub(crate) enum Request {
 /// A state-of-the-world request.
 #[derive(Debug)]
 pub(crate) struct StateRequest {
-    pub(crate) kind: ResourceType,
+    pub(crate) resource_type: ResourceType,
     /// The reference to the last response.
     pub(crate) quoted: Quoted,
     pub(crate) wanted: RequestedNames,
@@ -85,7 +85,7 @@ pub(crate) struct StateRequest {
 
 #[derive(Debug)]
 pub(crate) struct DeltaRequest {
-    pub(crate) kind: ResourceType,
+    pub(crate) resource_type: ResourceType,
     /// The reference to an earlier response.
     pub(crate) quoted: Quoted,
     pub(crate) subscribe: RequestedNames,
@@ -179,10 +179,10 @@ pub(crate) fn sender<M: Wire>(request: &mut M) -> Result<Node, Status> {
 
 impl Request {
     /// The type, if it is served.
-    pub(crate) fn kind(&self) -> Option<ResourceType> {
+    pub(crate) fn resource_type(&self) -> Option<ResourceType> {
         match self {
-            Self::State(request) => Some(request.kind),
-            Self::Delta(request) => Some(request.kind),
+            Self::State(request) => Some(request.resource_type),
+            Self::Delta(request) => Some(request.resource_type),
             Self::Question { .. } | Self::Unserved { .. } | Self::Health(_) => None,
         }
     }
@@ -257,15 +257,15 @@ impl Wire for DiscoveryRequest {
 
     fn parse(self) -> Result<Request, Status> {
         // Envoy subscribes to virtual hosts on delta streams only.
-        let kind = ResourceType::from_type_url(&self.type_url)
-            .filter(|kind| *kind != ResourceType::VirtualHost);
-        let Some(kind) = kind else {
+        let resource_type = ResourceType::from_type_url(&self.type_url)
+            .filter(|resource_type| *resource_type != ResourceType::VirtualHost);
+        let Some(resource_type) = resource_type else {
             let names = self.resource_names;
             return unserved(self.type_url, names, self.response_nonce, self.error_detail);
         };
         let quoted = Quoted::new(self.response_nonce, self.error_detail);
         Ok(Request::State(StateRequest {
-            kind,
+            resource_type,
             quoted,
             wanted: RequestedNames::parse(&self.resource_names)?,
         }))
@@ -285,7 +285,7 @@ impl Wire for DeltaDiscoveryRequest {
 
     fn parse(self) -> Result<Request, Status> {
         let (fields, initial_versions) = self.into_parts()?;
-        let Some(kind) = ResourceType::from_type_url(&fields.type_url) else {
+        let Some(resource_type) = ResourceType::from_type_url(&fields.type_url) else {
             let names = fields.resource_names_subscribe;
             return unserved(
                 fields.type_url,
@@ -295,7 +295,7 @@ impl Wire for DeltaDiscoveryRequest {
             );
         };
         Ok(Request::Delta(DeltaRequest {
-            kind,
+            resource_type,
             quoted: Quoted::new(fields.response_nonce, fields.error_detail),
             subscribe: RequestedNames::parse(&fields.resource_names_subscribe)?,
             unsubscribe: RequestedNames::parse(&fields.resource_names_unsubscribe)?,

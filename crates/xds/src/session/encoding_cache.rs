@@ -257,15 +257,18 @@ mod tests {
     use navarch_push::resource::{Resource, ResourceType};
 
     fn collection(resources: &[(&str, &str)]) -> Arc<Collection> {
-        let kind = ResourceType::Endpoint;
+        let resource_type = ResourceType::Endpoint;
         let one = |(name, body): &(&str, &str)| {
             Arc::new(Resource::new(
-                kind,
+                resource_type,
                 ResourceName::new(name),
                 Bytes::copy_from_slice(body.as_bytes()),
             ))
         };
-        Arc::new(Collection::new(kind, resources.iter().map(one).collect()))
+        Arc::new(Collection::new(
+            resource_type,
+            resources.iter().map(one).collect(),
+        ))
     }
 
     #[test]

@@ -115,8 +115,8 @@ impl Mailbox {
 
 impl Slots {
     /// Inserts the update, or merges it into the ready update of the type.
-    fn deliver(ready: &mut Updates, kind: ResourceType, update: Update) {
-        match ready.iter_mut().find(|(other, _)| *other == kind) {
+    fn deliver(ready: &mut Updates, resource_type: ResourceType, update: Update) {
+        match ready.iter_mut().find(|(other, _)| *other == resource_type) {
             Some((_, older)) => {
                 let answers = older.answers + update.answers;
                 let since = older.since.min(update.since);
@@ -131,14 +131,19 @@ impl Slots {
             }
             None => {
                 ready.reserve_exact(1);
-                ready.push((kind, update));
+                ready.push((resource_type, update));
             }
         }
     }
 }
 
 impl Sink for Mailbox {
-    fn publish(&self, kind: ResourceType, collection: Arc<Collection>, cause: &Arc<PushCause>) {
+    fn publish(
+        &self,
+        resource_type: ResourceType,
+        collection: Arc<Collection>,
+        cause: &Arc<PushCause>,
+    ) {
         let answers = cause.answers;
         let revision = cause.revision;
         let reason = Reason {
@@ -156,11 +161,11 @@ impl Sink for Mailbox {
         let mut slots = self.slots.lock();
 
         if answers == 0 {
-            slots.staged.retain(|(staged, _)| *staged != kind);
+            slots.staged.retain(|(staged, _)| *staged != resource_type);
             slots.staged.reserve_exact(1);
-            slots.staged.push((kind, update));
+            slots.staged.push((resource_type, update));
         } else {
-            Slots::deliver(&mut slots.ready, kind, update);
+            Slots::deliver(&mut slots.ready, resource_type, update);
             drop(slots);
             self.wake.wake();
         }
@@ -174,8 +179,8 @@ impl Sink for Mailbox {
             is_closed: _,
             is_nudged: _,
         } = &mut *slots;
-        for (kind, update) in staged.drain(..) {
-            Slots::deliver(ready, kind, update);
+        for (resource_type, update) in staged.drain(..) {
+            Slots::deliver(ready, resource_type, update);
         }
         drop(slots);
         self.wake.wake();
@@ -200,8 +205,8 @@ mod tests {
         })
     }
 
-    fn empty(kind: ResourceType) -> Arc<Collection> {
-        Arc::new(Collection::new(kind, Resources::default()))
+    fn empty(resource_type: ResourceType) -> Arc<Collection> {
+        Arc::new(Collection::new(resource_type, Resources::default()))
     }
 
     fn taken(mailbox: &Mailbox) -> Updates {
@@ -213,18 +218,18 @@ mod tests {
     #[test]
     fn only_the_newest_waits_and_answers_are_counted() {
         let mailbox = Mailbox::default();
-        let kind = ResourceType::Endpoint;
-        mailbox.publish(kind, empty(kind), &cause(1, true));
-        mailbox.publish(kind, empty(kind), &cause(1, true));
+        let resource_type = ResourceType::Endpoint;
+        mailbox.publish(resource_type, empty(resource_type), &cause(1, true));
+        mailbox.publish(resource_type, empty(resource_type), &cause(1, true));
         for revision in 2..2000 {
-            mailbox.publish(kind, empty(kind), &cause(revision, false));
+            mailbox.publish(resource_type, empty(resource_type), &cause(revision, false));
             mailbox.settled();
         }
         let update = taken(&mailbox);
         assert_eq!(update.len(), 1);
         assert_eq!(
             (update[0].0, update[0].1.revision, update[0].1.answers),
-            (kind, 1999, 2)
+            (resource_type, 1999, 2)
         );
         assert!(taken(&mailbox).is_empty());
     }
@@ -247,7 +252,10 @@ mod tests {
         assert_eq!(mailbox.first_change(), Some(2));
         mailbox.settled();
         assert_eq!(mailbox.first_change(), Some(2));
-        let taken: Vec<ResourceType> = taken(&mailbox).iter().map(|(kind, _)| *kind).collect();
+        let taken: Vec<ResourceType> = taken(&mailbox)
+            .iter()
+            .map(|(resource_type, _)| *resource_type)
+            .collect();
         assert_eq!(taken, [ResourceType::Route, ResourceType::Cluster]);
         assert_eq!(mailbox.first_change(), None);
     }

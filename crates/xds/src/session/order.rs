@@ -67,8 +67,8 @@ impl Session {
     }
 
     /// Whether changes of a type may be sent now, as far as other types are concerned.
-    pub(crate) fn may_send(&mut self, kind: ResourceType, now: Duration) -> bool {
-        match kind {
+    pub(crate) fn may_send(&mut self, resource_type: ResourceType, now: Duration) -> bool {
+        match resource_type {
             // Envoy drops virtual hosts that arrive before their route configuration.
             ResourceType::VirtualHost if self.is_unsent(ResourceType::Route) => return false,
             ResourceType::Authorization => return self.may_send_policies(now),
@@ -104,7 +104,9 @@ impl Session {
     /// Whether changes of workloads are unsent.
     fn are_workloads_unsent(&self) -> bool {
         let workloads = [ResourceType::Address, ResourceType::Workload];
-        workloads.into_iter().any(|kind| self.is_unsent(kind))
+        workloads
+            .into_iter()
+            .any(|resource_type| self.is_unsent(resource_type))
     }
 
     /// Records that these policies were sent.
@@ -161,16 +163,16 @@ impl Session {
     }
 
     /// Whether removals of a type may be sent now.
-    pub(crate) fn removals(&self, kind: ResourceType, now: Duration) -> RemovalPolicy {
+    pub(crate) fn removals(&self, resource_type: ResourceType, now: Duration) -> RemovalPolicy {
         let waited = || {
             let since = self
                 .watches
-                .get(&kind)
+                .get(&resource_type)
                 .and_then(|watch| watch.removals_pending_since());
             since.is_some_and(|since| since + ORDER_WAIT <= now)
         };
 
-        let are_quiet = match kind {
+        let are_quiet = match resource_type {
             ResourceType::Cluster => {
                 let users = [ResourceType::Listener, ResourceType::Route];
                 let hosts_are_quiet = self.is_acknowledged(ResourceType::VirtualHost);
@@ -179,7 +181,7 @@ impl Session {
                 // subscribe to them.
                 let comes_back = self
                     .watches
-                    .get(&kind)
+                    .get(&resource_type)
                     .is_some_and(|watch| watch.has_initial_versions)
                     && now < ORDER_WAIT;
 
@@ -232,7 +234,9 @@ impl Session {
             ResourceType::Route,
             ResourceType::VirtualHost,
         ];
-        let waits = waits.into_iter().any(|kind| self.is_unsent(kind));
+        let waits = waits
+            .into_iter()
+            .any(|resource_type| self.is_unsent(resource_type));
         if !waits {
             self.order.held_since = None;
         }

@@ -68,8 +68,9 @@ impl fmt::Debug for Payload {
 
 impl Payload {
     /// Resources of one type; no type if there are none.
-    pub(crate) fn new(kind: Option<ResourceType>, plain: Bytes) -> Self {
-        let is_compressed = plain.len() >= MIN_BYTES && kind.is_some_and(|kind| !is_secret(kind));
+    pub(crate) fn new(resource_type: Option<ResourceType>, plain: Bytes) -> Self {
+        let is_compressed = plain.len() >= MIN_BYTES
+            && resource_type.is_some_and(|resource_type| !is_secret(resource_type));
         let forms = is_compressed.then(Arc::default);
         Self { plain, forms }
     }
@@ -141,8 +142,11 @@ impl Sum for HeldBytes {
 
 /// Whether resources of a type contain secrets, as extension configs do that have the configuration
 /// of a WasmPlugin or credentials of a registry. They are never compressed.
-fn is_secret(kind: ResourceType) -> bool {
-    matches!(kind, ResourceType::Secret | ResourceType::ExtensionConfig)
+fn is_secret(resource_type: ResourceType) -> bool {
+    matches!(
+        resource_type,
+        ResourceType::Secret | ResourceType::ExtensionConfig
+    )
 }
 
 /// Compresses a payload; `None` if that saves less than a quarter, so that compressed forms never
@@ -183,8 +187,8 @@ async fn compress(
 mod tests {
     use super::*;
 
-    fn payload(kind: ResourceType, bytes: usize) -> Payload {
-        Payload::new(Some(kind), vec![7; bytes].into())
+    fn payload(resource_type: ResourceType, bytes: usize) -> Payload {
+        Payload::new(Some(resource_type), vec![7; bytes].into())
     }
 
     async fn is_compressed(payload: &Payload) -> bool {

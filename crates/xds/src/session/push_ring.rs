@@ -20,7 +20,7 @@ pub(crate) struct Reason {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PushRecord {
-    pub(crate) kind: ResourceType,
+    pub(crate) resource_type: ResourceType,
     /// The number in the nonce.
     pub(crate) number: u64,
     pub(crate) reason: Reason,
@@ -112,7 +112,7 @@ mod tests {
         let at = Duration::from_secs(number);
         let reason = Reason::default();
         PushRecord {
-            kind: ResourceType::Cluster,
+            resource_type: ResourceType::Cluster,
             number,
             reason,
             at,

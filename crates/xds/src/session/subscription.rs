@@ -20,7 +20,7 @@ impl Session {
         effects: &mut Vec<Effect>,
     ) {
         let StateRequest {
-            kind,
+            resource_type,
             quoted: Quoted { nonce, error },
             wanted: RequestedNames { star, names },
         } = request;
@@ -28,11 +28,13 @@ impl Session {
         // An empty list is a wildcard, unless the client has sent names before: then it
         // unsubscribes from the type, as gRPC does.
         if !names.is_empty() {
-            self.named.insert(kind);
+            self.named.insert(resource_type);
         }
 
         let wildcard = star
-            || names.is_empty() && kind.is_wildcard_by_default() && !self.named.contains(&kind);
+            || names.is_empty()
+                && resource_type.is_wildcard_by_default()
+                && !self.named.contains(&resource_type);
         let interest = Interest {
             wildcard,
             names: Arc::new(names),
@@ -40,12 +42,18 @@ impl Session {
         let wants_nothing = !wildcard && interest.names.is_empty();
         let is_rejected = error.is_some();
 
-        effects.extend(error.clone().map(|error| Effect::Rejected(kind, error)));
-        let Some(watch) = self.watches.get_mut(&kind) else {
+        effects.extend(
+            error
+                .clone()
+                .map(|error| Effect::Rejected(resource_type, error)),
+        );
+        let Some(watch) = self.watches.get_mut(&resource_type) else {
             if !wants_nothing {
-                self.watches
-                    .insert(kind, Box::new(Watch::new(kind, interest, Base::Nothing)));
-                self.refresh(kind, frames, effects);
+                self.watches.insert(
+                    resource_type,
+                    Box::new(Watch::new(resource_type, interest, Base::Nothing)),
+                );
+                self.refresh(resource_type, frames, effects);
             }
             return;
         };
@@ -55,8 +63,8 @@ impl Session {
         }
 
         if wants_nothing {
-            self.watches.remove(&kind);
-            effects.push(Effect::Unsubscribe(kind));
+            self.watches.remove(&resource_type);
+            effects.push(Effect::Unsubscribe(resource_type));
             return;
         }
 
@@ -65,7 +73,7 @@ impl Session {
             watch.restart();
         } else if !nonce.is_empty() && last != Some(&*nonce) {
             // The client will send its subscription again when it answers the last response.
-            effects.push(Effect::Stale(kind));
+            effects.push(Effect::Stale(resource_type));
             return;
         } else if !is_rejected {
             watch.acknowledge(&nonce);
@@ -81,7 +89,7 @@ impl Session {
 
         watch.subscribe(&*interest.names - &*watch.interest.names);
         watch.interest = interest;
-        self.refresh(kind, frames, effects);
+        self.refresh(resource_type, frames, effects);
     }
 
     /// Applies a delta request: subscribed and unsubscribed names of a type, and the answer to a
@@ -93,15 +101,19 @@ impl Session {
         effects: &mut Vec<Effect>,
     ) {
         let DeltaRequest {
-            kind,
+            resource_type,
             quoted: Quoted { nonce, error },
             subscribe,
             unsubscribe,
             initial_versions: _,
         } = &request;
 
-        effects.extend(error.clone().map(|error| Effect::Rejected(*kind, error)));
-        let Some(watch) = self.watches.get_mut(kind) else {
+        effects.extend(
+            error
+                .clone()
+                .map(|error| Effect::Rejected(*resource_type, error)),
+        );
+        let Some(watch) = self.watches.get_mut(resource_type) else {
             self.on_first_delta(request, frames, effects);
             return;
         };
@@ -109,7 +121,7 @@ impl Session {
         let is_known = nonce.is_empty() || watch.last_nonce() == Some(nonce);
         let is_answer = match error {
             Some(error) => {
-                self.order.hosts_in_doubt |= *kind == ResourceType::Route;
+                self.order.hosts_in_doubt |= *resource_type == ResourceType::Route;
                 watch.reject(nonce, error.clone())
             }
             None => watch.acknowledge(nonce),
@@ -117,7 +129,7 @@ impl Session {
 
         if !is_answer && !is_known {
             // The subscription is applied anyway, as it is sent only once.
-            effects.push(Effect::Stale(*kind));
+            effects.push(Effect::Stale(*resource_type));
         }
 
         if subscribe.is_empty() && unsubscribe.is_empty() {
@@ -148,10 +160,10 @@ impl Session {
 
         if interest != watch.interest {
             watch.interest = interest;
-            self.refresh(*kind, frames, effects);
+            self.refresh(*resource_type, frames, effects);
         }
 
-        if *kind == ResourceType::Route {
+        if *resource_type == ResourceType::Route {
             self.hosts_of_again(&subscribe.names);
         }
     }
@@ -164,17 +176,19 @@ impl Session {
         effects: &mut Vec<Effect>,
     ) {
         let DeltaRequest {
-            kind,
+            resource_type,
             quoted: _,
             subscribe,
             unsubscribe,
             initial_versions,
         } = request;
 
-        let asks_for_all = subscribe.star || subscribe.is_empty() && kind.is_wildcard_by_default();
+        let asks_for_all =
+            subscribe.star || subscribe.is_empty() && resource_type.is_wildcard_by_default();
 
         // Virtual hosts follow their route configurations, whatever the names.
-        let wildcard = asks_for_all && !unsubscribe.star || kind == ResourceType::VirtualHost;
+        let wildcard =
+            asks_for_all && !unsubscribe.star || resource_type == ResourceType::VirtualHost;
         let mut names = subscribe.names;
 
         if !wildcard {
@@ -194,8 +208,10 @@ impl Session {
             wildcard,
             names: Arc::new(names),
         };
-        self.watches
-            .insert(kind, Box::new(Watch::new(kind, interest, base)));
-        self.refresh(kind, frames, effects);
+        self.watches.insert(
+            resource_type,
+            Box::new(Watch::new(resource_type, interest, base)),
+        );
+        self.refresh(resource_type, frames, effects);
     }
 }

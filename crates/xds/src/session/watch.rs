@@ -26,7 +26,7 @@ pub(crate) type PendingRemovals = BTreeMap<ResourceName, Option<Arc<Resource>>>;
 /// One subscription of a stream.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    pub(crate) kind: ResourceType,
+    pub(crate) resource_type: ResourceType,
     /// The client's subscription.
     pub(crate) interest: Interest,
     /// Whether it began with `initial_resource_versions`.
@@ -116,7 +116,7 @@ impl Pending {
 impl Watch {
     /// A subscription that waits for its first response. `requested` are those of its names that
     /// the client does not have.
-    pub(crate) fn new(kind: ResourceType, interest: Interest, base: Base) -> Self {
+    pub(crate) fn new(resource_type: ResourceType, interest: Interest, base: Base) -> Self {
         let requested = interest
             .names
             .iter()
@@ -125,7 +125,7 @@ impl Watch {
             .collect();
 
         Self {
-            kind,
+            resource_type,
             interest,
             has_initial_versions: matches!(base, Base::InitialVersions(_)),
             latest: None,

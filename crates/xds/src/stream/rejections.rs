@@ -16,7 +16,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Stream {
     /// Counts a response that the client rejected, and logs it unless one was logged just before.
-    pub(super) fn on_rejection(&mut self, kind: ResourceType, rejection: &Rejection) {
+    pub(super) fn on_rejection(&mut self, resource_type: ResourceType, rejection: &Rejection) {
         let proxy = &self.connection.id;
         let code = rejection.code;
         let error = &*rejection.message;
@@ -25,16 +25,16 @@ impl Stream {
             .is_none_or(|logged| logged.elapsed() >= LOG_INTERVAL)
         {
             self.logged = Some(Instant::now());
-            warn!(%proxy, kind = kind.short_name(), code, error, "proxy rejected a response");
+            warn!(%proxy, resource_type = resource_type.short_name(), code, error, "proxy rejected a response");
         } else {
-            debug!(%proxy, kind = kind.short_name(), code, error, "proxy rejected a response");
+            debug!(%proxy, resource_type = resource_type.short_name(), code, error, "proxy rejected a response");
         }
 
         if let Some(observer) = &self.core.observer {
             let message = rejection.message.clone();
             observer.observe(observer::Event::Rejected(
                 self.connection.proxy_id,
-                kind,
+                resource_type,
                 message,
             ));
         }
@@ -43,21 +43,21 @@ impl Stream {
             // If the channel is full, it has enough rejections, and this proxy will reject again.
             _ = nacks.try_send(Nack {
                 proxy: self.connection.proxy_id,
-                kind,
+                resource_type,
             });
         }
 
         let label = self
             .core
             .metrics
-            .rejected(kind, &self.connection.proxy.name, code);
+            .rejected(resource_type, &self.connection.proxy.name, code);
 
         if let Some(earlier) = self
             .rejections
-            .insert(kind, label.clone())
+            .insert(resource_type, label.clone())
             .filter(|earlier| *earlier != label)
         {
-            self.core.metrics.forget(kind, &earlier);
+            self.core.metrics.forget(resource_type, &earlier);
         }
     }
 }

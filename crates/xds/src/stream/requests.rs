@@ -37,8 +37,13 @@ impl Stream {
                     .session
                     .lock()
                     .answered(nonce, is_taken, self.begun.elapsed());
-            if let (Some(kind), true, Some(observer)) = (answered, is_taken, &self.core.observer) {
-                observer.observe(observer::Event::Taken(self.connection.proxy_id, kind));
+            if let (Some(resource_type), true, Some(observer)) =
+                (answered, is_taken, &self.core.observer)
+            {
+                observer.observe(observer::Event::Taken(
+                    self.connection.proxy_id,
+                    resource_type,
+                ));
             }
         }
 
@@ -65,11 +70,11 @@ impl Stream {
 
         for effect in effects {
             match effect {
-                Effect::Subscribe(kind, interest) => {
-                    self.prepare(kind).await?;
+                Effect::Subscribe(resource_type, interest) => {
+                    self.prepare(resource_type).await?;
                     let is_proved = self.connection.proxy.identity.is_some();
-                    let allowed = self.may_subscribe(kind);
-                    self.charge_for_names(kind, &interest, is_proved)?;
+                    let allowed = self.may_subscribe(resource_type);
+                    self.charge_for_names(resource_type, &interest, is_proved)?;
                     let interest = if allowed {
                         interest
                     } else {
@@ -78,20 +83,22 @@ impl Stream {
 
                     self.core
                         .push
-                        .subscribe(id, kind, interest)
+                        .subscribe(id, resource_type, interest)
                         .await
                         .map_err(push_ended)?;
                 }
-                Effect::Unsubscribe(kind) => {
-                    self.names.remove(&kind);
+                Effect::Unsubscribe(resource_type) => {
+                    self.names.remove(&resource_type);
                     self.core
                         .push
-                        .unsubscribe(id, kind)
+                        .unsubscribe(id, resource_type)
                         .await
                         .map_err(push_ended)?;
                 }
-                Effect::Rejected(kind, rejection) => self.on_rejection(kind, &rejection),
-                Effect::Stale(kind) => self.core.metrics.expired(kind),
+                Effect::Rejected(resource_type, rejection) => {
+                    self.on_rejection(resource_type, &rejection)
+                }
+                Effect::Stale(resource_type) => self.core.metrics.expired(resource_type),
                 Effect::LimitExceeded(why) => {
                     self.client.count_rejection("resource_names");
                     return Err(Status::resource_exhausted(why));
@@ -105,7 +112,7 @@ impl Stream {
     /// Charges the client for subscribed names of a type, and for its `initial_resource_versions`.
     fn charge_for_names(
         &mut self,
-        kind: ResourceType,
+        resource_type: ResourceType,
         interest: &Interest,
         is_proved: bool,
     ) -> Result<(), Status> {
@@ -113,9 +120,9 @@ impl Stream {
             .connection
             .session
             .lock()
-            .initial_versions(kind)
+            .initial_versions(resource_type)
             .cloned();
-        let names = self.names.entry(kind).or_default();
+        let names = self.names.entry(resource_type).or_default();
         names.watched = match interest.names.is_empty() {
             true => None,
             false => Some(self.client.charge_for_names(&interest.names, is_proved)?),

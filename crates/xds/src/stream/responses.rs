@@ -17,7 +17,7 @@ impl Stream {
     pub(super) fn on_update(&mut self) {
         self.connection.mailbox.take(&mut self.updates);
         let mut session = self.connection.session.lock();
-        for (kind, update) in self.updates.drain(..) {
+        for (resource_type, update) in self.updates.drain(..) {
             if update.answers == 0 {
                 self.core.metrics.observe_queue_time(update.since.elapsed());
                 self.changed = Some(
@@ -26,7 +26,7 @@ impl Stream {
                 );
             }
             // Updates have no effects for the task.
-            session.step(Event::Update(kind, update), &self.core.frames);
+            session.step(Event::Update(resource_type, update), &self.core.frames);
         }
     }
 
@@ -55,7 +55,7 @@ impl Stream {
             return Ok(None);
         };
 
-        let kind = response.kind;
+        let resource_type = response.resource_type;
         let count = response.count;
         let removed = response.removed.len();
         let nonce = response.nonce.clone();
@@ -66,15 +66,15 @@ impl Stream {
         let message = Message::new(self.connection.protocol, response, compressed.as_ref())?;
         self.core.metrics.sent(message.encoding(), message.len());
 
-        if let Some(kind) = kind {
-            if let Some(names) = self.names.get_mut(&kind) {
+        if let Some(resource_type) = resource_type {
+            if let Some(names) = self.names.get_mut(&resource_type) {
                 names.initial_versions = None;
             }
             self.core
                 .metrics
-                .pushed(kind, message.plain_length(), begin.elapsed());
+                .pushed(resource_type, message.plain_length(), begin.elapsed());
             let bytes = message.len();
-            debug!(kind = kind.short_name(), count, removed, bytes, %nonce, "push");
+            debug!(resource_type = resource_type.short_name(), count, removed, bytes, %nonce, "push");
         }
 
         Ok(Some(message))

@@ -26,7 +26,7 @@ impl Stream {
     /// # Errors
     /// The status with which the stream ends.
     pub(super) fn check_request(&self, request: &Request) -> Result<(), Status> {
-        let kind = if let Request::Unserved { url } = request
+        let resource_type = if let Request::Unserved { url } = request
             && !url.starts_with(TYPE_URL_PREFIX)
         {
             // istiod's clients request MeshConfig first, and do not use it. Those of other versions
@@ -38,11 +38,13 @@ impl Stream {
             }
             Some(ANY_OBJECT)
         } else {
-            request.kind()
+            request.resource_type()
         };
 
-        match kind {
-            Some(kind) if kind.is_ambient() && self.core.served < Served::Ambient => {
+        match resource_type {
+            Some(resource_type)
+                if resource_type.is_ambient() && self.core.served < Served::Ambient =>
+            {
                 let is_served = if let Request::Delta(request) = request {
                     self.subscribes_to_peers(request)
                 } else {
@@ -51,10 +53,10 @@ impl Stream {
                 if is_served {
                     Ok(())
                 } else {
-                    Err(not_served(kind.type_url()))
+                    Err(not_served(resource_type.type_url()))
                 }
             }
-            Some(kind @ ResourceType::Object(_)) if !self.may_subscribe(kind) => {
+            Some(resource_type @ ResourceType::Object(_)) if !self.may_subscribe(resource_type) => {
                 Err(self.objects_denied())
             }
             Some(_) | None => Ok(()),
@@ -79,7 +81,7 @@ impl Stream {
         };
 
         let DeltaRequest {
-            kind,
+            resource_type,
             quoted: _,
             subscribe,
             unsubscribe: _,
@@ -88,9 +90,14 @@ impl Stream {
 
         // A first request without names is a wildcard subscription.
         let names_some = !subscribe.names.is_empty()
-            || self.connection.session.lock().watches.contains_key(kind);
+            || self
+                .connection
+                .session
+                .lock()
+                .watches
+                .contains_key(resource_type);
         self.is_envoy()
-            && *kind == ResourceType::Workload
+            && *resource_type == ResourceType::Workload
             && names_some
             && !subscribe.star
             && initial_versions.is_empty()
@@ -101,10 +108,10 @@ impl Stream {
     ///
     /// # Errors
     /// If the push thread has ended.
-    pub(super) async fn prepare(&mut self, kind: ResourceType) -> Result<(), Status> {
-        if kind == ResourceType::Secret {
+    pub(super) async fn prepare(&mut self, resource_type: ResourceType) -> Result<(), Status> {
+        if resource_type == ResourceType::Secret {
             self.request_secret_access().await;
-        } else if kind == ResourceType::Workload {
+        } else if resource_type == ResourceType::Workload {
             self.have_peers_found().await?;
         }
         Ok(())
@@ -124,13 +131,13 @@ impl Stream {
     }
 
     /// Whether the client may subscribe to a type.
-    pub(super) fn may_subscribe(&self, kind: ResourceType) -> bool {
+    pub(super) fn may_subscribe(&self, resource_type: ResourceType) -> bool {
         let identity = self.connection.proxy.identity.as_ref();
-        if !matches!(kind, ResourceType::Object(_)) {
-            return rules::may_subscribe(kind.short_name(), identity, "");
+        if !matches!(resource_type, ResourceType::Object(_)) {
+            return rules::may_subscribe(resource_type.short_name(), identity, "");
         }
         self.core.objects_for_all
-            || rules::may_subscribe(kind.short_name(), identity, &self.root_namespace())
+            || rules::may_subscribe(resource_type.short_name(), identity, &self.root_namespace())
     }
 
     /// The namespace whose identities are control planes.

@@ -92,7 +92,7 @@ fn a_forced_push_resends_everything() {
         mesh.until(|streams| {
             streams
                 .iter()
-                .all(|one| one.types.iter().all(|kind| kind.in_sync))
+                .all(|one| one.types.iter().all(|watch| watch.in_sync))
         })
         .await;
         assert_eq!(mesh.ads.connections().resend(), 1);

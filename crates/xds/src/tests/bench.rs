@@ -54,16 +54,23 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 struct Toy;
 
 impl Translator for Toy {
-    fn names(&self, kind: ResourceType, view: &View<'_>) -> Vec<ResourceName> {
-        let namespace = Namespace::new(kind.short_name());
+    fn names(&self, resource_type: ResourceType, view: &View<'_>) -> Vec<ResourceName> {
+        let namespace = Namespace::new(resource_type.short_name());
         let maps = view.list::<ConfigMap>(&namespace);
         maps.map(|map| ResourceName::new(&*map.meta.key.name))
             .collect()
     }
 
-    fn resource(&self, kind: ResourceType, name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
-        let map =
-            view.object::<ConfigMap>(&NamespacedName::new(kind.short_name(), name.as_str()))?;
+    fn resource(
+        &self,
+        resource_type: ResourceType,
+        name: &ResourceName,
+        view: &View<'_>,
+    ) -> Option<Bytes> {
+        let map = view.object::<ConfigMap>(&NamespacedName::new(
+            resource_type.short_name(),
+            name.as_str(),
+        ))?;
         map.spec.data.get("body").cloned()
     }
 }
@@ -184,7 +191,7 @@ impl Mesh {
     pub(super) async fn edit(&self, edits: &[Edit<'_>]) {
         let changes = edits
             .iter()
-            .map(|(kind, name, body)| change(*kind, name, body.clone()))
+            .map(|(resource_type, name, body)| change(*resource_type, name, body.clone()))
             .collect();
         let mut contexts = self.push.contexts();
         contexts.mark_unchanged();
@@ -265,8 +272,8 @@ impl Mesh {
     }
 }
 
-fn change(kind: ResourceType, name: &str, body: Option<Bytes>) -> Change {
-    let namespace = Namespace::new(kind.short_name());
+fn change(resource_type: ResourceType, name: &str, body: Option<Bytes>) -> Change {
+    let namespace = Namespace::new(resource_type.short_name());
     let meta = ObjectMeta {
         key: NamespacedName::of(namespace, Arc::from(name)),
         ..ObjectMeta::default()
@@ -302,7 +309,7 @@ pub(super) struct StateClient {
 /// A response in short form: type, `name=body` of each resource, removed names.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ReceivedResponse {
-    pub(super) kind: &'static str,
+    pub(super) resource_type: &'static str,
     pub(super) resources: Vec<String>,
     pub(super) removed: Vec<String>,
     pub(super) nonce: String,
@@ -312,13 +319,18 @@ pub(super) struct ReceivedResponse {
 impl ReceivedResponse {
     /// Asserts the content, ignoring the nonce.
     #[track_caller]
-    pub(super) fn is(self, kind: ResourceType, resources: &[&str], removed: &[&str]) -> Self {
-        assert_eq!(self.kind, kind.short_name(), "{self:?}");
+    pub(super) fn is(
+        self,
+        resource_type: ResourceType,
+        resources: &[&str],
+        removed: &[&str],
+    ) -> Self {
+        assert_eq!(self.resource_type, resource_type.short_name(), "{self:?}");
         assert_eq!(
             (&*self.resources, &*self.removed),
             (&*strings(resources), &*strings(removed)),
             "{}",
-            self.kind
+            self.resource_type
         );
         self
     }
@@ -328,7 +340,7 @@ pub(super) fn strings(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|text| (*text).to_owned()).collect()
 }
 
-fn kind_of(url: &str) -> &'static str {
+fn short_name_of(url: &str) -> &'static str {
     ResourceType::from_type_url(url).map_or("unserved", ResourceType::short_name)
 }
 
@@ -374,9 +386,9 @@ impl DeltaClient {
     }
 
     /// Rejects a response with a gRPC code.
-    pub(super) async fn reject(&mut self, kind: ResourceType, nonce: &str, code: i32) {
+    pub(super) async fn reject(&mut self, resource_type: ResourceType, nonce: &str, code: i32) {
         self.send(DeltaDiscoveryRequest {
-            type_url: kind.type_url().to_owned(),
+            type_url: resource_type.type_url().to_owned(),
             response_nonce: nonce.to_owned(),
             error_detail: Some(ErrorDetail {
                 code,
@@ -387,18 +399,18 @@ impl DeltaClient {
         .await;
     }
 
-    pub(super) async fn subscribe(&mut self, kind: ResourceType, names: &[&str]) {
-        self.change(kind, names, &[]).await;
+    pub(super) async fn subscribe(&mut self, resource_type: ResourceType, names: &[&str]) {
+        self.change(resource_type, names, &[]).await;
     }
 
     pub(super) async fn change(
         &mut self,
-        kind: ResourceType,
+        resource_type: ResourceType,
         subscribe: &[&str],
         unsubscribe: &[&str],
     ) {
         self.send(DeltaDiscoveryRequest {
-            type_url: kind.type_url().to_owned(),
+            type_url: resource_type.type_url().to_owned(),
             resource_names_subscribe: strings(subscribe),
             resource_names_unsubscribe: strings(unsubscribe),
             ..DeltaDiscoveryRequest::default()
@@ -408,12 +420,12 @@ impl DeltaClient {
 
     pub(super) async fn come_back(
         &mut self,
-        kind: ResourceType,
+        resource_type: ResourceType,
         names: &[&str],
         versions: &BTreeMap<String, String>,
     ) {
         self.send(DeltaDiscoveryRequest {
-            type_url: kind.type_url().to_owned(),
+            type_url: resource_type.type_url().to_owned(),
             resource_names_subscribe: strings(names),
             initial_resource_versions: versions.clone(),
             ..DeltaDiscoveryRequest::default()
@@ -421,9 +433,14 @@ impl DeltaClient {
         .await;
     }
 
-    pub(super) async fn answer(&mut self, kind: ResourceType, nonce: &str, error: Option<&str>) {
+    pub(super) async fn answer(
+        &mut self,
+        resource_type: ResourceType,
+        nonce: &str,
+        error: Option<&str>,
+    ) {
         self.send(DeltaDiscoveryRequest {
-            type_url: kind.type_url().to_owned(),
+            type_url: resource_type.type_url().to_owned(),
             response_nonce: nonce.to_owned(),
             error_detail: error.map(detail),
             ..DeltaDiscoveryRequest::default()
@@ -447,7 +464,7 @@ impl DeltaClient {
         };
 
         ReceivedResponse {
-            kind: kind_of(&response.type_url),
+            resource_type: short_name_of(&response.type_url),
             resources: response.resources.iter().map(named).collect(),
             removed: response.removed_resources,
             nonce: response.nonce,
@@ -462,11 +479,11 @@ impl DeltaClient {
     /// The next response, acknowledged.
     pub(super) async fn take(&mut self) -> ReceivedResponse {
         let got = self.get().await;
-        let kind = ResourceType::ALL
+        let resource_type = ResourceType::ALL
             .into_iter()
-            .find(|kind| kind.short_name() == got.kind)
+            .find(|resource_type| resource_type.short_name() == got.resource_type)
             .unwrap();
-        self.answer(kind, &got.nonce, None).await;
+        self.answer(resource_type, &got.nonce, None).await;
         got
     }
 
@@ -490,13 +507,13 @@ impl StateClient {
 
     pub(super) async fn request(
         &mut self,
-        kind: ResourceType,
+        resource_type: ResourceType,
         names: &[&str],
         nonce: &str,
         error: Option<&str>,
     ) {
         self.send(DiscoveryRequest {
-            type_url: kind.type_url().to_owned(),
+            type_url: resource_type.type_url().to_owned(),
             resource_names: strings(names),
             response_nonce: nonce.to_owned(),
             error_detail: error.map(detail),
@@ -506,8 +523,8 @@ impl StateClient {
     }
 
     /// The first request of a type.
-    pub(super) async fn subscribe(&mut self, kind: ResourceType, names: &[&str]) {
-        self.request(kind, names, "", None).await;
+    pub(super) async fn subscribe(&mut self, resource_type: ResourceType, names: &[&str]) {
+        self.request(resource_type, names, "", None).await;
     }
 
     /// The next response, without a reaction to it. Resources have no names in this protocol.
@@ -517,7 +534,7 @@ impl StateClient {
             .unwrap()
             .expect("the stream ended");
         ReceivedResponse {
-            kind: kind_of(&response.type_url),
+            resource_type: short_name_of(&response.type_url),
             resources: response
                 .resources
                 .iter()
@@ -539,11 +556,11 @@ impl StateClient {
     /// The next response, acknowledged with a subscription to `names`.
     pub(super) async fn take(&mut self, names: &[&str]) -> ReceivedResponse {
         let got = self.get().await;
-        let kind = ResourceType::ALL
+        let resource_type = ResourceType::ALL
             .into_iter()
-            .find(|kind| kind.short_name() == got.kind)
+            .find(|resource_type| resource_type.short_name() == got.resource_type)
             .unwrap();
-        self.request(kind, names, &got.nonce, None).await;
+        self.request(resource_type, names, &got.nonce, None).await;
         got
     }
 }

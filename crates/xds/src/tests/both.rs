@@ -48,7 +48,7 @@ fn an_unsupported_type_gets_one_empty_response() {
         };
         client.send(request("")).await;
         let got = client.get().await;
-        assert_eq!((got.kind, got.resources.len()), ("unserved", 0));
+        assert_eq!((got.resource_type, got.resources.len()), ("unserved", 0));
         client.send(request(&got.nonce)).await;
         client.subscribe(LDS, &[]).await;
         client.take().await.is(LDS, &[], &[]);

@@ -50,10 +50,14 @@ fn workload_resources_are_not_served_outside_ambient_mode() {
             assert_eq!(client.end().await.code(), Code::Unimplemented, "{names:?}");
         }
 
-        for kind in [WDS, WADS] {
+        for resource_type in [WDS, WADS] {
             let mut client = mesh.delta().await;
-            client.subscribe(kind, &["/10.0.0.1"]).await;
-            assert_eq!(client.end().await.code(), Code::Unimplemented, "{kind:?}");
+            client.subscribe(resource_type, &["/10.0.0.1"]).await;
+            assert_eq!(
+                client.end().await.code(),
+                Code::Unimplemented,
+                "{resource_type:?}"
+            );
         }
 
         let mut client = mesh.state().await;
@@ -69,9 +73,9 @@ fn in_ambient_mode_peers_are_indexed_on_request_and_ztunnel_is_unaffected() {
         let mesh = Mesh::ambient().await;
         let mut ztunnel = mesh.delta().await.of(node_of("ztunnel", "z"));
 
-        for (kind, names) in [(WLDS, &["/10.0.0.1"][..]), (WDS, &["shop/web"])] {
-            ztunnel.subscribe(kind, names).await;
-            ztunnel.take().await.is(kind, &[], names);
+        for (resource_type, names) in [(WLDS, &["/10.0.0.1"][..]), (WDS, &["shop/web"])] {
+            ztunnel.subscribe(resource_type, names).await;
+            ztunnel.take().await.is(resource_type, &[], names);
         }
 
         assert!(

@@ -69,7 +69,7 @@ fn streams_share_encoded_resources() {
                 .is_some_and(|all| std::sync::Arc::ptr_eq(all, &first))
         }));
 
-        assert_eq!(streams[0].types[0].kind, ResourceType::Listener);
+        assert_eq!(streams[0].types[0].resource_type, ResourceType::Listener);
         drop(clients);
         mesh.until(<[_]>::is_empty).await;
     });

@@ -194,7 +194,7 @@ impl Parts<'_> {
 /// Encodes all fields of a response but its resources.
 fn encode_head(protocol: Protocol, response: Response) -> Vec<u8> {
     let Response {
-        kind: _,
+        resource_type: _,
         type_url,
         version,
         nonce,

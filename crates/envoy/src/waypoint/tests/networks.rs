@@ -83,9 +83,9 @@ fn endpoints(mesh: &mut TestMesh, proxy: ProxyId, cluster: &str) -> Vec<String> 
         .collect()
 }
 
-fn json<M: Message>(kind: ResourceType, message: &M) -> String {
+fn json<M: Message>(resource_type: ResourceType, message: &M) -> String {
     Codec::new()
-        .any_to_json(kind.type_url(), &message.encode_to_vec())
+        .any_to_json(resource_type.type_url(), &message.encode_to_vec())
         .unwrap()
         .to_string()
 }

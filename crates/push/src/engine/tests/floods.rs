@@ -18,7 +18,7 @@ fn names_chosen_to_collide_are_interned_as_fast_as_others() {
         for name in &names {
             let name = ResourceName::new(name);
             let resource = ResourceOf {
-                kind: ResourceType::Endpoint,
+                resource_type: ResourceType::Endpoint,
                 name,
                 is_on_demand: false,
             };

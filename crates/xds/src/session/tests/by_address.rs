@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::super::*;
 use super::rig::*;
 
-const KIND: ResourceType = ResourceType::Workload;
+const TYPE: ResourceType = ResourceType::Workload;
 
 /// The push thread sends the client's workloads, by UID and the last part of their address; the
 /// subscribed address `/10.0.0.9` has no workload.
@@ -22,7 +22,7 @@ fn tell(rig: &mut Rig, workloads: &[(&str, u8)], answers: u32) {
             ..Workload::default()
         };
         Arc::new(Resource::new(
-            KIND,
+            TYPE,
             ResourceName::new(uid),
             workload.encode_to_vec().into(),
         ))
@@ -31,7 +31,7 @@ fn tell(rig: &mut Rig, workloads: &[(&str, u8)], answers: u32) {
     let unknown = Some(Arc::new([ResourceName::new("/10.0.0.9")].into()));
     let resources = workloads.iter().map(one).collect();
     let collection = Arc::new(Collection {
-        kind: KIND,
+        resource_type: TYPE,
         resources,
         unknown,
     });
@@ -45,7 +45,7 @@ fn tell(rig: &mut Rig, workloads: &[(&str, u8)], answers: u32) {
     };
 
     assert_eq!(
-        rig.session.step(Event::Update(KIND, update), &rig.frames),
+        rig.session.step(Event::Update(TYPE, update), &rig.frames),
         []
     );
 }
@@ -59,7 +59,7 @@ fn next(rig: &mut Rig) -> (Vec<String>, Vec<String>) {
         .resources
         .into_iter()
         .map(|one| format!("{} {}", one.name, one.aliases.join(",")));
-    rig.request(delta(KIND, &[], &response.nonce, None));
+    rig.request(delta(TYPE, &[], &response.nonce, None));
     (
         names.collect(),
         response.removed.iter().map(ToString::to_string).collect(),
@@ -67,7 +67,7 @@ fn next(rig: &mut Rig) -> (Vec<String>, Vec<String>) {
 }
 
 fn subscribe(rig: &mut Rig, names: &[&str]) {
-    rig.request(delta(KIND, names, "", None));
+    rig.request(delta(TYPE, names, "", None));
 }
 
 #[test]
@@ -105,8 +105,8 @@ fn a_wildcard_subscription_gets_no_aliases() {
 #[test]
 fn an_empty_subscription_gets_workloads_of_the_node() {
     let mut rig = Rig::new(Protocol::Delta);
-    let effects = rig.request(delta(KIND, &["*", "-*"], "", None));
-    assert_eq!(effects, [Effect::Subscribe(KIND, Interest::default())]);
+    let effects = rig.request(delta(TYPE, &["*", "-*"], "", None));
+    assert_eq!(effects, [Effect::Subscribe(TYPE, Interest::default())]);
     tell(&mut rig, &[("a", 1)], 1);
     assert_eq!(next(&mut rig), (strings(&["a /10.0.0.1"]), vec![]));
 }
@@ -115,7 +115,7 @@ fn an_empty_subscription_gets_workloads_of_the_node() {
 fn addresses_of_a_reconnecting_client_are_only_removed_if_gone() {
     let mut rig = Rig::new(Protocol::Delta);
     rig.request(come_back(
-        KIND,
+        TYPE,
         &["/10.0.0.1"],
         &["/10.0.0.1", "/10.0.0.9", "a", "gone"],
     ));

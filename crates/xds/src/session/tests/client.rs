@@ -34,14 +34,14 @@ pub(crate) struct Client {
     pub(crate) active: BTreeSet<String>,
 }
 
-pub(crate) const KINDS: [ResourceType; 4] = [CDS, EDS, LDS, RDS];
+pub(crate) const TYPES: [ResourceType; 4] = [CDS, EDS, LDS, RDS];
 pub(crate) const NAMES: [&str; 4] = ["a", "b", "c", "z"];
 
 impl Client {
     pub(crate) fn new(protocol: Protocol) -> Self {
-        let have = KINDS
+        let have = TYPES
             .into_iter()
-            .map(|kind| (kind, Have::default()))
+            .map(|resource_type| (resource_type, Have::default()))
             .collect();
         let warming = BTreeSet::new();
         let active = BTreeSet::new();
@@ -55,8 +55,8 @@ impl Client {
     }
 
     /// Adds a name to the subscription, or removes it.
-    pub(crate) fn toggle(&mut self, kind: ResourceType, name: &str) {
-        let have = self.have.get_mut(&kind).unwrap();
+    pub(crate) fn toggle(&mut self, resource_type: ResourceType, name: &str) {
+        let have = self.have.get_mut(&resource_type).unwrap();
         let more = have.names.insert(name.to_owned());
         if !more {
             have.names.remove(name);
@@ -65,39 +65,50 @@ impl Client {
             }
         }
         match self.protocol {
-            Protocol::Delta => self.say_delta(kind, more.then_some(name), (!more).then_some(name)),
-            Protocol::StateOfTheWorld => self.say_state(kind, None),
+            Protocol::Delta => {
+                self.say_delta(resource_type, more.then_some(name), (!more).then_some(name))
+            }
+            Protocol::StateOfTheWorld => self.say_state(resource_type, None),
         }
     }
 
     /// Starts or ends a wildcard subscription.
-    pub(crate) fn toggle_wildcard(&mut self, kind: ResourceType) {
-        let have = self.have.get_mut(&kind).unwrap();
+    pub(crate) fn toggle_wildcard(&mut self, resource_type: ResourceType) {
+        let have = self.have.get_mut(&resource_type).unwrap();
         have.wildcard = !have.wildcard;
         let star = Some("*");
         if have.wildcard {
-            self.say_delta(kind, star, None);
+            self.say_delta(resource_type, star, None);
         } else {
             let Have {
                 resources, names, ..
             } = have;
             resources.retain(|name, _| names.contains(name));
-            self.say_delta(kind, None, star);
+            self.say_delta(resource_type, None, star);
         }
     }
 
-    pub(crate) fn say_delta(&mut self, kind: ResourceType, more: Option<&str>, less: Option<&str>) {
-        let have = self.have.get_mut(&kind).unwrap();
+    pub(crate) fn say_delta(
+        &mut self,
+        resource_type: ResourceType,
+        more: Option<&str>,
+        less: Option<&str>,
+    ) {
+        let have = self.have.get_mut(&resource_type).unwrap();
         let mut subscribe: Vec<String> = more.iter().map(|name| (*name).to_owned()).collect();
         let mut unsubscribe: Vec<String> = less.iter().map(|name| (*name).to_owned()).collect();
-        if !have.begun && kind.is_wildcard_by_default() && !have.wildcard && subscribe.is_empty() {
+        if !have.begun
+            && resource_type.is_wildcard_by_default()
+            && !have.wildcard
+            && subscribe.is_empty()
+        {
             // A stream that starts without resources subscribes to `*`.
             subscribe = vec!["*".to_owned()];
             unsubscribe = subscribe.clone();
         }
         have.begun = true;
         let request = DeltaDiscoveryRequest {
-            type_url: kind.type_url().to_owned(),
+            type_url: resource_type.type_url().to_owned(),
             resource_names_subscribe: subscribe,
             resource_names_unsubscribe: unsubscribe,
             ..DeltaDiscoveryRequest::default()
@@ -105,15 +116,15 @@ impl Client {
         self.to_server.push_back(request.parse().unwrap());
     }
 
-    pub(crate) fn say_state(&mut self, kind: ResourceType, error: Option<ErrorDetail>) {
-        let have = self.have.get_mut(&kind).unwrap();
-        have.begun = !have.names.is_empty() || kind.is_wildcard_by_default();
+    pub(crate) fn say_state(&mut self, resource_type: ResourceType, error: Option<ErrorDetail>) {
+        let have = self.have.get_mut(&resource_type).unwrap();
+        have.begun = !have.names.is_empty() || resource_type.is_wildcard_by_default();
         let nonce = have.nonce.clone();
         if !have.begun {
             have.nonce.clear();
         }
         let request = DiscoveryRequest {
-            type_url: kind.type_url().to_owned(),
+            type_url: resource_type.type_url().to_owned(),
             resource_names: have.names.iter().cloned().collect(),
             response_nonce: nonce,
             error_detail: error,
@@ -126,8 +137,8 @@ impl Client {
     pub(crate) fn come_back(&mut self) {
         self.to_server.clear();
 
-        for kind in KINDS {
-            let have = self.have.get_mut(&kind).unwrap();
+        for resource_type in TYPES {
+            let have = self.have.get_mut(&resource_type).unwrap();
             have.nonce.clear();
             have.begun = false;
             if !have.wildcard && have.names.is_empty() {
@@ -135,7 +146,7 @@ impl Client {
             }
 
             if self.protocol == Protocol::StateOfTheWorld {
-                self.say_state(kind, None);
+                self.say_state(resource_type, None);
                 continue;
             }
 
@@ -146,7 +157,7 @@ impl Client {
                 .iter()
                 .map(|(name, (_, version))| (name.clone(), version.clone()));
             let request = DeltaDiscoveryRequest {
-                type_url: kind.type_url().to_owned(),
+                type_url: resource_type.type_url().to_owned(),
                 resource_names_subscribe: have.names.iter().cloned().chain(star).collect(),
                 initial_resource_versions: versions.collect(),
                 ..DeltaDiscoveryRequest::default()
@@ -158,21 +169,21 @@ impl Client {
 
     /// Handles a response; rejects it after `taken` resources if that is given.
     pub(crate) fn receive(&mut self, response: &Response, taken: Option<usize>) {
-        let kind = response.kind.unwrap();
+        let resource_type = response.resource_type.unwrap();
         let limit = taken.unwrap_or(usize::MAX);
         let error = taken.map(|_| ErrorDetail {
             code: 13,
             message: "no".to_owned(),
             details: Vec::new(),
         });
-        let have = self.have.get_mut(&kind).unwrap();
+        let have = self.have.get_mut(&resource_type).unwrap();
         have.nonce = response.nonce.to_string();
 
         match self.protocol {
             Protocol::Delta => {
-                have.receive_delta(kind, response, limit);
+                have.receive_delta(resource_type, response, limit);
                 let request = DeltaDiscoveryRequest {
-                    type_url: kind.type_url().to_owned(),
+                    type_url: resource_type.type_url().to_owned(),
                     response_nonce: response.nonce.to_string(),
                     error_detail: error,
                     ..DeltaDiscoveryRequest::default()
@@ -181,8 +192,8 @@ impl Client {
             }
             Protocol::StateOfTheWorld => {
                 if have.begun {
-                    have.receive_state(kind, response, limit);
-                    self.say_state(kind, error);
+                    have.receive_state(resource_type, response, limit);
+                    self.say_state(resource_type, error);
                 }
             }
         }
@@ -190,7 +201,12 @@ impl Client {
 }
 
 impl Have {
-    pub(crate) fn receive_delta(&mut self, kind: ResourceType, response: &Response, limit: usize) {
+    pub(crate) fn receive_delta(
+        &mut self,
+        resource_type: ResourceType,
+        response: &Response,
+        limit: usize,
+    ) {
         let decoded = RawDeltaDiscoveryResponse::decode(response.payload.plain().clone()).unwrap();
         let mut seen: BTreeSet<String> = response
             .removed
@@ -205,7 +221,7 @@ impl Have {
                 resource.name
             );
             if at < limit && (self.wildcard || self.names.contains(&resource.name)) {
-                let body = text_of(kind, &resource.resource.unwrap().value);
+                let body = text_of(resource_type, &resource.resource.unwrap().value);
                 self.resources
                     .insert(resource.name, (body, resource.version));
             }
@@ -216,16 +232,21 @@ impl Have {
         }
     }
 
-    pub(crate) fn receive_state(&mut self, kind: ResourceType, response: &Response, limit: usize) {
+    pub(crate) fn receive_state(
+        &mut self,
+        resource_type: ResourceType,
+        response: &Response,
+        limit: usize,
+    ) {
         let decoded = RawDiscoveryResponse::decode(response.payload.plain().clone()).unwrap();
-        if kind.is_wildcard_by_default() && limit == usize::MAX {
+        if resource_type.is_wildcard_by_default() && limit == usize::MAX {
             self.resources.clear();
         }
         for any in decoded.resources.into_iter().take(limit) {
             // Bodies begin with the resource's name.
-            let text = text_of(kind, &any.value);
+            let text = text_of(resource_type, &any.value);
             let (name, _) = text.split_once('=').unwrap();
-            if kind.is_wildcard_by_default() || self.names.contains(name) {
+            if resource_type.is_wildcard_by_default() || self.names.contains(name) {
                 self.resources
                     .insert(name.to_owned(), (text.clone(), String::new()));
             }

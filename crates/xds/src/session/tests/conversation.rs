@@ -25,14 +25,15 @@ enum Op {
 
 fn ops(steps: usize) -> impl Strategy<Value = Vec<Op>> {
     let edit = (
-        0..KINDS.len(),
+        0..TYPES.len(),
         0..NAMES.len(),
         prop::option::weighted(0.7, 0..5_u8),
     );
     let op = prop_oneof![
         3 => prop::collection::vec(edit, 1..6).prop_map(Op::Change),
-        3 => (0..KINDS.len(), 0..NAMES.len()).prop_map(|(kind, name)| Op::Toggle(kind, name)),
-        1 => (0..KINDS.len()).prop_map(Op::ToggleWildcard),
+        3 => (0..TYPES.len(), 0..NAMES.len())
+            .prop_map(|(resource_type, name)| Op::Toggle(resource_type, name)),
+        1 => (0..TYPES.len()).prop_map(Op::ToggleWildcard),
         6 => Just(Op::ServerReads),
         6 => Just(Op::PushThread),
         6 => Just(Op::Send),
@@ -43,8 +44,8 @@ fn ops(steps: usize) -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 0..steps)
 }
 
-fn edit(world: &mut World, kind: ResourceType, name: &str, value: Option<String>) {
-    let all = world.entry(kind).or_default();
+fn edit(world: &mut World, resource_type: ResourceType, name: &str, value: Option<String>) {
+    let all = world.entry(resource_type).or_default();
     match value {
         Some(value) => all.insert(name.to_owned(), format!("{name}={value}")),
         None => all.remove(name),
@@ -91,30 +92,30 @@ fn converse(protocol: Protocol, ops: Vec<Op>) {
     let mut client = Client::new(protocol);
 
     if protocol == Protocol::StateOfTheWorld {
-        for kind in [CDS, LDS] {
-            client.have.get_mut(&kind).unwrap().wildcard = true;
-            client.say_state(kind, None);
+        for resource_type in [CDS, LDS] {
+            client.have.get_mut(&resource_type).unwrap().wildcard = true;
+            client.say_state(resource_type, None);
         }
     }
 
     for op in ops {
         match op {
             Op::Change(edits) => server.change(|world| {
-                for (kind, name, value) in edits {
+                for (resource_type, name, value) in edits {
                     edit(
                         world,
-                        KINDS[kind],
+                        TYPES[resource_type],
                         NAMES[name],
                         value.map(|value| value.to_string()),
                     );
                 }
             }),
-            Op::Toggle(kind, _)
+            Op::Toggle(resource_type, _)
                 if protocol == Protocol::StateOfTheWorld
-                    && KINDS[kind].is_wildcard_by_default() => {}
-            Op::Toggle(kind, name) => client.toggle(KINDS[kind], NAMES[name]),
-            Op::ToggleWildcard(kind) if protocol == Protocol::Delta => {
-                client.toggle_wildcard(KINDS[kind])
+                    && TYPES[resource_type].is_wildcard_by_default() => {}
+            Op::Toggle(resource_type, name) => client.toggle(TYPES[resource_type], NAMES[name]),
+            Op::ToggleWildcard(resource_type) if protocol == Protocol::Delta => {
+                client.toggle_wildcard(TYPES[resource_type])
             }
             Op::ToggleWildcard(_) => {}
             Op::ServerReads => client
@@ -143,45 +144,45 @@ fn converse(protocol: Protocol, ops: Vec<Op>) {
 
     // Rejected resources are sent again with the next change of their type, which reaches every
     // client.
-    for kind in KINDS {
-        let have = &client.have[&kind];
+    for resource_type in TYPES {
+        let have = &client.have[&resource_type];
         if !have.names.contains("z") && !have.wildcard {
-            client.toggle(kind, "z");
+            client.toggle(resource_type, "z");
         }
     }
 
     settle(&mut server, &mut client);
     server.change(|world| {
-        KINDS
+        TYPES
             .into_iter()
-            .for_each(|kind| edit(world, kind, "z", Some("last".to_owned())))
+            .for_each(|resource_type| edit(world, resource_type, "z", Some("last".to_owned())))
     });
     settle(&mut server, &mut client);
 
-    for kind in KINDS {
-        let have = &client.have[&kind];
+    for resource_type in TYPES {
+        let have = &client.have[&resource_type];
         let has: BTreeMap<&String, &String> = have
             .resources
             .iter()
             .map(|(name, (body, _))| (name, body))
             .collect();
-        let shall = server.world[&kind]
+        let shall = server.world[&resource_type]
             .iter()
             .filter(|(name, _)| have.wildcard || have.names.contains(*name));
         let shall: BTreeMap<&String, &String> = shall.collect();
 
-        if protocol == Protocol::Delta || kind.is_wildcard_by_default() {
-            assert_eq!(has, shall, "{kind:?}");
+        if protocol == Protocol::Delta || resource_type.is_wildcard_by_default() {
+            assert_eq!(has, shall, "{resource_type:?}");
         } else {
             // The state-of-the-world protocol cannot remove resources of named types.
             let still: BTreeMap<&String, &String> = has
                 .into_iter()
                 .filter(|(name, _)| shall.contains_key(name))
                 .collect();
-            assert_eq!(still, shall, "{kind:?}");
+            assert_eq!(still, shall, "{resource_type:?}");
         }
 
-        assert!(server.rig.session.is_acknowledged(kind));
+        assert!(server.rig.session.is_acknowledged(resource_type));
     }
 }
 

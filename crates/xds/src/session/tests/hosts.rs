@@ -57,8 +57,8 @@ fn resubscribing_to_routes_resends_virtual_hosts() {
     let mut rig = settled();
     rig.request(delta(RDS, &["-80"], "", None));
     rig.request(delta(RDS, &["80"], "", None));
-    for kind in [RDS, VHDS] {
-        rig.answer(kind, &[]);
+    for resource_type in [RDS, VHDS] {
+        rig.answer(resource_type, &[]);
     }
     rig.answer(VHDS, &[("80/a", "1")]);
     rig.answer(RDS, &[("80", "1")]);

@@ -6,17 +6,17 @@ use super::rig::*;
 /// A delta stream with a cluster and its endpoints, a listener and a route, all acknowledged.
 fn settled() -> Rig {
     let mut rig = Rig::new(Protocol::Delta);
-    for (kind, names, resources) in [
+    for (resource_type, names, resources) in [
         (CDS, &[][..], &[("old", "1")][..]),
         (EDS, &["old"], &[("old", "1")]),
         (LDS, &[], &[("l", "1")]),
         (RDS, &["r"], &[("r", "old")]),
     ] {
-        rig.request(delta(kind, names, "", None));
-        rig.answer(kind, resources);
+        rig.request(delta(resource_type, names, "", None));
+        rig.answer(resource_type, resources);
         let got = rig.next().unwrap();
-        assert_eq!(got.kind, kind);
-        rig.request(delta(kind, &[], &got.nonce, None));
+        assert_eq!(got.resource_type, resource_type);
+        rig.request(delta(resource_type, &[], &got.nonce, None));
     }
     rig.is_silent();
     rig
@@ -138,12 +138,12 @@ fn a_reconnecting_proxy_keeps_clusters_until_its_routes_are_updated() {
     rig.request(delta(EDS, &["new"], "", None));
     rig.answer(EDS, &[("new", "1")]);
     rig.sends(EDS, &["new=1"], &[]);
-    for (kind, names) in [(LDS, &[][..]), (RDS, &["r"])] {
+    for (resource_type, names) in [(LDS, &[][..]), (RDS, &["r"])] {
         rig.is_silent();
-        rig.request(delta(kind, names, "", None));
-        rig.answer(kind, &[("r", "new")]);
-        let nonce = rig.sends(kind, &["r=new"], &[]);
-        rig.request(delta(kind, &[], &nonce, None));
+        rig.request(delta(resource_type, names, "", None));
+        rig.answer(resource_type, &[("r", "new")]);
+        let nonce = rig.sends(resource_type, &["r=new"], &[]);
+        rig.request(delta(resource_type, &[], &nonce, None));
     }
     rig.sends(CDS, &[], &["old"]);
 }
@@ -218,11 +218,11 @@ fn a_changed_cluster_has_its_endpoints_again_together_with_changed_ones() {
 /// A ztunnel's stream with a workload and a policy, both acknowledged.
 fn ztunnel() -> Rig {
     let mut rig = Rig::new(Protocol::Delta);
-    for kind in [WDS, WADS] {
-        rig.request(delta(kind, &[], "", None));
-        rig.answer(kind, &[("a", "1")]);
-        let nonce = rig.sends(kind, &["a=1"], &[]);
-        rig.request(delta(kind, &[], &nonce, None));
+    for resource_type in [WDS, WADS] {
+        rig.request(delta(resource_type, &[], "", None));
+        rig.answer(resource_type, &[("a", "1")]);
+        let nonce = rig.sends(resource_type, &["a=1"], &[]);
+        rig.request(delta(resource_type, &[], &nonce, None));
     }
     rig.is_silent();
     rig

@@ -34,7 +34,7 @@ pub(crate) struct Rig {
 /// A response in short form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SentResponse {
-    pub(crate) kind: ResourceType,
+    pub(crate) resource_type: ResourceType,
     /// `name=body` in delta, `body` else; a cluster's body is its version.
     pub(crate) resources: Vec<String>,
     pub(crate) removed: Vec<String>,
@@ -60,16 +60,16 @@ pub(crate) fn cluster_body(name: &str, version: &str) -> Bytes {
     cluster.encode_to_vec().into()
 }
 
-pub(crate) fn body_of(kind: ResourceType, name: &str, text: &str) -> Bytes {
-    if kind == CDS {
+pub(crate) fn body_of(resource_type: ResourceType, name: &str, text: &str) -> Bytes {
+    if resource_type == CDS {
         cluster_body(name, text)
     } else {
         Bytes::copy_from_slice(text.as_bytes())
     }
 }
 
-pub(crate) fn text_of(kind: ResourceType, body: &[u8]) -> String {
-    if kind == CDS {
+pub(crate) fn text_of(resource_type: ResourceType, body: &[u8]) -> String {
+    if resource_type == CDS {
         Cluster::decode(body).unwrap().alt_stat_name
     } else {
         String::from_utf8(body.to_vec()).unwrap()
@@ -77,32 +77,32 @@ pub(crate) fn text_of(kind: ResourceType, body: &[u8]) -> String {
 }
 
 pub(crate) fn collection(
-    kind: ResourceType,
+    resource_type: ResourceType,
     resources: &BTreeMap<String, String>,
 ) -> Arc<Collection> {
     let resource = |(name, text): (&String, &String)| {
         Arc::new(Resource::new(
-            kind,
+            resource_type,
             ResourceName::new(name),
-            body_of(kind, name, text),
+            body_of(resource_type, name, text),
         ))
     };
     Arc::new(Collection::new(
-        kind,
+        resource_type,
         resources.iter().map(resource).collect(),
     ))
 }
 
 /// A delta request in short; names start with `-` to unsubscribe.
 pub(crate) fn delta(
-    kind: ResourceType,
+    resource_type: ResourceType,
     names: &[&str],
     nonce: &str,
     error: Option<&str>,
 ) -> Request {
     let (off, on): (Vec<&str>, Vec<&str>) = names.iter().partition(|name| name.starts_with('-'));
     let request = DeltaDiscoveryRequest {
-        type_url: kind.type_url().to_owned(),
+        type_url: resource_type.type_url().to_owned(),
         resource_names_subscribe: strings(&on),
         resource_names_unsubscribe: off.iter().map(|name| name[1..].to_owned()).collect(),
         response_nonce: nonce.to_owned(),
@@ -113,9 +113,13 @@ pub(crate) fn delta(
 }
 
 /// A delta client's first request of a type, with names from an earlier stream.
-pub(crate) fn come_back(kind: ResourceType, names: &[&str], initial_versions: &[&str]) -> Request {
+pub(crate) fn come_back(
+    resource_type: ResourceType,
+    names: &[&str],
+    initial_versions: &[&str],
+) -> Request {
     let request = DeltaDiscoveryRequest {
-        type_url: kind.type_url().to_owned(),
+        type_url: resource_type.type_url().to_owned(),
         resource_names_subscribe: strings(names),
         initial_resource_versions: initial_versions
             .iter()
@@ -128,13 +132,13 @@ pub(crate) fn come_back(kind: ResourceType, names: &[&str], initial_versions: &[
 
 /// A state-of-the-world request in short.
 pub(crate) fn state(
-    kind: ResourceType,
+    resource_type: ResourceType,
     names: &[&str],
     nonce: &str,
     error: Option<&str>,
 ) -> Request {
     let request = DiscoveryRequest {
-        type_url: kind.type_url().to_owned(),
+        type_url: resource_type.type_url().to_owned(),
         resource_names: strings(names),
         response_nonce: nonce.to_owned(),
         error_detail: error.map(detail),
@@ -184,22 +188,22 @@ impl Rig {
     }
 
     /// The push thread responds to a subscription.
-    pub(crate) fn answer(&mut self, kind: ResourceType, resources: &[(&str, &str)]) {
-        self.update(kind, resources, 1);
+    pub(crate) fn answer(&mut self, resource_type: ResourceType, resources: &[(&str, &str)]) {
+        self.update(resource_type, resources, 1);
     }
 
     /// The push thread reports a change.
-    pub(crate) fn change(&mut self, kind: ResourceType, resources: &[(&str, &str)]) {
+    pub(crate) fn change(&mut self, resource_type: ResourceType, resources: &[(&str, &str)]) {
         self.revision += 1;
-        self.update(kind, resources, 0);
+        self.update(resource_type, resources, 0);
     }
 
-    fn update(&mut self, kind: ResourceType, resources: &[(&str, &str)], answers: u32) {
+    fn update(&mut self, resource_type: ResourceType, resources: &[(&str, &str)], answers: u32) {
         let resources = resources
             .iter()
             .map(|(name, text)| ((*name).to_owned(), (*text).to_owned()))
             .collect();
-        let collection = collection(kind, &resources);
+        let collection = collection(resource_type, &resources);
         let update = Update {
             collection,
             revision: self.revision,
@@ -207,7 +211,9 @@ impl Rig {
             reason: Default::default(),
             since: Instant::now(),
         };
-        let effects = self.session.step(Event::Update(kind, update), &self.frames);
+        let effects = self
+            .session
+            .step(Event::Update(resource_type, update), &self.frames);
         assert_eq!(effects, []);
     }
 
@@ -220,15 +226,18 @@ impl Rig {
     #[track_caller]
     pub(crate) fn sends(
         &mut self,
-        kind: ResourceType,
+        resource_type: ResourceType,
         resources: &[&str],
         removed: &[&str],
     ) -> String {
         let got = self.next().unwrap_or_else(|| {
-            panic!("no response instead of {} {resources:?}", kind.short_name())
+            panic!(
+                "no response instead of {} {resources:?}",
+                resource_type.short_name()
+            )
         });
-        let expected = (kind, strings(resources), strings(removed));
-        assert_eq!((got.kind, got.resources, got.removed), expected);
+        let expected = (resource_type, strings(resources), strings(removed));
+        assert_eq!((got.resource_type, got.resources, got.removed), expected);
         got.nonce
     }
 
@@ -239,13 +248,17 @@ impl Rig {
 }
 
 pub(crate) fn read(protocol: Protocol, response: &Response) -> SentResponse {
-    let kind = response.kind.unwrap();
+    let resource_type = response.resource_type.unwrap();
     let resources = match protocol {
         Protocol::Delta => {
             let decoded =
                 RawDeltaDiscoveryResponse::decode(response.payload.plain().clone()).unwrap();
             let one = |r: navarch_proto::raw::RawResource| {
-                format!("{}={}", r.name, text_of(kind, &r.resource.unwrap().value))
+                format!(
+                    "{}={}",
+                    r.name,
+                    text_of(resource_type, &r.resource.unwrap().value)
+                )
             };
             decoded.resources.into_iter().map(one).collect()
         }
@@ -254,7 +267,7 @@ pub(crate) fn read(protocol: Protocol, response: &Response) -> SentResponse {
             decoded
                 .resources
                 .iter()
-                .map(|any| text_of(kind, &any.value))
+                .map(|any| text_of(resource_type, &any.value))
                 .collect()
         }
     };
@@ -268,7 +281,7 @@ pub(crate) fn read(protocol: Protocol, response: &Response) -> SentResponse {
         .collect();
 
     SentResponse {
-        kind,
+        resource_type,
         resources,
         removed,
         nonce: response.nonce.to_string(),

@@ -71,7 +71,7 @@ fn set_world(world: &mut World, clusters: &BTreeMap<usize, u8>, routes: &[usize]
 impl Client {
     /// Applies a response like a proxy: warms clusters, subscribes to their endpoints, uses routes.
     fn use_it(&mut self, response: &Response, before: &BTreeMap<String, (String, String)>) {
-        match response.kind.unwrap() {
+        match response.resource_type.unwrap() {
             CDS => {
                 let now = self.have[&CDS].resources.clone();
                 for (name, body) in &now {
@@ -175,12 +175,12 @@ fn route(protocol: Protocol, steps: Vec<Step>) {
     };
 
     // In the order of Envoy's start: clusters, their endpoints, listeners, routes.
-    for kind in [CDS, LDS] {
+    for resource_type in [CDS, LDS] {
         match protocol {
-            Protocol::Delta => client.toggle_wildcard(kind),
+            Protocol::Delta => client.toggle_wildcard(resource_type),
             Protocol::StateOfTheWorld => {
-                client.have.get_mut(&kind).unwrap().wildcard = true;
-                client.say_state(kind, None);
+                client.have.get_mut(&resource_type).unwrap().wildcard = true;
+                client.say_state(resource_type, None);
             }
         }
         calm(&mut server, &mut client);
@@ -215,13 +215,17 @@ fn route(protocol: Protocol, steps: Vec<Step>) {
     calm(&mut server, &mut client);
     assert_eq!(server.rig.now, Duration::ZERO);
 
-    for kind in KINDS {
-        let has: BTreeMap<&String, &String> = client.have[&kind]
+    for resource_type in TYPES {
+        let has: BTreeMap<&String, &String> = client.have[&resource_type]
             .resources
             .iter()
             .map(|(name, (body, _))| (name, body))
             .collect();
-        assert_eq!(has, server.world[&kind].iter().collect(), "{kind:?}");
+        assert_eq!(
+            has,
+            server.world[&resource_type].iter().collect(),
+            "{resource_type:?}"
+        );
     }
 
     assert_eq!(client.warming, BTreeSet::new());

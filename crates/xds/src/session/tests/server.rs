@@ -48,30 +48,36 @@ impl Server {
         self.commands.extend(effects);
     }
 
-    pub(crate) fn look_up(&self, kind: ResourceType, interest: &Interest) -> Arc<Collection> {
-        let all = self.world.get(&kind).cloned().unwrap_or_default();
+    pub(crate) fn look_up(
+        &self,
+        resource_type: ResourceType,
+        interest: &Interest,
+    ) -> Arc<Collection> {
+        let all = self.world.get(&resource_type).cloned().unwrap_or_default();
         let shown = all
             .into_iter()
             .filter(|(name, _)| interest.wildcard || interest.names.contains(name.as_str()))
             .collect();
-        collection(kind, &shown)
+        collection(resource_type, &shown)
     }
 
     /// The push thread handles one command.
     pub(crate) fn push_thread(&mut self) {
         match self.commands.pop_front() {
-            Some(Effect::Subscribe(kind, interest)) => {
-                let collection = self.look_up(kind, &interest);
-                self.shown.insert(kind, (interest, collection.clone()));
+            Some(Effect::Subscribe(resource_type, interest)) => {
+                let collection = self.look_up(resource_type, &interest);
+                self.shown
+                    .insert(resource_type, (interest, collection.clone()));
                 let cause = PushCause {
                     revision: self.rig.revision,
                     changed: Vec::new(),
                     answers: 1,
                 };
-                self.mailbox.publish(kind, collection, &Arc::new(cause));
+                self.mailbox
+                    .publish(resource_type, collection, &Arc::new(cause));
             }
-            Some(Effect::Unsubscribe(kind)) => {
-                self.shown.remove(&kind);
+            Some(Effect::Unsubscribe(resource_type)) => {
+                self.shown.remove(&resource_type);
             }
             Some(Effect::Rejected(..) | Effect::Stale(_) | Effect::LimitExceeded(_)) | None => {}
         }
@@ -88,11 +94,11 @@ impl Server {
         let mut shown = std::mem::take(&mut self.shown);
 
         // In arbitrary order, as in the engine.
-        for (kind, (interest, old)) in shown.iter_mut().rev() {
-            let new = self.look_up(*kind, interest);
+        for (resource_type, (interest, old)) in shown.iter_mut().rev() {
+            let new = self.look_up(*resource_type, interest);
             if *new != **old {
                 *old = new.clone();
-                self.mailbox.publish(*kind, new, &cause);
+                self.mailbox.publish(*resource_type, new, &cause);
             }
         }
 
@@ -103,10 +109,10 @@ impl Server {
     pub(crate) fn take_mail(&mut self) {
         let mut updates = Vec::new();
         self.mailbox.take(&mut updates);
-        for (kind, update) in updates {
+        for (resource_type, update) in updates {
             self.rig
                 .session
-                .step(Event::Update(kind, update), &self.rig.frames);
+                .step(Event::Update(resource_type, update), &self.rig.frames);
         }
     }
 

@@ -5,7 +5,7 @@ use super::rig::*;
 
 fn subscribes(effects: &[Effect]) -> Vec<(ResourceType, bool, Vec<String>)> {
     let one = |effect: &Effect| {
-        let Effect::Subscribe(kind, interest) = effect else {
+        let Effect::Subscribe(resource_type, interest) = effect else {
             return None;
         };
         let names = interest
@@ -13,7 +13,7 @@ fn subscribes(effects: &[Effect]) -> Vec<(ResourceType, bool, Vec<String>)> {
             .iter()
             .map(|name| name.as_str().to_owned())
             .collect();
-        Some((*kind, interest.wildcard, names))
+        Some((*resource_type, interest.wildcard, names))
     };
     effects.iter().filter_map(one).collect()
 }
