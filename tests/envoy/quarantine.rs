@@ -28,6 +28,25 @@ pub(crate) fn filter(name: &str, config: &str) -> String {
     )
 }
 
+/// A script that does nothing.
+pub(crate) const SCRIPT: &str = "function envoy_on_request(h) end";
+
+/// The same without its last word.
+const UNFINISHED_SCRIPT: &str = "function envoy_on_request(h)";
+
+/// An EnvoyFilter with a script.
+fn filter_with(name: &str, script: &str) -> String {
+    filter(name, &lua(script))
+}
+
+/// A TrafficExtension with a script.
+fn extension_with(name: &str, script: &str) -> String {
+    format!(
+        "apiVersion: extensions.istio.io/v1alpha1\nkind: TrafficExtension\n\
+         metadata: {{name: {name}, namespace: bookshop}}\nspec: {{lua: {{inlineCode: '{script}'}}}}\n"
+    )
+}
+
 /// The configuration of a Lua filter.
 pub(crate) fn lua(script: &str) -> String {
     format!(
@@ -141,7 +160,7 @@ async fn invalid_filters_scripts_and_expressions_are_quarantined_and_other_objec
         // An edit adds two scripts, one of which fails when it is loaded. Only that one is
         // quarantined.
         let two = [
-            filter("fine", &lua("function envoy_on_request(h) end")),
+            filter("fine", &lua(SCRIPT)),
             filter("boom", &lua("error(\"boom\")")),
         ];
         shop.write("filter.yaml", &two.join("---\n"))?;
@@ -160,23 +179,56 @@ async fn invalid_filters_scripts_and_expressions_are_quarantined_and_other_objec
         answered("reviews v2").await;
 
         // The next edit ends the quarantine.
-        shop.write(
-            "filter.yaml",
-            &filter("boom", &lua("function envoy_on_request(h) end")),
-        )?;
+        shop.write("filter.yaml", &filter("boom", &lua(SCRIPT)))?;
         wait_for(&navarch, &[]).await;
-        let end = Instant::now() + TIMEOUT;
+        wait_until_in_force(&sidecar, "boom").await?;
 
-        while !sidecar
-            .config_dump()
-            .await?
-            .to_string()
-            .contains("\"boom\"")
-        {
-            ensure!(Instant::now() < end, "the corrected script is in force");
-        }
-
+        syntax_errors_are_charged(&shop, &navarch, &sidecar).await?;
         expressions_are_charged(&shop, &navarch).await?;
+    }
+
+    Ok(())
+}
+
+/// Waits until the sidecar has this filter.
+async fn wait_until_in_force(sidecar: &Envoy, name: &str) -> Result<()> {
+    let end = Instant::now() + TIMEOUT;
+    let name = format!("{name}\"");
+
+    while !sidecar.config_dump().await?.to_string().contains(&name) {
+        ensure!(Instant::now() < end, "{name} is in force");
+    }
+
+    Ok(())
+}
+
+/// A script is not read before Envoy gets it: an EnvoyFilter and a TrafficExtension whose script has a
+/// syntax error are quarantined with Envoy's message, until they are corrected.
+async fn syntax_errors_are_charged(
+    shop: &Bookshop,
+    navarch: &Navarch,
+    sidecar: &Envoy,
+) -> Result<()> {
+    let filter: fn(&str, &str) -> String = filter_with;
+
+    for (kind, name, with) in [
+        ("EnvoyFilter", "misspelt", filter),
+        ("TrafficExtension", "unfinished", extension_with),
+    ] {
+        shop.write("filter.yaml", &with(name, UNFINISHED_SCRIPT))?;
+        let object = format!("{kind} bookshop/{name}");
+        let reasons = wait_for(navarch, &[&object]).await;
+        ensure!(
+            reasons
+                .iter()
+                .any(|reason| reason.contains("'end' expected")),
+            "{reasons:?}"
+        );
+        answered("reviews v2").await;
+
+        shop.write("filter.yaml", &with(name, SCRIPT))?;
+        wait_for(navarch, &[]).await;
+        wait_until_in_force(sidecar, name).await?;
     }
 
     Ok(())

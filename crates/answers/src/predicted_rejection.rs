@@ -10,9 +10,8 @@ use navarch_tables::hash::KeyedMap;
 use navarch_walk::Routes;
 use prost::Message;
 
-/// Why Envoy would reject a resource, if it would: a field violates its `.proto` rules, a script or
-/// an expression cannot be parsed, two virtual hosts have the same domain, two filter chains the
-/// same match. Only fields of `part` are checked: the body, or for a route configuration the part
+/// Why Envoy would reject a resource, if it would: a field violates its `.proto` rules, a regular
+/// expression is none, two virtual hosts have the same domain, two filter chains the same match. Only fields of `part` are checked: the body, or for a route configuration the part
 /// that differs.
 pub(super) fn predicted_rejection(resource: &Resource, part: &Bytes) -> Option<String> {
     if let Err(error) = check_bytes(resource.resource_type.resource_url(), part) {

@@ -1,12 +1,12 @@
 //! Validation of Envoy's messages by the rules in its `.proto` files (`validate.rules`).
 //!
 //! Envoy checks these rules on every resource and rejects it for one field. With the check here,
-//! only the invalid part is skipped with a remark. Of the checks in Envoy's code, those of scripts
-//! and regular expressions are included.
+//! only the invalid part is skipped with a remark. Of the checks in Envoy's code, that of
+//! regular expressions is included. Scripts are not checked: Envoy loads them, and what it rejects is
+//! quarantined (`navarch_quarantine`).
 
-mod code;
-mod lua;
 mod merged;
+mod regex;
 mod scalar;
 
 use std::borrow::Cow;
@@ -15,7 +15,6 @@ use navarch_proto::prost_reflect::{
     DynamicMessage, FieldDescriptor, Kind, MapKey, ReflectMessage, Value,
 };
 
-pub use code::check_script;
 pub use merged::{REPLACED, check_merged};
 
 use navarch_api::envoy_json::codec;
@@ -78,7 +77,7 @@ fn check_message(message: &DynamicMessage, depth: usize) -> Result<(), FieldErro
         }
     }
 
-    code::check(message)?;
+    regex::check(message)?;
 
     for field in descriptor.fields() {
         let rules = rules_of(&field);

@@ -22,7 +22,7 @@ use super::build::ads_source;
 use super::filters::class::ListenerClass;
 use super::filters::http::packed_filter;
 use super::policy::{self, Policy, PolicyService};
-use super::{constraints, waypoint};
+use super::waypoint;
 use navarch_api::istio::{
     ExecutionPhase, LuaConfig, PluginPhase, PluginType, TrafficExtension, TrafficSelector,
     WasmConfig, WasmPlugin, WorkloadMode,
@@ -114,19 +114,11 @@ impl Query for ExtensionsOf {
                 .map(|plugin| (&plugin.meta, of_plugin(plugin))),
         );
 
-        found.extend(extensions.iter().filter_map(|object| {
-            let extension = of_extension(object)?;
-            if let Program::Lua(script) = &extension.program
-                && let Err(fault) = constraints::check_script(script)
-            {
-                view.remark(format!(
-                    "TrafficExtension {}: spec.lua is ignored: {fault}",
-                    object.meta.key()
-                ));
-                return None;
-            }
-            Some((&object.meta, extension))
-        }));
+        found.extend(
+            extensions
+                .iter()
+                .filter_map(|object| Some((&object.meta, of_extension(object)?))),
+        );
 
         let root = policy::root_namespace(view);
         let rank = |namespace: &Namespace| match service {

@@ -7,7 +7,7 @@ use super::{
     ANY, MAX_DEPTH, check_count, check_entries, check_field, check_items, check_message,
     check_value,
 };
-use super::{code, count, fault, is_on, part, rules_of};
+use super::{count, fault, is_on, part, regex, rules_of};
 use navarch_api::field_error::FieldError;
 
 /// Merges messages; given by the caller.
@@ -54,7 +54,7 @@ fn check_within(
     let name = descriptor.full_name();
 
     // These fields depend on each other and are checked together.
-    if name == ANY || code::has_code(name) {
+    if name == ANY || regex::is_regex(name) {
         let mut merged = target.clone();
         (merging.merge)(&mut merged, patch, merging.replace_lists);
         return check_message(&merged, depth);
