@@ -2,7 +2,4 @@
 
 #![no_main]
 
-#[path = "../entries/watch_event.rs"]
-mod entry;
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| entry::run(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| navarch_fuzz_targets::watch_event::run(data));

@@ -2,7 +2,4 @@
 
 #![no_main]
 
-#[path = "../entries/yaml_to_xds.rs"]
-mod entry;
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| entry::run(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| navarch_fuzz_targets::yaml_to_xds::run(data));

@@ -13,7 +13,7 @@ use navarch::security::ca::root_store::{
 use navarch::security::ca::rotation::{Origin, Phase, RootSet, RotationRules};
 use serde_json::Value;
 
-use super::{committed, is_written_as, path};
+use crate::state::{committed, is_written_as, path};
 
 const RULES: RotationRules = RotationRules {
     overlap: Duration::from_hours(1),

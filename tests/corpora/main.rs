@@ -1,7 +1,7 @@
 //! Replays the corpus of every fuzz target: no input may cause a panic or an endless loop, neither
 //! unchanged nor with small changes; and reads the corpus of stored state ([`state`]).
 //!
-//! A new target gets a `mod` and its name in `targets!`; see `fuzz/Cargo.toml`.
+//! A new target gets its name in `targets!`; see `fuzz/Cargo.toml`.
 
 #![allow(
     clippy::disallowed_methods,
@@ -10,51 +10,11 @@
     clippy::print_stderr,
     clippy::unwrap_used,
     clippy::wildcard_enum_match_arm,
-    unreachable_pub,
-    reason = "a test may fail loudly, has a clock, and the targets are public where they are fuzzed"
+    reason = "a test may fail loudly, print, and has a clock"
 )]
 
-#[path = "../../fuzz/entries/access_logs.rs"]
-mod access_logs;
-#[path = "../../fuzz/entries/admission_body.rs"]
-mod admission_body;
-#[path = "../../fuzz/entries/admission_review.rs"]
-mod admission_review;
-#[path = "../../fuzz/entries/certificate_request.rs"]
-mod certificate_request;
-#[path = "../../fuzz/entries/csr.rs"]
-mod csr;
-#[path = "../../fuzz/entries/discovery_request.rs"]
-mod discovery_request;
-#[path = "../../fuzz/entries/dns_packet.rs"]
-mod dns_packet;
-#[path = "../../fuzz/entries/grpc_frames.rs"]
-mod grpc_frames;
-#[path = "../../fuzz/entries/injection_annotations.rs"]
-mod injection_annotations;
-#[path = "../../fuzz/entries/injection_templates.rs"]
-mod injection_templates;
-#[path = "../../fuzz/entries/jwks.rs"]
-mod jwks;
-#[path = "../../fuzz/entries/jwt.rs"]
-mod jwt;
-#[path = "../../fuzz/entries/node_metadata.rs"]
-mod node_metadata;
-#[path = "../../fuzz/entries/pem_bundle.rs"]
-mod pem_bundle;
-#[path = "../../fuzz/entries/probe_spec.rs"]
-mod probe_spec;
-#[path = "../../fuzz/entries/prometheus_text.rs"]
-mod prometheus_text;
+mod authority;
 mod state;
-#[path = "../../fuzz/entries/wasm_image.rs"]
-mod wasm_image;
-#[path = "../../fuzz/entries/watch_event.rs"]
-mod watch_event;
-#[path = "../../fuzz/entries/workload_registration.rs"]
-mod workload_registration;
-#[path = "../../fuzz/entries/yaml_to_xds.rs"]
-mod yaml_to_xds;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -63,7 +23,7 @@ use std::time::{Duration, Instant};
 /// Declares a test for each target.
 macro_rules! targets {
     ($($name:ident),* $(,)?) => {
-        $(#[test] fn $name() { replay(stringify!($name), $name::run); })*
+        $(#[test] fn $name() { replay(stringify!($name), navarch_fuzz_targets::$name::run); })*
         /// The names of all targets.
         const TARGETS: &[&str] = &[$(stringify!($name)),*];
     };
@@ -202,8 +162,8 @@ fn changed(input: &[u8], other: &[u8], random: &mut Random) -> Vec<u8> {
 }
 
 #[test]
-fn every_target_has_corpus_wrapper_and_entry() {
-    let mut entries: Vec<String> = fs::read_dir(folder("entries"))
+fn every_target_has_a_corpus_a_module_and_a_wrapper() {
+    let mut modules: Vec<String> = fs::read_dir(folder("targets/src"))
         .unwrap()
         .map(|file| {
             file.unwrap()
@@ -213,12 +173,13 @@ fn every_target_has_corpus_wrapper_and_entry() {
                 .to_string_lossy()
                 .into_owned()
         })
+        .filter(|name| name != "lib")
         .collect();
 
-    entries.sort();
+    modules.sort();
     let mut known = TARGETS.to_vec();
     known.sort_unstable();
-    assert_eq!(entries, known, "tests/corpora/main.rs names every entry");
+    assert_eq!(modules, known, "tests/corpora/main.rs names every module");
     let manifest = fs::read_to_string(folder("Cargo.toml")).unwrap();
 
     for target in TARGETS {

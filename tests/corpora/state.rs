@@ -29,9 +29,6 @@ use navarch_record::Segment;
 use navarch_record::format::{Input, Line};
 use serde_json::{Value, json};
 
-#[path = "authority.rs"]
-mod authority;
-
 /// All files: none is ever removed.
 const FILES: [&str; 12] = [
     "ca-replica-report.1.json",
@@ -54,20 +51,20 @@ const RECORDED: usize = 31;
 /// The `metadata.uid` of the object in the files.
 const UID: &str = "0b5e1c4e-6f5b-4a57-9d2a-3f1f1a5a7c11";
 
-fn path(name: &str) -> PathBuf {
+pub(crate) fn path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/corpora/state")
         .join(name)
 }
 
 /// The content of a file.
-fn committed(name: &str) -> Value {
+pub(crate) fn committed(name: &str) -> Value {
     let text = fs::read_to_string(path(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
     serde_json::from_str(&text).unwrap()
 }
 
 /// Checks that a value is written as in a file. With `REWRITE=1`, writes a missing file.
-fn is_written_as(name: &str, written: &Value) {
+pub(crate) fn is_written_as(name: &str, written: &Value) {
     if std::env::var_os("REWRITE").is_some() && !path(name).exists() {
         fs::write(path(name), format!("{written:#}\n")).unwrap();
     }
