@@ -13,6 +13,7 @@
 use std::path::Path;
 use std::process::Command;
 
+// By path: as a dependency of the build, the crate would be compiled a second time.
 #[path = "crates/base/src/version.rs"]
 #[expect(unreachable_pub, reason = "it is a public module of a crate, too")]
 mod version;

@@ -11,14 +11,12 @@
     reason = "the report includes the cost of a change"
 )]
 
-mod clients;
-mod world;
-
 use std::time::Duration;
 
 use clients::Plane;
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use navarch::push::mesh_state::Change;
+use navarch_tests::{clients, world};
 use world::{
     Size, destination_rule, mesh, pod, private_virtual_service, service, slice, virtual_service,
 };

@@ -13,9 +13,6 @@
     reason = "certificates and tokens have validity periods"
 )]
 
-#[path = "../tests/shared/bare_mesh.rs"]
-mod bare_mesh;
-
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -33,6 +30,7 @@ use navarch::security::authenticate::{
 use navarch::security::ca::{Authority, Bundle, Subject, in_force};
 use navarch::security::serving::{self, ServerCertificate, ServingConfig, ServingTls};
 use navarch::security::tls_rules::TlsRules;
+use navarch_tests::bare_mesh;
 use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_RSA_SHA256};
 use rustls::crypto::aws_lc_rs::kx_group;
 use rustls::crypto::{CryptoProvider, SupportedKxGroup};

@@ -13,8 +13,6 @@
     reason = "a bench may read the clock, spawn and print"
 )]
 
-#[path = "../tests/shared/any_certificate.rs"]
-mod any_certificate;
 mod https;
 
 use std::hint::black_box;
@@ -27,6 +25,7 @@ use navarch::store::Objects;
 use navarch::webhook::inject::{Injector, InjectorInputs};
 use navarch::webhook::verdict::validate;
 use navarch::webhook::{inject_review, validate_review};
+use navarch_tests::any_certificate;
 use serde_json::{Value, json};
 
 /// The server's allocator, which is part of the cost.

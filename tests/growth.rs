@@ -13,15 +13,11 @@
     reason = "a test may fail loudly"
 )]
 
-#[path = "../benches/growth/cases.rs"]
-mod cases;
-#[path = "../benches/growth/measure.rs"]
-mod measure;
-
 use std::time::Duration;
 
 use cases::{Case, Reader};
 use measure::{Cost, measure};
+use navarch_tests::growth::{cases, measure};
 
 /// The maximum growth of the cost for four times the length: 4 is linear, 16 is quadratic.
 const MAX_GROWTH: f64 = 9.0;

@@ -13,22 +13,12 @@
     reason = "a test reads the environment, and must fail if it cannot read its cases"
 )]
 
-#[path = "injection/default.rs"]
-mod default;
-#[path = "injection/difference.rs"]
-mod difference;
-#[path = "injection/installations.rs"]
-mod installations;
-#[path = "injection/pods.rs"]
-mod pods;
-#[path = "injection/stock.rs"]
-mod stock;
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use navarch::webhook::inject::{InjectError, InjectRequest, Injection, Injector, InjectorInputs};
 use navarch_testkit::{envoy, skip};
+use navarch_tests::injection::{default, difference, installations, pods, stock};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use serde::Deserialize;

@@ -18,16 +18,10 @@
     reason = "a test may fail loudly, print, spawn and read its switches from the environment"
 )]
 
-#[path = "../benches/clients.rs"]
-#[expect(dead_code, reason = "benches use the rest")]
-mod clients;
-#[path = "../benches/world.rs"]
-#[expect(dead_code, reason = "benches use the rest")]
-mod world;
-
 use clients::Plane;
 use navarch::push::engine::PushStats;
 use navarch::push::mesh_state::Change;
+use navarch_tests::{clients, world};
 use world::{Size, destination_rule, mesh, pod, service, slice, virtual_service};
 
 /// A mesh of this number of services with two endpoints each, ten rules of each kind, and two

@@ -16,41 +16,18 @@
     reason = "a test may fail loudly, print, and reads where programs are from the environment"
 )]
 
-#[path = "../secure/client.rs"]
-#[allow(dead_code, reason = "the test of the secure port uses the rest")]
-mod client;
 mod cost;
 mod credentials;
 mod dashboards;
 mod detected;
 mod dynamic_bootstrap;
 mod epochs;
-#[path = "../secure/hbone.rs"]
-#[allow(
-    dead_code,
-    reason = "the test of waypoints without an agent uses the rest"
-)]
-mod hbone;
-#[path = "../secure/issuer.rs"]
-mod issuer;
 mod metrics;
 mod other_ca;
-#[path = "../shared/panels.rs"]
-mod panels;
-#[allow(dead_code, reason = "the test of the rotation of roots uses the rest")]
-mod pod;
-#[path = "../secure/server.rs"]
-#[allow(dead_code, reason = "the test of the secure port uses the rest")]
-mod server;
 mod starting;
 mod tokens;
 mod upgrade;
 mod waypoint;
-#[path = "../secure/web.rs"]
-mod web;
-#[path = "../secure/workload_sds.rs"]
-#[allow(dead_code, reason = "the agent gives Envoy its certificate")]
-mod workload_sds;
 mod xds_debug;
 mod zone;
 
@@ -58,6 +35,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use navarch_testkit::wait::until;
+use navarch_tests::{client, hbone, panels, pod, server, web, workload_sds};
 use serde_json::json;
 use tokio::time::Instant;
 

@@ -21,8 +21,6 @@
 
 mod ambient;
 mod cni;
-#[path = "../injection/default.rs"]
-mod default;
 mod injected;
 mod machine;
 mod migration;
@@ -38,6 +36,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use navarch_testkit::wait::{until_some, wanted};
+use navarch_tests::injection::default;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 

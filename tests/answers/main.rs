@@ -13,11 +13,8 @@
 mod doctor;
 mod fields;
 mod foreign_text;
-#[path = "../secure/issuer.rs"]
-mod issuer;
 mod live;
 mod plans;
-mod proxy;
 mod replicas;
 mod rollouts;
 mod shadow;
@@ -27,6 +24,7 @@ mod traces;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use navarch_tests::proxy;
 use serde_json::Value;
 use tempfile::TempDir;
 

@@ -17,17 +17,7 @@
 )]
 
 mod accepts;
-#[path = "../parity/case.rs"]
-#[expect(dead_code, reason = "the parity test uses the rest")]
-mod case;
-#[path = "../parity/deliberate.rs"]
-#[expect(dead_code, reason = "the parity test uses the rest")]
-mod deliberate;
 mod hostile;
-#[path = "../parity/input.rs"]
-mod input;
-#[path = "../secure/issuer.rs"]
-mod issuer;
 mod networks;
 mod past;
 mod policy;
@@ -40,6 +30,8 @@ mod transports;
 
 use std::sync::LazyLock;
 
+use navarch_tests::issuer;
+use navarch_tests::parity::{case, deliberate, input};
 use tokio::sync::Mutex;
 
 /// Locked by each test while it runs.

@@ -25,34 +25,21 @@
 )]
 
 mod agent;
-#[path = "../shared/any_certificate.rs"]
-mod any_certificate;
 mod api_server;
 mod attack;
-#[path = "../secure/client.rs"]
-#[allow(dead_code, reason = "the test of the secure port uses the rest")]
-mod client;
 mod collisions;
 mod connections;
 mod debug;
 mod files;
 mod grpc;
-#[path = "../secure/issuer.rs"]
-mod issuer;
 mod limits;
 mod network;
 mod others;
 mod plane;
-#[path = "../agent_life/pod.rs"]
-#[allow(dead_code, reason = "the tests of the agent's life use the rest")]
-mod pod;
 mod proxies;
 mod quarantine;
 mod report;
 mod series;
-#[path = "../secure/server.rs"]
-#[allow(dead_code, reason = "the test of the secure port uses the rest")]
-mod server;
 mod streams;
 
 use std::sync::Arc;
@@ -60,6 +47,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use navarch_testkit::wait::until;
+use navarch_tests::{any_certificate, issuer, pod, server};
 use serde_json::json;
 
 use attack::Attack;

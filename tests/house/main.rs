@@ -1,9 +1,9 @@
-//! Rules for the source code that the compiler cannot check: every file belongs to a module,
-//! modules of large crates depend on each other in one direction, files have a maximum length,
-//! hashers have a key, files are read in one way, the version is stated in one place, the chart
-//! warns of values without effect, commands print in one way, labels of metrics are escaped, pages
-//! have the figures of the newest release and name tests that exist; which files a new clone
-//! compiles; and the scripts of a release and of conformance reports.
+//! Rules for the source code that the compiler cannot check: every file belongs to a module, and is
+//! where its name says; modules of large crates depend on each other in one direction, files have a
+//! maximum length, hashers have a key, files are read in one way, the version is stated in one
+//! place, the chart warns of values without effect, commands print in one way, labels of metrics are
+//! escaped, pages have the figures of the newest release and name tests that exist; which files a
+//! new clone compiles; and the scripts of a release and of conformance reports.
 
 #![allow(
     clippy::indexing_slicing,
@@ -166,6 +166,49 @@ fn every_file_is_named_by_a_mod() {
         Vec::<PathBuf>::new(),
         "no `mod` names them (and no file is called mod.rs)"
     );
+}
+
+/// Files that name a module of another place by `#[path]`, each with the reason. What tests, benches
+/// and fuzz targets share is in libraries: `navarch_testkit`, `navarch_tests`, `navarch_fuzz_targets`.
+const BY_PATH: [&str; 3] = [
+    // Two programs of a package share it with no one else.
+    "benches/xdsload/src/bin/ambientload/main.rs",
+    "benches/xdsload/src/bin/answersload/main.rs",
+    // As a dependency of the build, the crate would be compiled a second time.
+    "build.rs",
+];
+
+#[test]
+fn modules_are_where_their_mod_says() {
+    let folders = [
+        "benches",
+        "crates",
+        "fuzz/fuzz_targets",
+        "fuzz/targets",
+        "proto",
+        "src",
+        "testkit",
+        "tests",
+    ];
+    let mut files: Vec<PathBuf> = folders
+        .iter()
+        .flat_map(|name| sources(&folder(name)))
+        .collect();
+    files.push(folder("build.rs"));
+
+    let root = folder("");
+    let by_path: Vec<String> = files
+        .iter()
+        .filter(|file| {
+            let text = fs::read_to_string(file).unwrap();
+            text.lines()
+                .any(|line| line.trim_start().starts_with("#[path"))
+        })
+        .map(|file| file.strip_prefix(&root).unwrap().display().to_string())
+        .filter(|file| !BY_PATH.contains(&file.as_str()))
+        .collect();
+
+    assert_eq!(by_path, Vec::<String>::new(), "they share code by #[path]");
 }
 
 #[test]

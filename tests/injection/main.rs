@@ -7,10 +7,6 @@
     reason = "a test may fail loudly"
 )]
 
-mod default;
-mod installations;
-mod pods;
-
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
@@ -18,6 +14,7 @@ use k8s_openapi::api::core::v1::Pod;
 use navarch::webhook::inject::{
     InjectRequest, Injection, Injector, InjectorInputs, Note, inject_object,
 };
+use navarch_tests::injection::{default, installations, pods};
 use proptest::prelude::*;
 use proptest::test_runner::{FileFailurePersistence, TestRunner};
 use serde_json::{Value, json};

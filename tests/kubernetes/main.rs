@@ -19,9 +19,6 @@
 
 mod analyze;
 mod chaos;
-#[path = "../secure/client.rs"]
-#[allow(dead_code, reason = "the test of the secure port uses the rest")]
-mod client;
 mod crashes;
 mod edge;
 mod follows;
@@ -41,6 +38,7 @@ use anyhow::Result;
 use navarch_testkit::bookshop;
 use navarch_testkit::cluster::Cluster;
 use navarch_testkit::ports::{self, Taken};
+use navarch_tests::client;
 use serde_json::json;
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 

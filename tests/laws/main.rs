@@ -23,9 +23,6 @@ mod mesh;
 mod policies;
 mod probe;
 mod universe;
-#[path = "../../benches/world.rs"]
-#[expect(dead_code, reason = "benches use the rest")]
-mod world;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -37,6 +34,7 @@ use navarch::envoy::EnvoyTranslator;
 use navarch::push::mesh_state::Change;
 use navarch::push::resource::ResourceType;
 use navarch::push::view::Translator;
+use navarch_tests::world;
 use probe::Probe;
 use proptest::collection::vec;
 use proptest::prelude::*;

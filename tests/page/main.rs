@@ -13,12 +13,6 @@
 mod ambient;
 mod browser;
 mod build;
-#[path = "../secure/issuer.rs"]
-#[allow(dead_code, reason = "the tests of answers use it")]
-mod issuer;
-#[path = "../answers/proxy.rs"]
-#[allow(dead_code, reason = "the test of answers uses the rest")]
-mod proxy;
 mod replicas;
 mod served;
 
@@ -29,6 +23,7 @@ use std::process::Command;
 use navarch_testkit::navarch::Navarch;
 use navarch_testkit::process::Process;
 use navarch_testkit::wait::until_some;
+use navarch_tests::proxy;
 use tempfile::TempDir;
 
 fn root() -> &'static Path {

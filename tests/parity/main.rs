@@ -23,18 +23,13 @@
 mod ads;
 mod caller;
 mod canon;
-mod case;
 mod cluster;
 mod created;
-mod deliberate;
 mod environment;
 mod forms;
 mod grpc;
-mod input;
 mod object_status;
 mod run;
-#[path = "../shared/shown.rs"]
-mod shown;
 mod ztunnel;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,6 +43,8 @@ use navarch_proto::json::Codec;
 use navarch_shadow::comparison::compare as compare_answers;
 use navarch_shadow::subscriptions::{self, Answers};
 use navarch_testkit::skip;
+use navarch_tests::parity::{case, deliberate, input};
+use navarch_tests::shown;
 use serde_json::{Value, json};
 
 /// The differences by case, proxy and type. A case that could not run has the reason instead.

@@ -11,19 +11,14 @@
 )]
 
 mod disk;
-#[path = "../secure/issuer.rs"]
-#[allow(dead_code, reason = "the tests of answers use it")]
-mod issuer;
 mod kubernetes;
-#[path = "../answers/proxy.rs"]
-#[allow(dead_code, reason = "the tests of answers use the rest")]
-mod proxy;
 mod replays;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use navarch_testkit::navarch::Navarch;
+use navarch_tests::proxy;
 use serde_json::Value;
 use tempfile::TempDir;
 

@@ -18,10 +18,7 @@
 
 mod agent;
 mod api_server;
-#[path = "../shared/bare_mesh.rs"]
-mod bare_mesh;
 mod cert_manager;
-mod client;
 mod compliance;
 mod config_source;
 mod control_z;
@@ -30,37 +27,28 @@ mod debug_members;
 mod floods;
 mod grpc;
 mod guarded;
-mod hbone;
-mod issuer;
 mod istioctl;
 mod istiod;
 mod metric_names;
 mod mtls;
 mod openssl;
 mod own_authority;
-#[path = "../shared/panels.rs"]
-mod panels;
 mod past;
 mod plugin;
-#[path = "../agent_life/pod.rs"]
-#[allow(dead_code, reason = "the test of the agent uses the rest")]
-mod pod;
 mod ports;
 mod profiles;
 mod reflection;
 mod registration;
 mod rotation;
-mod server;
 mod source_events;
 mod spire;
 mod tools;
 mod waypoint;
-mod web;
-mod workload_sds;
 
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use navarch_tests::{bare_mesh, client, hbone, issuer, panels, pod, server, web, workload_sds};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic::Code;

@@ -20,13 +20,12 @@ mod past_routes;
 mod place;
 mod rare;
 mod rbac;
-#[path = "../shared/shown.rs"]
-mod shown;
 mod waypoint;
 mod ztunnel;
 
 use mesh::Mesh;
 use navarch::walk::{Connection, Entry, HttpRequest, Outcome, Resources, Tls, Walk};
+use navarch_tests::shown;
 
 /// A mesh with reviews in two versions, on nodes of two regions, and ratings in one.
 fn shop() -> Mesh {

@@ -11,8 +11,6 @@
     reason = "a test may fail loudly and spawn"
 )]
 
-#[path = "../shared/any_certificate.rs"]
-mod any_certificate;
 mod any_pods;
 mod authority;
 mod configuration;
@@ -22,7 +20,7 @@ mod life;
 mod limits;
 mod plan_warnings;
 mod pods;
-#[path = "../injection/pods.rs"]
-mod random_pods;
 
 use navarch_testkit::wait::until;
+use navarch_tests::any_certificate;
+use navarch_tests::injection::pods as random_pods;

@@ -26,10 +26,6 @@ pub fn keyed_hash(value: &(impl Hash + ?Sized)) -> u64 {
 }
 
 #[cfg(test)]
-#[path = "../../../tests/shared/colliding_names.rs"]
-mod colliding_names;
-
-#[cfg(test)]
 mod tests {
     use std::hash::BuildHasher;
 
@@ -39,7 +35,7 @@ mod tests {
 
     #[test]
     fn names_that_collide_without_a_key_do_not_with_one() {
-        let names = colliding_names::colliding_names(1000);
+        let names = crate::colliding_names::colliding_names(1000);
         let without: std::collections::BTreeSet<u64> = names
             .iter()
             .map(|name| FxBuildHasher.hash_one(name))

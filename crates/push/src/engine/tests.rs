@@ -1,8 +1,6 @@
 //! The engine with a small translator: reuse, the extent of a change, cut-off of equal results,
 //! panics.
 
-#[path = "../../../../tests/shared/colliding_names.rs"]
-mod colliding_names;
 mod copies;
 mod floods;
 mod gates;

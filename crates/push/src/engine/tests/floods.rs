@@ -1,8 +1,8 @@
 //! Subscriptions with which a client could monopolize the engine.
 
+use navarch_tables::colliding_names::colliding_names;
 use tokio::time::Instant;
 
-use super::colliding_names::colliding_names;
 use super::*;
 use crate::engine::collect::ResourceOf;
 
