@@ -20,7 +20,7 @@
 
 mod asked;
 mod churned;
-#[path = "../../figure.rs"]
+#[path = "../figure.rs"]
 mod figure;
 mod plane;
 

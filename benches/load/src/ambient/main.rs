@@ -12,7 +12,7 @@
     reason = "the table goes to stdout, progress to stderr"
 )]
 
-#[path = "../../figure.rs"]
+#[path = "../figure.rs"]
 mod figure;
 mod mesh;
 mod plane;
