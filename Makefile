@@ -172,41 +172,45 @@ sign:
 publish:
 	scripts/publish $(ARTEFACTS) --registry $(REGISTRY) $(if $(KEY),--key $(KEY)) $(if $(DRY_RUN),--dry-run)
 
+# The folder of optimised programs, and the one that measures: `navarch-load --help`.
+RELEASED = $(or $(CARGO_TARGET_DIR),target)/release
+LOAD = $(RELEASED)/navarch-load
+
 # The cost of the engine alone.
 bench-engine:
 	$(CARGO) bench $(LOCKED) --workspace
 
 # The cost of the server with simulated Envoys; writes benches/results.
 bench: tools release
-	scripts/bench $(or $(CARGO_TARGET_DIR),target)/release
+	scripts/bench $(RELEASED)
 
 # The memory of the agent, idle and with 1,000 clusters passing through.
 bench-agent: tools release
-	scripts/bench-agent $(or $(CARGO_TARGET_DIR),target)/release
+	scripts/bench-agent $(RELEASED)
 
 # The figures of a release, beside those of the real istiod: writes benches/history/VERSION.json, docs/benchmarks-history.md and the
 # table of README.md. RUNS of each; takes more than an hour.
 RUNS ?= 5
 
 bench-release: tools release
-	scripts/bench-release $(or $(CARGO_TARGET_DIR),target)/release --runs $(RUNS)
+	scripts/bench-release $(RELEASED) --runs $(RUNS)
 
 # The cost of HTTPRoutes: 5,000 attached one by one, single ones changed at 3,000; a real API server, a real Envoy.
 bench-gateway-api: tools release
-	$(or $(CARGO_TARGET_DIR),target)/release/routeload $(or $(CARGO_TARGET_DIR),target)/release/navarch . benches/results
+	$(LOAD) routes $(RELEASED)/navarch . benches/results
 
 # The cost of remote clusters: ten real API servers of 300 services and 4,200 endpoints each, added one at a time.
 bench-clusters: tools release
-	$(or $(CARGO_TARGET_DIR),target)/release/clusterload $(or $(CARGO_TARGET_DIR),target)/release/navarch . benches/results
+	$(LOAD) clusters $(RELEASED)/navarch . benches/results
 
 # The cost of answers about changes: plan, applied, the history of pushes, the record; some ten minutes.
 bench-answers: tools release
-	$(or $(CARGO_TARGET_DIR),target)/release/answersload $(or $(CARGO_TARGET_DIR),target)/release/navarch . benches/results
+	$(LOAD) answers $(RELEASED)/navarch . benches/results
 
 # The cost of reading a large cluster: a real API server with 5,000 services, and with ten times as many.
 bench-kubernetes: tools release
-	$(or $(CARGO_TARGET_DIR),target)/release/kubeload $(or $(CARGO_TARGET_DIR),target)/release/navarch . benches/results
+	$(LOAD) kubernetes $(RELEASED)/navarch . benches/results
 
 # The cost of ambient mode: a real API server with up to 70,000 pods, 100 simulated ztunnels; some five minutes.
 bench-ambient: tools release
-	$(or $(CARGO_TARGET_DIR),target)/release/ambientload $(or $(CARGO_TARGET_DIR),target)/release/navarch . benches/results
+	$(LOAD) ambient $(RELEASED)/navarch . benches/results

@@ -51,6 +51,49 @@ pub fn usage(pid: u32) -> Result<Usage> {
     let stat = read("stat")?;
     let status = read("status")?;
 
+    let line = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|rest| rest.split_whitespace().next()?.parse().ok())
+            .unwrap_or_default()
+    };
+
+    Ok(Usage {
+        cpu_seconds: cpu_seconds(&stat),
+        rss_kb: line("VmRSS:"),
+        anon_kb: line("RssAnon:"),
+        peak_kb: line("VmHWM:"),
+        files: fs::read_dir(format!("/proc/{pid}/fd"))
+            .map(Iterator::count)
+            .unwrap_or_default(),
+        threads: line("Threads:"),
+    })
+}
+
+/// CPU seconds of the threads of a process with a name; 0 without such a thread.
+///
+/// # Errors
+/// If the process does not exist, or access is denied.
+pub fn thread_cpu_seconds(pid: u32, name: &str) -> Result<f64> {
+    let folder = format!("/proc/{pid}/task");
+    let tasks = fs::read_dir(&folder).with_context(|| format!("cannot read {folder}"))?;
+    let wanted = format!("({name})");
+    let mut seconds = 0.0;
+
+    for task in tasks {
+        // A thread may end meanwhile.
+        let Ok(stat) = fs::read_to_string(task?.path().join("stat")) else {
+            continue;
+        };
+        if stat.contains(&wanted) {
+            seconds += cpu_seconds(&stat);
+        }
+    }
+
+    Ok(seconds)
+}
+
+/// CPU seconds in the `stat` file of a process or a thread.
+fn cpu_seconds(stat: &str) -> f64 {
     // The name in parentheses may contain anything; the format after it is fixed.
     let fields: Vec<&str> = stat
         .rsplit(") ")
@@ -66,22 +109,7 @@ pub fn usage(pid: u32) -> Result<Usage> {
             .unwrap_or_default()
     };
 
-    let line = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name));
-        line.and_then(|rest| rest.split_whitespace().next()?.parse().ok())
-            .unwrap_or_default()
-    };
-
-    Ok(Usage {
-        cpu_seconds: (ticks(11) + ticks(12)) / TICKS,
-        rss_kb: line("VmRSS:"),
-        anon_kb: line("RssAnon:"),
-        peak_kb: line("VmHWM:"),
-        files: fs::read_dir(format!("/proc/{pid}/fd"))
-            .map(Iterator::count)
-            .unwrap_or_default(),
-        threads: line("Threads:"),
-    })
+    (ticks(11) + ticks(12)) / TICKS
 }
 
 /// Waits until the memory of a process has not changed by more than one percent for five seconds,
@@ -130,5 +158,14 @@ mod tests {
                 .to_string()
                 .contains("/proc/")
         );
+    }
+
+    #[test]
+    fn cpu_is_read_behind_any_name() {
+        let stat = "7 (a) b (c) R 1 7 7 0 -1 0 0 0 0 0 150 50 0 0 20 0 1 0 9";
+        assert!((cpu_seconds(stat) - 2.0).abs() < 1e-9);
+        let pid = std::process::id();
+        assert_eq!(thread_cpu_seconds(pid, "no such thread").unwrap(), 0.0);
+        assert!(thread_cpu_seconds(u32::MAX, "any").is_err());
     }
 }

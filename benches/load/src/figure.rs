@@ -1,14 +1,12 @@
 //! Measured figures with their goals, and their table.
 
-use std::fmt::Write as _;
-use std::fs;
-use std::path::Path;
-use std::time::Duration;
-
 use anyhow::Result;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
+use crate::results::Results;
+
+/// A measured figure.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Figure {
     /// The description of the measurement.
@@ -46,62 +44,63 @@ impl Figure {
     }
 }
 
-/// The median; of an even number of values, the upper of the two.
-pub(crate) fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+/// The result of a part of a measurement.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) figures: Vec<Figure>,
+    /// The values that they were computed from.
+    pub(crate) detail: Value,
 }
 
-/// A duration in milliseconds.
-pub(crate) fn millis(time: Duration) -> f64 {
-    time.as_secs_f64() * 1e3
+/// The figures of a measurement, and the values of each part.
+#[derive(Debug, Default)]
+pub(crate) struct Figures {
+    figures: Vec<Figure>,
+    details: Map<String, Value>,
 }
 
-/// Writes the figures with their details to `<name>.json` and `<name>.md` in a directory, and
-/// returns the text of the latter.
-///
-/// # Errors
-/// If the directory cannot be written to.
-pub(crate) fn report(
-    results: &Path,
-    name: &str,
-    figures: &[Figure],
-    details: &Value,
-) -> Result<String> {
-    let table = table(figures);
-    let report = json!({ "figures": figures, "details": details });
-    fs::create_dir_all(results)?;
-    fs::write(
-        results.join(format!("{name}.json")),
-        serde_json::to_string_pretty(&report)? + "\n",
-    )?;
-    fs::write(results.join(format!("{name}.md")), &table)?;
-    Ok(table)
+impl Figures {
+    /// Adds those of a part, and prints its values.
+    pub(crate) fn add(&mut self, part: &str, found: Found) {
+        let Found { figures, detail } = found;
+        eprintln!("{part}: {detail}");
+        self.figures.extend(figures);
+        self.details.insert(part.to_owned(), detail);
+    }
+
+    /// Writes `NAME.json` and `NAME.md`, and prints the latter.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    pub(crate) fn report(&self, results: &Results, name: &str) -> Result<()> {
+        let Self { figures, details } = self;
+        let table = table(figures);
+        results.json(name, &json!({ "figures": figures, "details": details }))?;
+        results.table(name, &table)?;
+        print!("{table}");
+        Ok(())
+    }
 }
 
 /// The table of all figures in Markdown.
 fn table(figures: &[Figure]) -> String {
-    let mut text = "| what | figure | goal | |\n| --- | --- | --- | --- |\n".to_owned();
-
-    for Figure {
-        what,
-        value,
-        unit,
-        goal,
-    } in figures
-    {
-        let (goal, met) = match goal {
-            Some(goal) => (
-                format!("{goal} {unit}"),
-                if value <= goal { "met" } else { "missed" },
-            ),
-            None => (String::new(), ""),
-        };
-        writeln!(text, "| {what} | {value:.2} {unit} | {goal} | {met} |")
-            .expect("writing to a string cannot fail");
-    }
-
-    text
+    let rows = figures.iter().map(|figure| {
+        let Figure {
+            what,
+            value,
+            unit,
+            goal,
+        } = figure;
+        match goal {
+            Some(goal) => {
+                let met = if value <= goal { "met" } else { "missed" };
+                format!("| {what} | {value:.2} {unit} | {goal} {unit} | {met} |\n")
+            }
+            None => format!("| {what} | {value:.2} {unit} |  |  |\n"),
+        }
+    });
+    let header = "| what | figure | goal | |\n| --- | --- | --- | --- |\n".to_owned();
+    std::iter::once(header).chain(rows).collect()
 }
 
 #[cfg(test)]
@@ -113,7 +112,7 @@ mod tests {
         let figures = [
             Figure::with_goal("a", 1.0, "ms", 1.0),
             Figure::with_goal("b", 1.5, "ms", 1.0),
-            Figure::beside("c", median(vec![3.0, 1.0, 2.0]), "kB"),
+            Figure::beside("c", 2.0, "kB"),
         ];
         let rows: Vec<_> = table(&figures).lines().skip(2).map(str::to_owned).collect();
         assert_eq!(
@@ -124,6 +123,5 @@ mod tests {
                 "| c | 2.00 kB |  |  |"
             ]
         );
-        assert!(median(Vec::new()).is_nan());
     }
 }

@@ -1,40 +1,38 @@
-//! Measures the cost of Gateway API routes: HTTPRoutes are attached to one Gateway one by one, then
-//! single ones are changed.
-//!
-//! `routeload NAVARCH ROOT RESULTS [ROUTES [ROUTES]]`: the program, the checkout, a directory for
-//! results; the number of routes when single ones are changed, and the total number. The Gateway
-//! API's own CRDs are installed, the Gateway is a real Envoy, and the effects of routes are
-//! measured with requests through it: once with all virtual hosts in the route configuration, the
-//! default, and once with separate virtual hosts (`FINE_GRAINED_ROUTES`).
+//! The cost of Gateway API routes: HTTPRoutes are attached to one Gateway one by one, then single
+//! ones are changed.
 
-#![expect(clippy::print_stdout, reason = "the table goes to stdout")]
 #![allow(
     clippy::indexing_slicing,
     reason = "indexing JSON with a missing key gives null"
 )]
 
+mod objects;
+mod seen;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use futures_util::StreamExt as _;
-use kube::api::{Api, DynamicObject, ListParams, WatchEvent, WatchParams};
-use kube::core::{ApiResource, GroupVersionKind};
+use clap::Args;
+use kube::api::ListParams;
 use navarch_testkit::backend::Backend;
 use navarch_testkit::cluster::{Cluster, Writer};
 use navarch_testkit::envoy::{AdsProtocol, Envoy, EnvoyConfig};
 use navarch_testkit::navarch::Navarch;
 use navarch_testkit::usage::usage;
-use navarch_testkit::{client, ports};
-use serde_json::{Value, json};
+use navarch_testkit::{client, gateway_api, ports};
+use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-/// Number of routes while single ones are changed, and in total.
-const ROUTES: [usize; 2] = [3_000, 5_000];
+use crate::checkout::Checkout;
+use crate::distribution::Spread;
+use crate::results::Results;
+use objects::{NAMESPACE, host, route, world};
+use seen::{Seen, follow, routes_of};
+
 /// Number of measured changes.
 const CHANGES: usize = 50;
 /// One in this many routes is requested while they are attached.
@@ -44,52 +42,59 @@ const TIMEOUT: Duration = Duration::from_mins(5);
 /// The interval between requests that check for a change.
 const PROBE_INTERVAL: Duration = Duration::from_micros(500);
 
-/// The namespace of everything.
-const NAMESPACE: &str = "edge";
+/// Measures the cost of HTTPRoutes of the Gateway API
+///
+/// Starts an API server and an Envoy as the Gateway (`make tools` installs both) and navarch, and
+/// attaches routes one by one. Measured are the times until all are written, until each is
+/// accepted, and until requests through the Envoy show it, then the same for changes of single
+/// routes, the status writes per route, CPU and memory. All of it is measured twice: with all
+/// virtual hosts in the route configuration, the default, and with separate virtual hosts
+/// (FINE_GRAINED_ROUTES).
+///
+/// Prints JSON, and writes it to RESULTS/gateway-api.json.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    checkout: Checkout,
+    #[command(flatten)]
+    results: Results,
+    #[command(flatten)]
+    sizes: Sizes,
+}
 
-#[tokio::main]
-async fn main() -> Result<()> {
-    let mut args = std::env::args_os().skip(1);
-    let mut path = || {
-        args.next()
-            .map(PathBuf::from)
-            .context("usage: routeload NAVARCH ROOT RESULTS [CHANGED_AT [ROUTES]]")
-    };
-    let program = path()?;
-    let root = path()?;
+/// The numbers of routes.
+#[derive(Clone, Copy, Debug, Args)]
+struct Sizes {
+    /// Routes while single ones are changed
+    #[arg(default_value_t = 3_000)]
+    changed_at: usize,
+    /// Routes in total
+    #[arg(default_value_t = 5_000)]
+    routes: usize,
+}
 
-    let results = path()?;
-    let mut sizes = ROUTES;
-    for size in &mut sizes {
-        if let Some(given) = args.next() {
-            *size = given
-                .to_string_lossy()
-                .parse()
-                .context("ROUTES must be a number")?;
+impl Options {
+    /// Measures both forms, and reports.
+    ///
+    /// # Errors
+    /// If a part does not start, the measurement fails, or the result cannot be written.
+    pub(crate) async fn run(self) -> Result<()> {
+        let Sizes { changed_at, routes } = self.sizes;
+        ensure!(
+            changed_at > 0 && changed_at <= routes,
+            "CHANGED_AT must be above 0 and not above ROUTES"
+        );
+
+        let mut report = Map::new();
+        for form in [Form::Table, Form::OneByOne] {
+            eprintln!("virtual hosts {}", form.name());
+            let bench = Bench::start(&self.checkout, form).await?;
+            report.insert(form.name().to_owned(), bench.run(self.sizes).await?);
         }
+
+        print!("{}", self.results.json("gateway-api", &report)?);
+        Ok(())
     }
-
-    ensure!(
-        sizes[0] > 0 && sizes[0] <= sizes[1],
-        "CHANGED_AT must be above 0 and below ROUTES"
-    );
-    let mut report = serde_json::Map::new();
-
-    for form in [Form::Table, Form::OneByOne] {
-        eprintln!("virtual hosts {}", form.name());
-        let found = Bench::start(&program, &root, form)
-            .await?
-            .run(sizes)
-            .await?;
-        report.insert(form.name().to_owned(), found);
-    }
-
-    std::fs::create_dir_all(&results)?;
-    let text = serde_json::to_string_pretty(&Value::Object(report))? + "\n";
-    std::fs::write(results.join("gateway-api.json"), &text)?;
-    print!("{text}");
-
-    Ok(())
 }
 
 /// The form of the gateway's virtual hosts.
@@ -111,15 +116,6 @@ impl Form {
     }
 }
 
-/// When each route was created and accepted, by number, and the number of writes to its object.
-#[derive(Debug, Default)]
-struct Seen {
-    accepted: BTreeMap<usize, Instant>,
-    /// The generation of each status, and when it was written.
-    reported: BTreeMap<usize, (i64, Instant)>,
-    writes: usize,
-}
-
 /// All running parts.
 struct Bench {
     cluster: Cluster,
@@ -132,10 +128,10 @@ struct Bench {
 }
 
 impl Bench {
-    async fn start(program: &Path, root: &Path, form: Form) -> Result<Self> {
+    async fn start(checkout: &Checkout, form: Form) -> Result<Self> {
         let cluster = Cluster::start().await?;
-        cluster.apply_crds(root)?;
-        cluster.apply(&navarch_testkit::gateway_api::crds()?)?;
+        cluster.apply_crds(&checkout.root)?;
+        cluster.apply(&gateway_api::crds()?)?;
         cluster.kubectl(
             &[
                 "wait",
@@ -155,7 +151,8 @@ impl Bench {
         }
 
         let navarch =
-            Navarch::start_on_kubernetes(program, &cluster.admin_kubeconfig(), &[], &[]).await?;
+            Navarch::start_on_kubernetes(&checkout.navarch, &cluster.admin_kubeconfig(), &[], &[])
+                .await?;
         let mut envoy = Envoy::start(&EnvoyConfig {
             kind: "router".to_owned(),
             pod: "front".to_owned(),
@@ -182,7 +179,7 @@ impl Bench {
         })
     }
 
-    async fn run(self, [changed_at, all]: [usize; 2]) -> Result<Value> {
+    async fn run(self, sizes: Sizes) -> Result<Value> {
         let (sender, seen) = watch::channel(Seen::default());
         let api = routes_of(self.cluster.client().await?);
         // The watch starts after this version, so no route may be written before.
@@ -198,20 +195,17 @@ impl Bench {
                 ended??;
                 bail!("the watch of the routes has ended")
             }
-            report = self.measure([changed_at, all], seen) => report,
+            report = self.measure(sizes, seen) => report,
         }
     }
 
-    async fn measure(
-        self,
-        [changed_at, all]: [usize; 2],
-        seen: watch::Receiver<Seen>,
-    ) -> Result<Value> {
+    async fn measure(self, sizes: Sizes, seen: watch::Receiver<Seen>) -> Result<Value> {
+        let Sizes { changed_at, routes } = sizes;
         let idle = usage(self.navarch.pid())?;
         let first = self.attach(0..changed_at, &seen).await?;
         let changes = self.change(changed_at, &seen).await?;
-        let rest = if all > changed_at {
-            Some(self.attach(changed_at..all, &seen).await?)
+        let rest = if routes > changed_at {
+            Some(self.attach(changed_at..routes, &seen).await?)
         } else {
             None
         };
@@ -410,141 +404,12 @@ async fn answers(
     }
 }
 
-/// The HTTPRoutes of a cluster.
-fn routes_of(client: kube::Client) -> Api<DynamicObject> {
-    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk(
-        "gateway.networking.k8s.io",
-        "v1",
-        "HTTPRoute",
-    ));
-    Api::all_with(client, &kind)
-}
-
-/// Records the statuses of routes after a version, until stopped.
-async fn follow(
-    api: Api<DynamicObject>,
-    mut version: String,
-    seen: watch::Sender<Seen>,
-) -> Result<()> {
-    loop {
-        let mut events = api
-            .watch(&WatchParams::default().timeout(290), &version)
-            .await?
-            .boxed();
-        while let Some(event) = events.next().await {
-            let object = match event {
-                Ok(WatchEvent::Added(object) | WatchEvent::Modified(object)) => object,
-                Ok(WatchEvent::Deleted(_) | WatchEvent::Bookmark(_)) => continue,
-                Ok(WatchEvent::Error(status)) => {
-                    bail!("the watch of the routes has failed: {}", status.message)
-                }
-                // The API server ends watches that fall behind.
-                Err(error) => {
-                    eprintln!("the watch of the routes continues from {version}: {error}");
-                    break;
-                }
-            };
-
-            let now = Instant::now();
-            version = object.metadata.resource_version.clone().unwrap_or(version);
-            let name = object.metadata.name.unwrap_or_default();
-            let number = name
-                .strip_prefix("route-")
-                .and_then(|number| number.parse::<usize>().ok());
-            let conditions = object
-                .data
-                .pointer("/status/parents/0/conditions")
-                .and_then(Value::as_array);
-            let is_accepted = conditions.is_some_and(|all| {
-                all.iter()
-                    .any(|one| one["type"] == "Accepted" && one["status"] == "True")
-            });
-
-            let observed = conditions.and_then(|all| all.first()?["observedGeneration"].as_i64());
-            let current = observed.filter(|observed| Some(*observed) == object.metadata.generation);
-            seen.send_modify(|seen| {
-                seen.writes += 1;
-                if let (Some(number), Some(generation)) = (number, current)
-                    && seen
-                        .reported
-                        .get(&number)
-                        .is_none_or(|(known, _)| *known < generation)
-                {
-                    seen.reported.insert(number, (generation, now));
-                }
-                if let Some(number) = number.filter(|_| is_accepted) {
-                    seen.accepted.entry(number).or_insert(now);
-                }
-            });
-        }
-    }
-}
-
-/// Median, 99th percentile and largest of some times, in milliseconds.
+/// Median, 99th percentile and largest of some times, in milliseconds; null without times.
 fn spread(mut times: Vec<Duration>) -> Value {
+    if times.is_empty() {
+        return json!({ "p50": null, "p99": null, "max": null });
+    }
     times.sort_unstable();
-    let at =
-        |share: usize| times.get((times.len() * share / 100).min(times.len().saturating_sub(1)));
-    let millis = |time: Option<&Duration>| time.map(|time| time.as_secs_f64() * 1000.0);
-    json!({ "p50": millis(at(50)), "p99": millis(at(99)), "max": millis(times.last()) })
-}
-
-/// The Gateway of an already running proxy, and a backend.
-fn world(backend: u16, listener: u16) -> Vec<Value> {
-    let labels = json!({ "app": "front" });
-    let front = format!("front.{NAMESPACE}.svc.cluster.local");
-
-    // No server issues certificates for the proxy.
-    let mesh = "enableAutoMtls: false\n";
-    vec![
-        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NAMESPACE } }),
-        json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "istio", "namespace": "istio-system" }, "data": { "mesh": mesh } }),
-        json!({
-            "apiVersion": "v1", "kind": "Service", "metadata": { "name": "front", "namespace": NAMESPACE },
-            "spec": { "selector": labels, "ports": [{ "name": "http", "port": listener, "targetPort": listener }] },
-        }),
-        json!({
-            "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "front", "namespace": NAMESPACE, "labels": labels },
-            "spec": { "containers": [{ "name": "istio-proxy", "image": "none" }] },
-            "status": {
-                "phase": "Running", "podIP": "10.1.0.1", "podIPs": [{ "ip": "10.1.0.1" }],
-                "conditions": [{ "type": "Ready", "status": "True" }],
-            },
-        }),
-        json!({
-            "apiVersion": "networking.istio.io/v1", "kind": "ServiceEntry", "metadata": { "name": "backend", "namespace": NAMESPACE },
-            "spec": {
-                "hosts": ["backend.example"], "location": "MESH_EXTERNAL", "resolution": "STATIC",
-                "ports": [{ "number": 80, "name": "http", "protocol": "HTTP" }],
-                "endpoints": [{ "address": "127.0.0.1", "ports": { "http": backend } }],
-            },
-        }),
-        json!({
-            "apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "metadata": { "name": "front", "namespace": NAMESPACE },
-            "spec": {
-                "gatewayClassName": "istio", "addresses": [{ "type": "Hostname", "value": front }],
-                "listeners": [{ "name": "http", "port": listener, "protocol": "HTTP" }],
-            },
-        }),
-    ]
-}
-
-/// The host of a route by number.
-fn host(number: usize) -> String {
-    format!("h{number}.example")
-}
-
-/// A route by number; a response header contains the number of its changes.
-fn route(number: usize, turn: usize) -> Value {
-    json!({
-        "apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
-        "metadata": { "name": format!("route-{number}"), "namespace": NAMESPACE },
-        "spec": {
-            "parentRefs": [{ "name": "front" }], "hostnames": [host(number)],
-            "rules": [{
-                "filters": [{ "type": "ResponseHeaderModifier", "responseHeaderModifier": { "set": [{ "name": "x-turn", "value": turn.to_string() }] } }],
-                "backendRefs": [{ "group": "networking.istio.io", "kind": "Hostname", "name": "backend.example", "port": 80 }],
-            }],
-        },
-    })
+    let Spread { p50, p99, last, .. } = Spread::of(&times);
+    json!({ "p50": p50, "p99": p99, "max": last })
 }

@@ -1,108 +1,83 @@
-//! Runs simulated Envoys against Navarch, or against the real istiod, which reads its mesh from a
-//! real API server.
-//!
-//! `syncload PROGRAMS ROOT RESULT [--istiod FOLDER] ARGUMENTS...`: the directory with `navarch` and
-//! `xdsload`, the checkout, the result file, the folder with istiod's `pilot-discovery` if that is
-//! measured, and further arguments of `xdsload run`.
+//! Simulated Envoys against Navarch, or against the real istiod, which reads its mesh from a real
+//! API server.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
-use navarch_testkit::cluster::{Cluster, ClusterConfig};
+use anyhow::Result;
+use clap::Args;
+use navarch_testkit::cluster::Cluster;
 use navarch_testkit::istio::{Istiod, IstiodConfig};
 use navarch_testkit::navarch::Navarch;
 
-/// The arguments of `xdsload run` for the size of the mesh, which `xdsload generate` also gets.
-const SIZES: [&str; 8] = [
-    "--services",
-    "--endpoints",
-    "--namespaces",
-    "--virtual-services",
-    "--destination-rules",
-    "--sidecars",
-    "--policies",
-    "--gateway-hosts",
-];
+use crate::checkout::Checkout;
+use crate::xds::run::{Plan, Run, Server};
+use crate::xds::target::Target;
+use crate::xds::world;
 
-#[tokio::main]
-async fn main() -> Result<()> {
-    let mut args = std::env::args_os().skip(1);
-    let mut path = || {
-        args.next()
-            .map(PathBuf::from)
-            .context("usage: syncload PROGRAMS ROOT RESULT [--istiod FOLDER] ARGUMENTS...")
-    };
-    let programs = path()?;
-    let root = path()?;
-
-    let result = path()?;
-    let mut args: Vec<String> = args.map(|arg| arg.to_string_lossy().into_owned()).collect();
-    let istiod = istiod_folder(&mut args)?;
-    let cluster = Cluster::start_with(ClusterConfig::default()).await?;
-    cluster.apply_crds(&root)?;
-    let kubeconfig = cluster.admin_kubeconfig();
-    let xdsload = |command: &str, args: &[String]| -> Result<()> {
-        let mut xdsload = Command::new(programs.join("xdsload"));
-        let status = xdsload
-            .arg(command)
-            .arg("--kubeconfig")
-            .arg(&kubeconfig)
-            .args(args)
-            .status()?;
-        ensure!(status.success(), "xdsload {command} ended with {status}");
-        Ok(())
-    };
-
-    let pairs = args
-        .iter()
-        .zip(args.iter().skip(1))
-        .filter(|(name, _)| SIZES.contains(&name.as_str()));
-    let sizes: Vec<String> = pairs
-        .flat_map(|(name, value)| [name.clone(), value.clone()])
-        .collect();
-    xdsload("generate", &sizes)?;
-
-    let mesh = root.join("deploy/samples/mesh.yaml");
-    let measure = |xds: SocketAddr, pid: u32| -> Result<()> {
-        let server = ["--server", &xds.to_string(), "--pid", &pid.to_string()].map(str::to_owned);
-        let mut run = server.to_vec();
-        run.extend(["--out".to_owned(), result.display().to_string()]);
-        run.extend(args.iter().cloned());
-        xdsload("run", &run)
-    };
-
-    if let Some(folder) = istiod {
-        cluster.apply("{apiVersion: v1, kind: Namespace, metadata: {name: istio-system}}")?;
-        let log = result.with_extension("istiod.log");
-        let config = IstiodConfig {
-            folder: &folder,
-            kubeconfig: &kubeconfig,
-            mesh_config: &mesh,
-            log: &log,
-            variables: &[],
-            has_tls: false,
-        };
-        let istiod = Istiod::start(config).await?;
-        return measure(istiod.xds, istiod.pid());
-    }
-
-    let mesh = format!("--mesh-config={}", mesh.display());
-    let navarch =
-        Navarch::start_on_kubernetes(&programs.join("navarch"), &kubeconfig, &[&mesh], &[]).await?;
-    measure(navarch.xds, navarch.pid())?;
-    navarch.stop().await?;
-
-    Ok(())
+/// Measures navarch, or istiod, on an API server with simulated Envoys
+///
+/// Starts an API server (`make tools` installs it), writes a generated mesh to it, starts the
+/// control plane, and then does what `xds run` does with the same options.
+///
+/// Prints the table of `xds run`, and writes its JSON to RESULT, with the table beside it as .md.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    checkout: Checkout,
+    /// The file for the JSON object
+    result: PathBuf,
+    /// Measure the istiod (pilot-discovery) in this folder, not NAVARCH; scripts/istiod builds one
+    #[arg(long, value_name = "FOLDER")]
+    istiod: Option<PathBuf>,
+    #[command(flatten)]
+    plan: Plan,
 }
 
-/// Removes `--istiod FOLDER` from the arguments.
-fn istiod_folder(args: &mut Vec<String>) -> Result<Option<PathBuf>> {
-    let Some(at) = args.iter().position(|arg| arg == "--istiod") else {
-        return Ok(None);
-    };
-    ensure!(at + 1 < args.len(), "--istiod needs a folder");
-    args.remove(at);
-    Ok(Some(PathBuf::from(args.remove(at))))
+impl Options {
+    /// Starts everything, and measures.
+    ///
+    /// # Errors
+    /// If a part does not start, the measurement fails, or the result cannot be written.
+    pub(crate) async fn run(self) -> Result<()> {
+        let cluster = Cluster::start().await?;
+        cluster.apply_crds(&self.checkout.root)?;
+        let target = Target::Cluster(cluster.writer().await?);
+        world::generate(&target, &self.plan.size).await?;
+
+        match &self.istiod {
+            Some(folder) => {
+                cluster
+                    .apply("{apiVersion: v1, kind: Namespace, metadata: {name: istio-system}}")?;
+                let config = IstiodConfig {
+                    folder,
+                    kubeconfig: &cluster.admin_kubeconfig(),
+                    mesh_config: &self.checkout.mesh_config(),
+                    log: &self.result.with_extension("istiod.log"),
+                    variables: &[],
+                    has_tls: false,
+                };
+                let istiod = Istiod::start(config).await?;
+                let server = Server::started(istiod.xds, istiod.pid());
+                self.measure(server, target).await
+            }
+            None => {
+                let Checkout { navarch, .. } = &self.checkout;
+                let mesh = format!("--mesh-config={}", self.checkout.mesh_config().display());
+                let kubeconfig = cluster.admin_kubeconfig();
+                let navarch =
+                    Navarch::start_on_kubernetes(navarch, &kubeconfig, &[&mesh], &[]).await?;
+                let server = Server::started(navarch.xds, navarch.pid());
+                self.measure(server, target).await?;
+                navarch.stop().await?;
+                Ok(())
+            }
+        }
+    }
+
+    /// Measures a control plane with simulated Envoys, and reports that.
+    async fn measure(&self, server: Server, target: Target) -> Result<()> {
+        let run = Run::new(self.plan.clone(), server, Some(target));
+        let report = run.run().await?;
+        report.publish(Some(&self.result))
+    }
 }

@@ -7,12 +7,13 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::Sizes;
-use super::figure::{Figure, median, millis};
-use super::plane::{
-    PODS, Programs, Started, Synced, all_sent, at_rest, cluster, connect, fill, start, world,
-};
-use super::start::megabytes;
+use super::connect::{PODS, Synced, all_sent, connect, start, world};
 use super::ztunnel::{Ztunnel, held};
+use crate::checkout::Checkout;
+use crate::distribution::median;
+use crate::figure::{Figure, Found};
+use crate::plane::{Started, at_rest, cluster, fill};
+use crate::units::{megabytes, millis};
 
 /// ztunnels that reconnect one at a time.
 const ALONE: usize = 10;
@@ -37,14 +38,14 @@ struct Measured {
 ///
 /// # Errors
 /// If a measurement fails.
-pub(crate) async fn measure(programs: &Programs, sizes: &Sizes) -> Result<(Vec<Figure>, Value)> {
-    let cluster = cluster(programs).await?;
-    let empty = start(programs, &cluster).await?;
+pub(crate) async fn measure(checkout: &Checkout, sizes: &Sizes) -> Result<Found> {
+    let cluster = cluster(checkout).await?;
+    let empty = start(checkout, &cluster).await?;
     let without = at_rest(&empty.navarch).await?;
     empty.navarch.stop().await?;
     let world = world(sizes.services);
     fill(&cluster, world, Vec::new()).await?;
-    let Started { navarch, .. } = start(programs, &cluster).await?;
+    let Started { navarch, .. } = start(checkout, &cluster).await?;
     let ready = at_rest(&navarch).await?;
 
     let (mut ztunnels, first) = connect(
@@ -89,7 +90,10 @@ pub(crate) async fn measure(programs: &Programs, sizes: &Sizes) -> Result<(Vec<F
         held: held.len(),
     };
 
-    Ok((measured.figures(), measured.detail()))
+    Ok(Found {
+        figures: measured.figures(),
+        detail: measured.detail(),
+    })
 }
 
 impl Measured {

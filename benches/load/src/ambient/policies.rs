@@ -7,17 +7,19 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::Sizes;
-use super::figure::Figure;
-use super::plane::{PODS, Programs, all_sent, cluster, connect, fill, start, world};
+use super::connect::{PODS, all_sent, connect, start, world};
+use crate::checkout::Checkout;
+use crate::figure::{Figure, Found};
+use crate::plane::{cluster, fill};
 
 /// Measures how long a batch of changed pods takes to reach all ztunnels.
 ///
 /// # Errors
 /// If a measurement fails.
 #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
-pub(crate) async fn measure(programs: &Programs, sizes: &Sizes) -> Result<(Vec<Figure>, Value)> {
+pub(crate) async fn measure(checkout: &Checkout, sizes: &Sizes) -> Result<Found> {
     let world = world(sizes.policy_services);
-    let cluster = cluster(programs).await?;
+    let cluster = cluster(checkout).await?;
     fill(
         &cluster,
         world,
@@ -26,7 +28,7 @@ pub(crate) async fn measure(programs: &Programs, sizes: &Sizes) -> Result<(Vec<F
             .collect(),
     )
     .await?;
-    let started = start(programs, &cluster).await?;
+    let started = start(checkout, &cluster).await?;
     let addresses = world.services * (1 + PODS);
     let (mut ztunnels, first) =
         connect(&started.navarch, sizes.ztunnels, &Bytes::new(), addresses).await?;
@@ -63,10 +65,10 @@ pub(crate) async fn measure(programs: &Programs, sizes: &Sizes) -> Result<(Vec<F
     ];
 
     started.navarch.stop().await?;
-    Ok((
+    Ok(Found {
         figures,
-        json!({ "ready_seconds": started.ready.as_secs_f64(), "first_sync_seconds": first.last.as_secs_f64() }),
-    ))
+        detail: json!({ "ready_seconds": started.ready.as_secs_f64(), "first_sync_seconds": first.last.as_secs_f64() }),
+    })
 }
 
 /// A policy for the pods of a service.

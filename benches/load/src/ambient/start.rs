@@ -4,13 +4,17 @@ use std::time::Duration;
 
 use anyhow::Result;
 use bytes::Bytes;
+use navarch_testkit::usage::usage;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::Sizes;
-use super::figure::{Figure, median};
-use super::plane::{PODS, Programs, cluster, connect, fill, start, world};
-use navarch_testkit::usage::usage;
+use super::connect::{PODS, connect, start, world};
+use crate::checkout::Checkout;
+use crate::distribution::median;
+use crate::figure::{Figure, Found};
+use crate::plane::{cluster, fill};
+use crate::units::megabytes;
 
 /// The delay of the second CPU reading after the control plane became ready.
 const LATER: Duration = Duration::from_secs(10);
@@ -19,14 +23,14 @@ const LATER: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// If a measurement fails.
-pub(crate) async fn measure(programs: &Programs, sizes: &Sizes) -> Result<(Vec<Figure>, Value)> {
+pub(crate) async fn measure(checkout: &Checkout, sizes: &Sizes) -> Result<Found> {
     let Sizes {
         start_services,
         cold_services,
         ..
     } = *sizes;
-    let mut ready = ready(programs, sizes).await?;
-    let cold = cold(programs, sizes).await?;
+    let mut ready = ready(checkout, sizes).await?;
+    let cold = cold(checkout, sizes).await?;
     let of = |field: &str| {
         median(
             ready
@@ -59,16 +63,19 @@ pub(crate) async fn measure(programs: &Programs, sizes: &Sizes) -> Result<(Vec<F
     ];
 
     ready.push(json!({ "cold_seconds": cold }));
-    Ok((figures, json!(ready)))
+    Ok(Found {
+        figures,
+        detail: json!(ready),
+    })
 }
 
 /// The cost of a start on the mesh with which istiod was measured.
-async fn ready(programs: &Programs, sizes: &Sizes) -> Result<Vec<Value>> {
-    let cluster = cluster(programs).await?;
+async fn ready(checkout: &Checkout, sizes: &Sizes) -> Result<Vec<Value>> {
+    let cluster = cluster(checkout).await?;
     fill(&cluster, world(sizes.start_services), Vec::new()).await?;
     let mut runs = Vec::new();
     for _ in 0..sizes.runs {
-        let started = start(programs, &cluster).await?;
+        let started = start(checkout, &cluster).await?;
         sleep(LATER).await;
         let later = usage(started.navarch.pid())?;
         started.navarch.stop().await?;
@@ -82,13 +89,13 @@ async fn ready(programs: &Programs, sizes: &Sizes) -> Result<Vec<Value>> {
 }
 
 /// Seconds from the start until a ztunnel is in sync.
-async fn cold(programs: &Programs, sizes: &Sizes) -> Result<Vec<f64>> {
-    let cluster = cluster(programs).await?;
+async fn cold(checkout: &Checkout, sizes: &Sizes) -> Result<Vec<f64>> {
+    let cluster = cluster(checkout).await?;
     let world = world(sizes.cold_services);
     fill(&cluster, world, Vec::new()).await?;
     let mut runs = Vec::new();
     for _ in 0..sizes.runs {
-        let started = start(programs, &cluster).await?;
+        let started = start(checkout, &cluster).await?;
         let (ztunnels, _) = connect(
             &started.navarch,
             1,
@@ -102,13 +109,4 @@ async fn cold(programs: &Programs, sizes: &Sizes) -> Result<Vec<f64>> {
     }
 
     Ok(runs)
-}
-
-/// kB, the unit of `/proc`, as MB.
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "memory of a process is far below 2^52"
-)]
-pub(crate) fn megabytes(kilobytes: u64) -> f64 {
-    kilobytes as f64 * 1024.0 / 1e6
 }

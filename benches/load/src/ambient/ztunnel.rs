@@ -12,8 +12,6 @@ use navarch_proto::envoy::config::core::v3::Node;
 use navarch_proto::envoy::service::discovery::v3::DeltaDiscoveryRequest;
 use parking_lot::Mutex;
 use prost::Message as _;
-use prost_types::value::Kind;
-use prost_types::{Struct, Value};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
@@ -21,6 +19,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint};
 
 use super::wire::{BytesCodec, Response};
+use crate::metadata;
 
 /// The type URL of workloads and services.
 const ADDRESS: &str = "type.googleapis.com/istio.workload.Address";
@@ -227,21 +226,16 @@ async fn open(
 
 /// The node of a ztunnel on a Kubernetes node, with its own address.
 fn node(number: usize) -> Node {
-    let text = |text: String| Value {
-        kind: Some(Kind::StringValue(text)),
-    };
     let address = format!("10.1.{}.{}", number >> 8, number & 255);
     let metadata = [
-        ("NODE_NAME".to_owned(), text(format!("node-{number}"))),
-        ("INSTANCE_IPS".to_owned(), text(address.clone())),
+        ("NODE_NAME", format!("node-{number}").into()),
+        ("INSTANCE_IPS", address.clone().into()),
     ];
     Node {
         id: format!(
             "ztunnel~{address}~ztunnel-{number}.istio-system~istio-system.svc.cluster.local"
         ),
-        metadata: Some(Struct {
-            fields: metadata.into_iter().collect(),
-        }),
+        metadata: Some(metadata::of(metadata)),
         ..Node::default()
     }
 }

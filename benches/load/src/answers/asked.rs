@@ -9,9 +9,12 @@ use navarch_testkit::usage::usage;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::Sizes;
-use crate::figure::{Figure, median, millis};
-use crate::plane::{Plane, Programs};
+use super::Sizes;
+use super::plane::{Plane, end};
+use crate::checkout::Checkout;
+use crate::distribution::median;
+use crate::figure::{Figure, Found};
+use crate::units::millis;
 
 /// The maximum duration of `navarch plan`, in seconds.
 const PLAN: f64 = 1.0;
@@ -19,9 +22,9 @@ const PLAN: f64 = 1.0;
 const APPLIED: f64 = 50.0;
 
 /// Plans an edit of a VirtualService that all proxies use.
-pub(crate) async fn plan(programs: &Programs, sizes: &Sizes) -> Result<(Vec<Figure>, Value)> {
-    let plane = Plane::start(programs, sizes.plan_services, &[], &[]).await?;
-    let proxies = plane.proxies(sizes.plan_proxies, &[], |_| Ok(())).await?;
+pub(crate) async fn plan(checkout: &Checkout, sizes: &Sizes) -> Result<Found> {
+    let plane = Plane::start(checkout, sizes.plan_services, &[], &[]).await?;
+    let proxies = plane.proxies(sizes.plan_proxies).await?;
     let (_, _, file) = plane.rule();
     let text = std::fs::read_to_string(&file)
         .with_context(|| format!("cannot read {}", file.display()))?;
@@ -49,17 +52,15 @@ pub(crate) async fn plan(programs: &Programs, sizes: &Sizes) -> Result<(Vec<Figu
 
     let after = usage(plane.navarch.pid())?;
     let steps = steps(&plane, &change).await?;
-    proxies.end().await?;
+    end(proxies).await?;
     let what = format!(
         "`navarch plan` of a VirtualService, {} services, {} proxies, median of {}",
         sizes.plan_services, sizes.plan_proxies, sizes.plans
     );
     let detail = json!({ "seconds": times, "steps_ms": steps, "plan": reached, "before": before, "after": after });
 
-    Ok((
-        vec![Figure::with_goal(what, median(times), "s", PLAN)],
-        detail,
-    ))
+    let figures = vec![Figure::with_goal(what, median(times), "s", PLAN)];
+    Ok(Found { figures, detail })
 }
 
 /// The duration of each step of another plan, in milliseconds, from the response's `Server-Timing`.
@@ -97,10 +98,10 @@ async fn steps(plane: &Plane<'_>, change: &str) -> Result<Value> {
 }
 
 /// Queries how many proxies have applied a VirtualService that all use.
-pub(crate) async fn applied(programs: &Programs, sizes: &Sizes) -> Result<(Vec<Figure>, Value)> {
-    let plane = Plane::start(programs, sizes.services, &[], &[]).await?;
+pub(crate) async fn applied(checkout: &Checkout, sizes: &Sizes) -> Result<Found> {
+    let plane = Plane::start(checkout, sizes.services, &[], &[]).await?;
     let count = sizes.applied_proxies;
-    let proxies = plane.proxies(count, &[], |_| Ok(())).await?;
+    let proxies = plane.proxies(count).await?;
     let (namespace, name, _) = plane.rule();
     let path = format!("/debug/applied?object=virtualservice/{namespace}/{name}");
     let mut commands = Vec::new();
@@ -115,7 +116,7 @@ pub(crate) async fn applied(programs: &Programs, sizes: &Sizes) -> Result<(Vec<F
         requests.push(millis(took));
     }
 
-    proxies.end().await?;
+    end(proxies).await?;
     let detail = json!({ "command_ms": commands, "request_ms": requests });
     let what = |what: &str| format!("{what}, {count} proxies, median of {}", sizes.asks);
     let figures = vec![
@@ -128,7 +129,7 @@ pub(crate) async fn applied(programs: &Programs, sizes: &Sizes) -> Result<(Vec<F
         ),
     ];
 
-    Ok((figures, detail))
+    Ok(Found { figures, detail })
 }
 
 /// Requests a debug page, and returns the duration and the content.

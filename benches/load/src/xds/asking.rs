@@ -1,7 +1,7 @@
 //! Subscriptions that follow from resources of another type: clusters refer to endpoints, listeners
 //! to routes.
 
-use crate::names::Id;
+use crate::xds::names::Id;
 
 /// The names to which one resource refers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -4,8 +4,8 @@ use clap::ValueEnum;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::kind::Kind;
-use crate::world::{self, Size};
+use crate::xds::kind::Kind;
+use crate::xds::world::{self, Size};
 
 /// A kind of change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]

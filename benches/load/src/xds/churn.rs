@@ -7,10 +7,10 @@ use navarch_testkit::usage::Usage;
 use serde::Serialize;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use crate::run::Run;
-use crate::tally::{Counts, between};
-use crate::target::Target;
-use crate::world;
+use crate::xds::run::Run;
+use crate::xds::tally::{Counts, between};
+use crate::xds::target::Target;
+use crate::xds::world;
 
 /// The server's resource usage at one moment of the churn.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -32,11 +32,16 @@ pub(crate) struct ChurnResult {
     pub(crate) counts: Counts,
 }
 
-/// Changes endpoints and, every tenth time, a VirtualService, at the plan's rate.
+/// Changes endpoints and, every tenth time, a VirtualService, at the plan's rate. Calls `begun`
+/// once, after the first change.
 ///
 /// # Errors
-/// If a file cannot be written, or the server cannot be measured.
-pub(crate) async fn run(run: &Run, target: &Target) -> Result<ChurnResult> {
+/// If a file cannot be written, the server cannot be measured, or `begun` fails.
+pub(crate) async fn run(
+    run: &Run,
+    target: &Target,
+    begun: impl FnOnce() -> Result<()>,
+) -> Result<ChurnResult> {
     let size = &run.plan.size;
     let total = Duration::from_secs(run.plan.churn);
     let before = run.shared.tally.counts();
@@ -50,6 +55,7 @@ pub(crate) async fn run(run: &Run, target: &Target) -> Result<ChurnResult> {
     let mut moments = Vec::new();
     let mut due = Duration::ZERO;
     let mut changes = 0_u64;
+    let mut begun = Some(begun);
 
     while start.elapsed() < total {
         ticks.tick().await;
@@ -87,6 +93,9 @@ pub(crate) async fn run(run: &Run, target: &Target) -> Result<ChurnResult> {
                 moment.at
             );
             moments.push(moment);
+            if let Some(begun) = begun.take() {
+                begun()?;
+            }
         }
     }
 

@@ -10,8 +10,8 @@ use anyhow::{Context as _, Result, ensure};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use crate::grpc::{Message, Outbox};
-use crate::http2::{Call, ServerBytes, Session, frame};
+use crate::xds::grpc::{Message, Outbox};
+use crate::xds::http2::{Call, ServerBytes, Session, frame};
 
 /// Size of the read buffer. It is on the stack, which stays in the CPU's cache, unlike a buffer per
 /// proxy.

@@ -1,16 +1,16 @@
 //! The resources and subscriptions of a simulated proxy: clusters of CDS refer to EDS resources,
 //! listeners of LDS to RDS ones, as with Envoy.
 //!
-//! Pure state: it takes responses and returns changes of subscriptions. [`crate::delta`] and
-//! [`crate::state`] encode them.
+//! Pure state: it takes responses and returns changes of subscriptions. [`crate::xds::delta`] and
+//! [`crate::xds::state`] encode them.
 
 use rustc_hash::FxHashSet;
 
-use crate::asking::{Asking, Asks, Difference, place};
-use crate::kind::Kind;
-use crate::names::{Id, Names, UNASSIGNED};
-use crate::peek;
-use crate::wire::ReceivedResource;
+use crate::xds::asking::{Asking, Asks, Difference, place};
+use crate::xds::kind::Kind;
+use crate::xds::names::{Id, Names, UNASSIGNED};
+use crate::xds::peek;
+use crate::xds::wire::ReceivedResource;
 
 /// The state of a proxy.
 #[derive(Debug, Default)]

@@ -3,7 +3,7 @@
 //!
 //! A load tool must cost next to nothing per message, as it shares a machine with the server, and
 //! general clients keep state for many streams per connection. So this is own code. It does no I/O:
-//! that is [`crate::connection`].
+//! that is [`crate::xds::connection`].
 
 pub(crate) mod frame;
 #[cfg(test)]
@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::grpc::{Encoding, Inbox, Message, take};
+use crate::xds::grpc::{Encoding, Inbox, Message, take};
 use frame::{
     ACK, DEFAULT_WINDOW, END_STREAM, HEAD, Head, INITIAL_WINDOW_SIZE, MAX_FRAME, PADDED, STREAM,
     Type, WINDOW,

@@ -4,8 +4,8 @@ use bytes::Bytes;
 use parking_lot::{RwLock, RwLockReadGuard};
 use rustc_hash::FxHashMap;
 
-use crate::kind::Kind;
-use crate::wire::ReceivedResource;
+use crate::xds::kind::Kind;
+use crate::xds::wire::ReceivedResource;
 
 /// The number of a name within its type, or of a version. Numbers are small, so that proxies can
 /// use them as indices of vectors.

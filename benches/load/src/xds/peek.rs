@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 
-use crate::wire::{Fields, Value};
+use crate::xds::wire::{Fields, Value};
 
 /// The end of the type URL of an HTTP connection manager.
 const CONNECTION_MANAGER: &[u8] = b"http_connection_manager.v3.HttpConnectionManager";

@@ -13,13 +13,13 @@ use navarch_proto::envoy::config::core::v3::Node;
 use tokio::sync::watch;
 use tokio::task::unconstrained;
 
-use crate::connection::{Connection, Stop};
-use crate::follow::Follower;
-use crate::grpc::{Encoding, Message, Outbox};
-use crate::http2::Call;
-use crate::names::Names;
-use crate::talk::{Protocol, ProxyStreams};
-use crate::tally::Tally;
+use crate::xds::connection::{Connection, Stop};
+use crate::xds::follow::Follower;
+use crate::xds::grpc::{Encoding, Message, Outbox};
+use crate::xds::http2::Call;
+use crate::xds::names::Names;
+use crate::xds::talk::{Protocol, ProxyStreams};
+use crate::xds::tally::Tally;
 
 /// The delay before a stream that ended is opened again.
 const RETRY: Duration = Duration::from_millis(200);

@@ -17,12 +17,12 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 
-use crate::answering::Answering;
-use crate::follow::Follower;
-use crate::grpc::{Inbox, Outbox};
-use crate::names::Names;
-use crate::run::sample_node;
-use crate::talk::{Protocol, ProxyStreams};
+use crate::xds::answering::Answering;
+use crate::xds::follow::Follower;
+use crate::xds::grpc::{Inbox, Outbox};
+use crate::xds::names::Names;
+use crate::xds::run::sample_node;
+use crate::xds::talk::{Protocol, ProxyStreams};
 
 /// The options of `replay`.
 #[derive(Clone, Copy, Debug, Args)]

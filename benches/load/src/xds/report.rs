@@ -1,47 +1,20 @@
 //! The results of a run: JSON for tools, tables for people.
 
-use std::fmt::Write;
-use std::time::Duration;
+use std::fmt::{self, Display, Formatter};
+use std::path::Path;
 
+use anyhow::Result;
 use navarch_testkit::usage::Usage;
 use serde::Serialize;
 
-use crate::change::What;
-use crate::churn::ChurnResult;
-use crate::kind::Kind;
-use crate::talk::Protocol;
-use crate::tally::Counts;
-use crate::world::Size;
-
-/// A distribution over proxies, in milliseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub(crate) struct Spread {
-    /// The number of proxies.
-    pub(crate) count: usize,
-    pub(crate) first: f64,
-    pub(crate) p50: f64,
-    pub(crate) p99: f64,
-    pub(crate) last: f64,
-}
-
-impl Spread {
-    /// From sorted times.
-    pub(crate) fn of(times: &[Duration]) -> Self {
-        let at = |percent: usize| {
-            let index = (times.len().saturating_sub(1) * percent).div_ceil(100);
-            times
-                .get(index)
-                .map_or(0.0, |time| time.as_secs_f64() * 1e3)
-        };
-        Self {
-            count: times.len(),
-            first: at(0),
-            p50: at(50),
-            p99: at(99),
-            last: at(100),
-        }
-    }
-}
+use crate::distribution::{Middle, Spread};
+use crate::results;
+use crate::xds::change::What;
+use crate::xds::churn::{ChurnResult, Moment};
+use crate::xds::kind::Kind;
+use crate::xds::talk::Protocol;
+use crate::xds::tally::Counts;
+use crate::xds::world::Size;
 
 /// The result of bringing all proxies into sync.
 #[derive(Clone, Debug, Serialize)]
@@ -109,17 +82,6 @@ fn responses(counts: &Counts) -> u64 {
     counts.iter().map(|count| count.responses).sum()
 }
 
-/// The median, the minimum and the maximum.
-fn middle(mut numbers: Vec<f64>) -> (f64, f64, f64) {
-    numbers.sort_by(f64::total_cmp);
-    let at = |index: usize| numbers.get(index).copied().unwrap_or_default();
-    (
-        at(numbers.len() / 2),
-        at(0),
-        at(numbers.len().saturating_sub(1)),
-    )
-}
-
 impl Changed {
     pub(crate) fn line(&self) -> String {
         let Spread {
@@ -136,16 +98,74 @@ impl Changed {
 }
 
 impl Report {
-    /// The tables in Markdown.
-    pub(crate) fn table(&self) -> String {
-        let mut text = String::new();
-        self.write(&mut text)
-            .expect("writing to a string cannot fail");
-        text
+    /// Writes the JSON to a file, and the tables beside it as `.md`, or prints the JSON if there is
+    /// no file; prints the tables.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    pub(crate) fn publish(&self, out: Option<&Path>) -> Result<()> {
+        let json = results::pretty(self)?;
+        let table = self.to_string();
+
+        match out {
+            Some(out) => {
+                results::write(&out.with_extension("md"), &table)?;
+                results::write(out, &json)?;
+            }
+            None => print!("{json}"),
+        }
+
+        println!("{table}");
+        Ok(())
     }
 
-    /// Writes the tables.
-    fn write(&self, out: &mut String) -> std::fmt::Result {
+    /// Writes a row of proxies that came into sync.
+    fn connected(&self, out: &mut Formatter<'_>, name: &str, connected: &Connected) -> fmt::Result {
+        let Spread { p50, p99, last, .. } = connected.times;
+        let cpu = cpu(connected.cpu_seconds);
+        let mb = megabytes(&connected.counts);
+        writeln!(
+            out,
+            "| {name} | {p50:.0} | {p99:.0} | {last:.0} | {cpu} | {} | {mb:.2} |",
+            responses(&connected.counts)
+        )
+    }
+
+    /// Writes a row of all changes of a kind: medians, and for the last proxy and the CPU also
+    /// minimum and maximum.
+    fn changed(&self, out: &mut Formatter<'_>, what: What) -> fmt::Result {
+        let changes: Vec<&Changed> = self
+            .changes
+            .iter()
+            .filter(|changed| changed.what == what)
+            .collect();
+        if changes.is_empty() {
+            return Ok(());
+        }
+
+        let of = |get: &dyn Fn(&Changed) -> f64| {
+            Middle::of(changes.iter().map(|changed| get(changed)).collect())
+        };
+        let p50 = of(&|changed| changed.times.p50).median;
+        let p99 = of(&|changed| changed.times.p99).median;
+        let mb = of(&|changed| megabytes(&changed.counts)).median;
+        let last = of(&|changed| changed.times.last);
+        let last = format!("{:.1} ({:.1} to {:.1})", last.median, last.least, last.most);
+        let cpu = of(&|changed| changed.cpu_seconds.unwrap_or(f64::NAN));
+        let cpu = format!("{:.2} ({:.2} to {:.2})", cpu.median, cpu.least, cpu.most);
+
+        #[expect(clippy::cast_precision_loss, reason = "output for people")]
+        let responses = of(&|changed| responses(&changed.counts) as f64).median;
+        writeln!(
+            out,
+            "| {what:?} | {p50:.1} | {p99:.1} | {last} | {cpu} | {responses} | {mb:.2} |"
+        )
+    }
+}
+
+/// The tables in Markdown.
+impl Display for Report {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
         let Size {
             services,
             endpoints,
@@ -220,7 +240,7 @@ impl Report {
         }
 
         if let Some(churn) = &self.churn {
-            let rss = |moment: Option<&crate::churn::Moment>| {
+            let rss = |moment: Option<&Moment>| {
                 moment
                     .and_then(|moment| moment.usage)
                     .map_or(0, |u| u.rss_kb)
@@ -240,64 +260,5 @@ impl Report {
             "\n{} streams broke, {} responses that nobody asked for; the proxies themselves took {:.2} CPU-s.",
             self.broken, self.strange, self.own_cpu_seconds
         )
-    }
-
-    /// Writes a row of proxies that came into sync.
-    fn connected(&self, out: &mut String, name: &str, connected: &Connected) -> std::fmt::Result {
-        let Spread { p50, p99, last, .. } = connected.times;
-        let cpu = cpu(connected.cpu_seconds);
-        let mb = megabytes(&connected.counts);
-        writeln!(
-            out,
-            "| {name} | {p50:.0} | {p99:.0} | {last:.0} | {cpu} | {} | {mb:.2} |",
-            responses(&connected.counts)
-        )
-    }
-
-    /// Writes a row of all changes of a kind: medians, and for the last proxy and the CPU also
-    /// minimum and maximum.
-    fn changed(&self, out: &mut String, what: What) -> std::fmt::Result {
-        let changes: Vec<&Changed> = self
-            .changes
-            .iter()
-            .filter(|changed| changed.what == what)
-            .collect();
-        if changes.is_empty() {
-            return Ok(());
-        }
-
-        let of = |get: &dyn Fn(&Changed) -> f64| {
-            middle(changes.iter().map(|changed| get(changed)).collect())
-        };
-        let (p50, ..) = of(&|changed| changed.times.p50);
-        let (p99, ..) = of(&|changed| changed.times.p99);
-        let (last, least, most) = of(&|changed| changed.times.last);
-        let (cpu, cheapest, dearest) = of(&|changed| changed.cpu_seconds.unwrap_or(f64::NAN));
-        let (mb, ..) = of(&|changed| megabytes(&changed.counts));
-
-        #[expect(clippy::cast_precision_loss, reason = "output for people")]
-        let (responses, ..) = of(&|changed| responses(&changed.counts) as f64);
-        writeln!(
-            out,
-            "| {what:?} | {p50:.1} | {p99:.1} | {last:.1} ({least:.1} to {most:.1}) | {cpu:.2} ({cheapest:.2} to {dearest:.2}) | {responses} | {mb:.2} |"
-        )
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_spread_has_the_nearest_rank_percentiles() {
-        let times: Vec<_> = (1..=200).map(Duration::from_millis).collect();
-        let spread = Spread::of(&times);
-        assert_eq!((spread.count, spread.first, spread.last), (200, 1.0, 200.0));
-        assert!(
-            (spread.p50 - 101.0).abs() < 1.5 && (spread.p99 - 199.0).abs() < 1.5,
-            "{spread:?}"
-        );
-        assert_eq!(Spread::of(&[]), Spread::default());
-        assert_eq!(middle(vec![3.0, 1.0, 2.0]), (2.0, 1.0, 3.0));
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use clap::Args;
+use clap::{Args, FromArgMatches as _};
 use navarch_proto::envoy::config::core::v3::Node;
 use navarch_testkit::usage::{self, Usage};
 use serde_json::Value;
@@ -14,36 +14,45 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::change::{self, What};
-use crate::churn;
-use crate::grpc::Encoding;
-use crate::names::Names;
-use crate::proxy::{Phase, Proxy, Shared};
-use crate::report::{Changed, Connected, Report, Spread};
-use crate::talk::Protocol;
-use crate::tally::{Tally, between};
-use crate::target::{Target, Where};
-use crate::world::{GATEWAYS, Size};
+use crate::distribution::Spread;
+use crate::metadata;
+use crate::xds::change::{self, What};
+use crate::xds::churn;
+use crate::xds::grpc::Encoding;
+use crate::xds::names::Names;
+use crate::xds::proxy::{Phase, Proxy, Shared};
+use crate::xds::report::{Changed, Connected, Report};
+use crate::xds::talk::Protocol;
+use crate::xds::tally::{Counts, Tally, between};
+use crate::xds::target::Target;
+use crate::xds::world::{GATEWAYS, Size};
 
-/// Printed when the proxies stay connected, for the process that started this program.
-const HOLDING: &str = "stay connected until SIGTERM";
+/// A server to measure.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Server {
+    /// Its address; plain text.
+    pub(crate) address: SocketAddr,
+    /// Its process id; without it, CPU and memory are not measured.
+    pub(crate) pid: Option<u32>,
+}
 
-/// The options of `run`.
+impl Server {
+    /// A server whose process id is known.
+    pub(crate) fn started(address: SocketAddr, pid: u32) -> Self {
+        Self {
+            address,
+            pid: Some(pid),
+        }
+    }
+}
+
+/// What the proxies do, as options of the command line.
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is a flag of the command line"
 )]
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Plan {
-    /// The xDS server; plain text.
-    #[arg(long, default_value = "127.0.0.1:15010")]
-    pub(crate) server: SocketAddr,
-    /// Its process id, to measure CPU and memory.
-    #[arg(long)]
-    pub(crate) pid: Option<u32>,
-    /// The configuration that the server watches; without it, no changes are made.
-    #[command(flatten)]
-    pub(crate) place: Where,
     /// The number of proxies.
     #[arg(long, default_value_t = 1_000)]
     pub(crate) proxies: usize,
@@ -98,10 +107,22 @@ pub(crate) struct Plan {
     pub(crate) size: Size,
 }
 
+impl Default for Plan {
+    /// The plan of a command line without options.
+    fn default() -> Self {
+        let command = Self::augment_args(clap::Command::new("plan"));
+        let matches = command.get_matches_from(["plan"]);
+        Self::from_arg_matches(&matches).expect("every option has a default")
+    }
+}
+
 /// A run in progress.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) plan: Plan,
+    server: Server,
+    /// The configuration that the server watches; without it, no changes are made.
+    target: Option<Target>,
     /// Shared by the proxies.
     pub(crate) shared: Arc<Shared>,
     /// Sets the state that the proxies must reach.
@@ -112,10 +133,10 @@ pub(crate) struct Run {
 
 impl Run {
     /// Creates the proxies' state; none connects yet.
-    pub(crate) fn new(plan: Plan) -> Self {
+    pub(crate) fn new(plan: Plan, server: Server, target: Option<Target>) -> Self {
         let (phase, receiver) = watch::channel(Phase::Connected(0));
         let shared = Arc::new(Shared {
-            server: plan.server,
+            server: server.address,
             protocol: plan.protocol,
             encoding: plan.encoding,
             names: Names::default(),
@@ -124,6 +145,8 @@ impl Run {
         });
         Self {
             plan,
+            server,
+            target,
             shared,
             phase,
             proxies: JoinSet::new(),
@@ -135,15 +158,15 @@ impl Run {
     /// # Errors
     /// If the server cannot be measured, a file cannot be written, or a step times out.
     pub(crate) async fn run(mut self) -> Result<Report> {
+        let own = usage::usage(std::process::id())?;
         let before = self.usage()?;
         let first_sync = self.connect().await?;
         let memory = self.usage()?;
         let mut changes = Vec::new();
-        let target = self.plan.place.open().await?;
-        if let Some(target) = &target {
-            for what in self.plan.changes.clone() {
+        if let Some(target) = &self.target {
+            for what in &self.plan.changes {
                 for turn in 0..=self.plan.repeat {
-                    let changed = self.change(target, what, turn).await?;
+                    let changed = self.change(target, *what, turn).await?;
                     // The first change of a kind fills caches, so it is not reported.
                     if turn > 0 {
                         changes.push(changed);
@@ -156,22 +179,24 @@ impl Run {
             true => Some(self.reconnect().await?),
             false => None,
         };
-        let churn = match (self.plan.churn, &target) {
+        let churn = match (self.plan.churn, &self.target) {
             (0, _) | (_, None) => None,
-            (_, Some(target)) => Some(churn::run(&self, target).await?),
+            (_, Some(target)) => Some(churn::run(&self, target, || Ok(())).await?),
         };
 
         if self.plan.hold {
             let mut ended = signal(SignalKind::terminate())?;
-            eprintln!("all {} proxies {HOLDING}", self.plan.proxies);
+            eprintln!(
+                "all {} proxies stay connected until SIGTERM",
+                self.plan.proxies
+            );
             ended.recv().await;
         }
 
         let (broken, strange) = self.shared.tally.troubles();
         let after = self.usage()?;
-        self.phase.send_replace(Phase::Ended);
-        while self.proxies.join_next().await.is_some() {}
-        let own = usage::usage(std::process::id())?;
+        self.end().await;
+        let own_after = usage::usage(std::process::id())?;
         let Plan {
             size,
             protocol,
@@ -192,17 +217,26 @@ impl Run {
             after,
             broken,
             strange,
-            own_cpu_seconds: own.cpu_seconds,
+            own_cpu_seconds: own_after.cpu_seconds - own.cpu_seconds,
         })
     }
 
     /// The server's usage so far.
     pub(crate) fn usage(&self) -> Result<Option<Usage>> {
-        self.plan.pid.map(usage::usage).transpose()
+        self.server.pid.map(usage::usage).transpose()
+    }
+
+    /// Disconnects all proxies.
+    pub(crate) async fn end(&mut self) {
+        self.phase.send_replace(Phase::Ended);
+        while self.proxies.join_next().await.is_some() {}
     }
 
     /// Connects all proxies and waits until they are in sync.
-    async fn connect(&mut self) -> Result<Connected> {
+    ///
+    /// # Errors
+    /// If the server cannot be measured, or they are not in sync in time.
+    pub(crate) async fn connect(&mut self) -> Result<Connected> {
         let start = self.shared.tally.elapsed();
         let counts = self.shared.tally.counts();
         let usage = self.usage()?;
@@ -245,7 +279,7 @@ impl Run {
     async fn in_sync(
         &self,
         start: Duration,
-        counts: crate::tally::Counts,
+        counts: Counts,
         usage: Option<Usage>,
     ) -> Result<Connected> {
         let tally = &self.shared.tally;
@@ -389,32 +423,23 @@ fn node_in(kind: &str, namespace: &str, number: usize, fine_grained: bool) -> No
         ),
     ];
 
-    let fields = metadata
-        .into_iter()
-        .map(|(key, value)| (key.to_owned(), wire(value)))
-        .collect();
     Node {
         id: format!("{kind}~{ip}~{name}.{namespace}~{namespace}.svc.cluster.local"),
         cluster: format!("client.{namespace}"),
-        metadata: Some(prost_types::Struct { fields }),
+        metadata: Some(metadata::of(metadata)),
         ..Node::default()
     }
 }
 
-/// A JSON value as a protobuf `Value`.
-fn wire(value: Value) -> prost_types::Value {
-    use prost_types::value::Kind;
-    let kind = match value {
-        Value::Null => Kind::NullValue(0),
-        Value::Bool(value) => Kind::BoolValue(value),
-        Value::Number(number) => Kind::NumberValue(number.as_f64().unwrap_or_default()),
-        Value::String(text) => Kind::StringValue(text),
-        Value::Array(values) => Kind::ListValue(prost_types::ListValue {
-            values: values.into_iter().map(wire).collect(),
-        }),
-        Value::Object(fields) => Kind::StructValue(prost_types::Struct {
-            fields: fields.into_iter().map(|(k, v)| (k, wire(v))).collect(),
-        }),
-    };
-    prost_types::Value { kind: Some(kind) }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_has_the_defaults_of_the_command_line() {
+        let plan = Plan::default();
+        assert_eq!((plan.proxies, plan.repeat, plan.churn), (1_000, 5, 0));
+        assert_eq!(plan.changes, What::ALL);
+        assert_eq!(plan.size.services, 1_000);
+    }
 }

@@ -3,11 +3,11 @@
 use navarch_proto::envoy::config::core::v3::Node;
 use prost::Message;
 
-use crate::follow::{Follower, Gone};
-use crate::grpc::Outbox;
-use crate::kind::Kind;
-use crate::names::Names;
-use crate::wire::{self, Response};
+use crate::xds::follow::{Follower, Gone};
+use crate::xds::grpc::Outbox;
+use crate::xds::kind::Kind;
+use crate::xds::names::Names;
+use crate::xds::wire::{self, Response};
 
 /// Field numbers of a `DiscoveryRequest`.
 mod field {

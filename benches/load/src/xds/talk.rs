@@ -5,13 +5,13 @@ use clap::ValueEnum;
 use navarch_proto::envoy::config::core::v3::Node;
 use serde::Serialize;
 
-use crate::delta::Delta;
-use crate::follow::Follower;
-use crate::grpc::Outbox;
-use crate::kind::Kind;
-use crate::names::Names;
-use crate::state::State;
-use crate::wire::Response;
+use crate::xds::delta::Delta;
+use crate::xds::follow::Follower;
+use crate::xds::grpc::Outbox;
+use crate::xds::kind::Kind;
+use crate::xds::names::Names;
+use crate::xds::state::State;
+use crate::xds::wire::Response;
 
 /// A protocol of ADS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]

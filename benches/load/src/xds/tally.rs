@@ -9,7 +9,7 @@ use memchr::memmem::Finder;
 use serde::Serialize;
 use tokio::time::Instant;
 
-use crate::kind::Kind;
+use crate::xds::kind::Kind;
 
 /// The counters of one type, which are incremented together.
 #[derive(Debug, Default)]

@@ -8,7 +8,7 @@ use navarch_testkit::cluster::Writer;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
-use crate::world;
+use crate::xds::world;
 
 /// Maximum number of concurrent writes while a whole mesh is written.
 const MAX_CONCURRENT_WRITES: usize = 16;

@@ -3,8 +3,8 @@
 
 use anyhow::{Context, Result, bail};
 
-use crate::kind::Kind;
-use crate::peek;
+use crate::xds::kind::Kind;
+use crate::xds::peek;
 
 /// The value of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::target::Target;
+use crate::xds::target::Target;
 
 /// The size of a mesh.
 #[derive(Clone, Copy, Debug, Args, Serialize)]

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::*;
-use crate::grpc::Outbox;
+use crate::xds::grpc::Outbox;
 
 /// A session after it has sent its opening bytes.
 fn session() -> Session {

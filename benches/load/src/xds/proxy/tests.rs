@@ -13,8 +13,8 @@ use tokio_stream::wrappers::TcpListenerStream;
 use tonic::codec::CompressionEncoding;
 
 use super::*;
-use crate::answering::{Answer, Answering};
-use crate::kind::Kind;
+use crate::xds::answering::{Answer, Answering};
+use crate::xds::kind::Kind;
 
 /// The number of the server's clusters: their names exceed its flow-control window.
 const CLUSTERS: usize = 3_000;
