@@ -476,7 +476,7 @@ pub(crate) fn have_data(pages: [&str; 2]) -> Result<()> {
     ];
     let mut scrape = Scrape::default();
     for page in pages {
-        scrape = scrape.add(page)?;
+        scrape = scrape.with(page)?;
     }
     let panels = MESH.iter().chain(&SERVICE).chain(&WORKLOADS);
     let empty = scrape.empty_queries(panels, &variables)?;

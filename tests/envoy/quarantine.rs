@@ -94,7 +94,7 @@ const SHOPPER: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: shopper-1, na
 pub(crate) async fn open(protocol: AdsProtocol) -> Result<(Bookshop, Navarch, Envoy)> {
     let shop = Bookshop::open(Path::new(env!("CARGO_MANIFEST_DIR"))).await?;
     shop.write("shopper.yaml", SHOPPER)?;
-    let issuer = Issuer::new();
+    let issuer = Issuer::with_new_key();
     let rule = issuer.rule();
     let variables = [("XDS_AUTH_PLAINTEXT", "true"), ("JWT_RULE", rule.as_str())];
     let navarch = Navarch::start_at(

@@ -79,7 +79,7 @@ impl Plane {
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
             .collect();
 
-        Self::launch(folder, state, Issuer::new(), variables).await
+        Self::launch(folder, state, Issuer::with_new_key(), variables).await
     }
 
     /// Starts with existing state, if any.

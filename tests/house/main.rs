@@ -170,10 +170,7 @@ fn every_file_is_named_by_a_mod() {
 
 /// Files that name a module of another place by `#[path]`, each with the reason. What tests, benches
 /// and fuzz targets share is in libraries: `navarch_testkit`, `navarch_tests`, `navarch_fuzz_targets`.
-const BY_PATH: [&str; 3] = [
-    // Two programs of a package share it with no one else.
-    "benches/xdsload/src/bin/ambientload/main.rs",
-    "benches/xdsload/src/bin/answersload/main.rs",
+const BY_PATH: [&str; 1] = [
     // As a dependency of the build, the crate would be compiled a second time.
     "build.rs",
 ];

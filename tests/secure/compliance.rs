@@ -136,7 +136,7 @@ async fn a_policy_overrides_the_flags_for_tls_and_an_unknown_one_is_logged() -> 
     let folder = tempfile::tempdir()?;
     std::fs::create_dir(folder.path().join("mesh"))?;
     let flags = ["--tls-min-version=1.3".to_owned()];
-    let issuer = crate::issuer::Issuer::new();
+    let issuer = crate::issuer::Issuer::with_new_key();
     let variables = "COMPLIANCE_POLICY=fips-140-2".to_owned();
     let loopback = std::net::Ipv4Addr::LOCALHOST.into();
     let server = Server::start_in(folder, issuer, variables, loopback, &flags).await?;

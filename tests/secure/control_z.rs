@@ -57,7 +57,7 @@ async fn values_of_variables_are_hidden_but_for_those_without_secrets() -> Resul
     ];
     let _server = Server::start_in(
         folder,
-        Issuer::new(),
+        Issuer::with_new_key(),
         variables.to_owned(),
         LOOPBACK,
         &arguments,

@@ -233,7 +233,7 @@ async fn every_panel_about_the_control_plane_has_data() -> Result<()> {
         ensure!(value > Some(0.0), "{name}: {value:?}");
     }
 
-    let scrape = Scrape::default().add(&of_server)?.add(&of_proxy)?;
+    let scrape = Scrape::default().with(&of_server)?.with(&of_proxy)?;
     let empty = scrape.empty_queries(&PANELS, &[])?;
     ensure!(empty.is_empty(), "queries without data: {empty:?}");
     Ok(())

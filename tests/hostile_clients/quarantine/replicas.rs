@@ -112,7 +112,7 @@ impl Replicas {
             }
         }
 
-        let issuer = Issuer::new();
+        let issuer = Issuer::with_new_key();
         let [one, other, third] = REPLICAS.map(|name| replica(&cluster, &issuer, name));
         let running = [one.await?, other.await?, third.await?];
         Ok(Self {

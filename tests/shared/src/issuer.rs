@@ -15,8 +15,7 @@ const NAME: &str = "https://issuer.example";
 pub struct Issuer(Arc<KeyPair>);
 
 impl Issuer {
-    /// Creates a new key.
-    pub fn new() -> Self {
+    pub fn with_new_key() -> Self {
         Self(Arc::new(KeyPair::generate().unwrap()))
     }
 

@@ -10,6 +10,7 @@
     clippy::missing_errors_doc,
     clippy::needless_pass_by_value,
     clippy::panic,
+    clippy::print_stdout,
     clippy::type_complexity,
     clippy::unwrap_used,
     clippy::wildcard_enum_match_arm,

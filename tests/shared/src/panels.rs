@@ -38,7 +38,7 @@ struct Series {
 pub struct Scrape(Vec<Series>);
 
 impl Scrape {
-    pub fn add(mut self, page: &str) -> Result<Self> {
+    pub fn with(mut self, page: &str) -> Result<Self> {
         for line in page
             .lines()
             .filter(|line| !line.is_empty() && !line.starts_with('#'))
@@ -225,7 +225,7 @@ fn parse(selector: &str) -> Result<(&str, Vec<Matcher>)> {
 #[test]
 fn a_panel_has_data_where_matchers_and_labels_fit() -> Result<()> {
     let scrape = Scrape::default()
-        .add("# TYPE a counter\na{b=\"x, \\\"y\",c=\"200\"} 1\na{b=\"\",c=\"503\"} 2\nd NaN\n")?;
+        .with("# TYPE a counter\na{b=\"x, \\\"y\",c=\"200\"} 1\na{b=\"\",c=\"503\"} 2\nd NaN\n")?;
     let has = |selector, by| scrape.has(&Query { selector, by }, &[("v", "x.*")]);
     ensure!(
         has("a", &[])?

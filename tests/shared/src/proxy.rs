@@ -64,7 +64,7 @@ const EDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssig
 
 /// The issuer of the sidecars' tokens. Only control planes with the settings of [`identities`]
 /// validate them.
-static ISSUER: LazyLock<Issuer> = LazyLock::new(Issuer::new);
+static ISSUER: LazyLock<Issuer> = LazyLock::new(Issuer::with_new_key);
 
 /// Environment variables of a control plane that authenticates the sidecars, although they use
 /// plain text.

@@ -60,7 +60,14 @@ impl Server {
         let folder = tempfile::tempdir()?;
         std::fs::create_dir(folder.path().join("mesh"))?;
         std::fs::write(folder.path().join("mesh/mesh.yaml"), mesh)?;
-        Self::start_in(folder, Issuer::new(), variables.to_owned(), LOOPBACK, &[]).await
+        Self::start_in(
+            folder,
+            Issuer::with_new_key(),
+            variables.to_owned(),
+            LOOPBACK,
+            &[],
+        )
+        .await
     }
 
     /// Starts with an empty state, a mesh, and further arguments.
@@ -68,7 +75,14 @@ impl Server {
         let folder = tempfile::tempdir()?;
         std::fs::create_dir(folder.path().join("mesh"))?;
         std::fs::write(folder.path().join("mesh/mesh.yaml"), mesh)?;
-        Self::start_in(folder, Issuer::new(), String::new(), LOOPBACK, arguments).await
+        Self::start_in(
+            folder,
+            Issuer::with_new_key(),
+            String::new(),
+            LOOPBACK,
+            arguments,
+        )
+        .await
     }
 
     /// Starts with an empty state and two secrets, with its HTTP ports on this address.
@@ -76,7 +90,7 @@ impl Server {
         let folder = tempfile::tempdir()?;
         std::fs::create_dir(folder.path().join("mesh"))?;
         std::fs::write(folder.path().join("mesh/mesh.yaml"), MESH)?;
-        Self::start_in(folder, Issuer::new(), String::new(), web, &[]).await
+        Self::start_in(folder, Issuer::with_new_key(), String::new(), web, &[]).await
     }
 
     /// Starts in a directory with its mesh and possibly more. If it is no CA itself, the root of

@@ -87,7 +87,7 @@ fn all_places_taken_means_waiting_for_the_end_of_a_trial() {
     assert!(!places.is_free(&late, now));
     places.defer(late.clone(), nack(1_000), now);
     assert_eq!(places.next(now), None);
-    assert_eq!(places.ready(now), [late.clone()]);
+    assert_eq!(places.ready(now), std::slice::from_ref(&late));
     assert_eq!(places.take(&late, now), None, "it stays deferred");
 
     places.end(&crowd()[0], true, Duration::ZERO, now);
