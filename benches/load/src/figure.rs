@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::results::Results;
 
-/// A measured figure.
+/// One row of a result, which may have a goal.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Figure {
     /// The description of the measurement.

@@ -18,7 +18,7 @@ use crate::xds::world::{self, Size};
 /// Namespaces over which services and proxies are spread.
 const NAMESPACES: usize = 10;
 
-/// A control plane.
+/// A running control plane on a generated directory, whose answers are measured.
 #[derive(Debug)]
 pub(crate) struct Plane<'a> {
     checkout: &'a Checkout,

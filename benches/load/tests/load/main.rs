@@ -26,7 +26,7 @@ struct Measured {
 }
 
 impl Measured {
-    /// The figures.
+    /// The rows of the report, each with what was measured, value and unit.
     fn figures(&self) -> &[Value] {
         self.report["figures"].as_array().unwrap()
     }

@@ -102,7 +102,7 @@ impl CallMetrics {
 /// Counts the calls of a service.
 #[derive(Clone, Debug)]
 pub struct CountedCalls<S> {
-    /// The service.
+    /// What answers the calls.
     pub inner: S,
     /// Where its calls are counted.
     pub metrics: CallMetrics,

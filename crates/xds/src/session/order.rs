@@ -17,6 +17,9 @@ use navarch_push::resource::ResourceType;
 
 /// The maximum time that one type waits for another.
 pub(crate) const ORDER_WAIT: Duration = Duration::from_secs(5);
+/// The same for a client that has not subscribed to any endpoints. Envoy does so once it has the
+/// first cluster with endpoints; other clients may never do.
+const FIRST_ENDPOINTS_WAIT: Duration = Duration::from_secs(1);
 /// The maximum time that policies wait for workloads: a policy that denies access must not wait
 /// long for a client that is slow.
 const POLICY_WAIT: Duration = Duration::from_secs(1);
@@ -26,6 +29,8 @@ const POLICY_WAIT: Duration = Duration::from_secs(1);
 pub(crate) struct Order {
     /// Endpoint sets that sent clusters wait for.
     warming: Vec<Names>,
+    /// The client got clusters with endpoints, and did not subscribe to any in time.
+    ignores_endpoints: bool,
     /// Since when listeners or routes wait.
     held_since: Option<Duration>,
     /// Since when policies wait.
@@ -93,11 +98,12 @@ impl Session {
         }
 
         let since = *self.order.held_since.get_or_insert(now);
-        if now < since + ORDER_WAIT {
+        if now < since + self.order_wait() {
             return false;
         }
 
         self.order.warming.clear();
+        self.order.ignores_endpoints = !self.watches.contains_key(&ResourceType::Endpoint);
         true
     }
 
@@ -141,13 +147,25 @@ impl Session {
         now >= since + POLICY_WAIT
     }
 
+    /// The maximum time that listeners and routes wait in the current state.
+    fn order_wait(&self) -> Duration {
+        let has_endpoints = self.watches.contains_key(&ResourceType::Endpoint);
+        if has_endpoints || self.is_unsent(ResourceType::Cluster) {
+            ORDER_WAIT
+        } else {
+            FIRST_ENDPOINTS_WAIT
+        }
+    }
+
     /// Whether clusters or their endpoints are unsent, or clusters wait for endpoints that the
-    /// client has not subscribed to yet. Clients without any endpoint subscription are not waited
-    /// for.
+    /// client has not subscribed to yet. A client that did not subscribe to any in time is not
+    /// waited for again.
     fn are_clusters_cold(&self) -> bool {
         self.is_unsent(ResourceType::Cluster)
             || self.is_unsent(ResourceType::Endpoint)
-            || !self.order.warming.is_empty() && self.watches.contains_key(&ResourceType::Endpoint)
+            || !self.order.warming.is_empty()
+                && (self.watches.contains_key(&ResourceType::Endpoint)
+                    || !self.order.ignores_endpoints)
     }
 
     /// Records that all endpoints that the client subscribes to are sent: clusters no longer wait
@@ -219,7 +237,7 @@ impl Session {
 
     /// When types that wait are sent unconditionally.
     pub(crate) fn held_until(&self) -> Option<Duration> {
-        let listeners = self.order.held_since.map(|since| since + ORDER_WAIT);
+        let listeners = self.order.held_since.map(|since| since + self.order_wait());
         let policies = self
             .order
             .policies_held_since

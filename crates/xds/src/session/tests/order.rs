@@ -67,14 +67,41 @@ fn removals_do_not_wait_forever() {
 }
 
 #[test]
-fn clusters_do_not_wait_without_an_endpoint_watch() {
+fn listeners_wait_for_the_first_endpoints_that_a_client_subscribes_to() {
     let mut rig = Rig::new(Protocol::Delta);
     rig.request(delta(CDS, &[], "", None));
     rig.request(delta(LDS, &[], "", None));
     rig.answer(CDS, &[("a", "1")]);
     rig.answer(LDS, &[("l", "1")]);
     rig.sends(CDS, &["a=1"], &[]);
+    rig.is_silent();
+
+    rig.request(delta(EDS, &["a"], "", None));
+    rig.answer(EDS, &[("a", "1")]);
+    rig.sends(EDS, &["a=1"], &[]);
     rig.sends(LDS, &["l=1"], &[]);
+}
+
+#[test]
+fn a_client_that_subscribes_to_no_endpoints_is_waited_for_once() {
+    let mut rig = Rig::new(Protocol::Delta);
+    rig.request(delta(CDS, &[], "", None));
+    rig.request(delta(LDS, &[], "", None));
+    rig.answer(CDS, &[("a", "1")]);
+    rig.answer(LDS, &[("l", "1")]);
+    let clusters = rig.sends(CDS, &["a=1"], &[]);
+    rig.request(delta(CDS, &[], &clusters, None));
+    rig.is_silent();
+    assert_eq!(rig.session.wake_at(rig.now), Some(seconds(1)));
+
+    rig.now = seconds(1);
+    let listeners = rig.sends(LDS, &["l=1"], &[]);
+    rig.request(delta(LDS, &[], &listeners, None));
+
+    rig.change(CDS, &[("a", "1"), ("b", "1")]);
+    rig.change(LDS, &[("l", "2")]);
+    rig.sends(CDS, &["b=1"], &[]);
+    rig.sends(LDS, &["l=2"], &[]);
 }
 
 #[test]
