@@ -225,6 +225,13 @@ fn describe_signer(signer: &Value) -> Vec<String> {
     if !away.is_empty() {
         lines.push(format!("  away     {away}"));
     }
+    for one in list("unavailable") {
+        lines.push(format!(
+            "  away     for {}: {}",
+            text(&one, "namespace"),
+            text(&one, "why")
+        ));
+    }
     let error = text(signer, "lastError");
     if !error.is_empty() {
         lines.push(format!(
@@ -289,6 +296,7 @@ mod tests {
             "signsAfter": "2026", "missing": [{"who": "web-1.shop-3", "why": "late"}],
             "signers": [{
                 "name": "spire", "namespaces": ["bank"], "away": "refused",
+                "unavailable": [{"namespace": "shop", "why": "no key"}],
                 "roots": [{"subject": "O=company", "fingerprint": "0123456789abcdef0123", "notAfter": "2036", "isDistributed": false}],
             }],
         });
@@ -296,7 +304,7 @@ mod tests {
         for line in [
             "signing  0123456789abcdef  O=td, ends 2036\n",
             "missing  web-1.shop-3: late\n",
-            "signer   spire for bank, has signed nothing yet\n  away     refused\n",
+            "signer   spire for bank, has signed nothing yet\n  away     refused\n  away     for shop: no key\n",
             "  root     0123456789abcdef  O=company, ends 2036, being distributed\n",
         ] {
             assert!(text.contains(line), "{text}");

@@ -371,8 +371,12 @@ fn server_certificate(
         (None, Some(signer)) => {
             let client =
                 client.context("PILOT_CERT_PROVIDER: no API server to use the CSR API of")?;
-            let registration =
-                Registration::new(client.clone(), RegistrationConfig::default(), mesh.clone());
+            let registration = Registration::new(
+                client.clone(),
+                RegistrationConfig::default(),
+                mesh.clone(),
+                config.signers.limits.objects(),
+            );
             ServerCertificate::Requested(Box::new(ServerRequest {
                 names,
                 signer: signer.clone(),

@@ -222,6 +222,7 @@ fn start_signer(
                 client()?,
                 registration,
                 parts.mesh.clone(),
+                config.limits.objects(),
             ))
         }
 
@@ -252,8 +253,14 @@ fn start_signer(
             let roots = roots.context(
                 "NAVARCH_SIGNER_ROOTS is not set: cert-manager names no roots that can be trusted",
             )?;
-            let (manager, follow) =
-                CertManager::start(client()?, cert_manager, parts.namespace, roots, parts.clock);
+            let (manager, follow) = CertManager::start(
+                client()?,
+                cert_manager,
+                parts.namespace,
+                roots,
+                config.limits.objects(),
+                parts.clock,
+            );
             boot.spawn_until_stop("requests to cert-manager", follow);
             Arc::new(manager)
         }

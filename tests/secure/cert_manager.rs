@@ -195,6 +195,7 @@ async fn cert_manager_signs_what_its_policy_approves() -> Result<()> {
         config,
         &Namespace::new("istio-system"),
         pinned,
+        ExternalLimits::default().objects(),
         SystemTime::now,
     );
     let following = tokio::spawn(follow);
@@ -253,7 +254,9 @@ async fn by_service(
     external: Arc<ExternalAuthority>,
     metrics: Metrics,
 ) -> Result<()> {
-    let (_switch, own) = in_force(self::authority()?);
+    let own = self::authority()?;
+    let own_roots = own.roots().pem().to_owned();
+    let (_switch, own) = in_force(own);
     let signers = ExternalSigners::new(Some(external), std::collections::BTreeMap::new());
     let service = CertificateService::new(
         own,
@@ -279,5 +282,10 @@ async fn by_service(
         answer = service.create_certificate(request) => answer?.into_inner(),
         failed = control(cluster, authority, Controllers::Sign) => return failed,
     };
-    check_chain(&answer.cert_chain, WEB, authority.roots().pem())
+    check_chain(&answer.cert_chain, WEB, authority.roots().pem())?;
+
+    // A proxy without PCDS has no other roots.
+    let roots = answer.cert_chain.last().context("roots")?;
+    ensure!(roots.contains(own_roots.trim()), "the own root: {roots}");
+    Ok(())
 }

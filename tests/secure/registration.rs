@@ -154,7 +154,7 @@ async fn kubernetes_signs_for_workloads_and_publishes_the_roots() -> Result<()> 
         roots: None,
     };
     let mesh = vec![signer];
-    let registration = Registration::new(client.clone(), config, Arc::new(move || mesh.clone()));
+    let registration = Registration::new(client.clone(), config, Arc::new(move || mesh.clone()), 8);
     let identity = Identity::parse(WEB)?;
 
     let hour = Duration::from_secs(3600);

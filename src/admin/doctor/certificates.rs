@@ -63,6 +63,14 @@ pub(super) fn signers(reports: &[SignerReport], now: Timestamp, health: &mut Hea
             health.add(Check::Certificates, Level::Note, what, next);
         }
 
+        for one in report.unavailable.iter().take(MAX_FINDINGS_PER_CHECK) {
+            let what = format!(
+                "the signer {name} is unavailable for the namespace {}; existing certificates stay valid: {}",
+                one.namespace, one.why
+            );
+            health.add(Check::Certificates, Level::Wrong, what, next);
+        }
+
         let next = format!("renew it at the signer {name}");
         let links = report.chain.iter();
         for link in links {
@@ -155,6 +163,7 @@ pub(super) fn roots(status: &RotationStatus, now: Timestamp, health: &mut Health
 #[cfg(test)]
 mod tests {
     use jiff::SignedDuration;
+    use navarch_security::ca::external::UnavailableNamespace;
     use navarch_security::ca::keeper::RootStatus;
     use navarch_security::ca::rotation::{Missing, Phase};
 
@@ -214,6 +223,7 @@ mod tests {
             name: "spire",
             namespaces: Vec::new(),
             away: None,
+            unavailable: Vec::new(),
             last_success: Some(now),
             last_error: Some("the signer is busy".to_owned()),
             last_error_at: Some(now - SignedDuration::from_hours(1)),
@@ -233,6 +243,16 @@ mod tests {
             ..report.clone()
         };
         assert_eq!(found(failed)[0].level, Level::Note);
+        let unavailable = SignerReport {
+            unavailable: vec![UnavailableNamespace {
+                namespace: "shop".to_owned(),
+                why: "its key is locked".to_owned(),
+            }],
+            ..report.clone()
+        };
+        let findings = found(unavailable);
+        assert_eq!((findings.len(), findings[0].level), (1, Level::Wrong));
+        assert!(findings[0].what.contains("shop; existing"));
         let away = SignerReport {
             away: Some("connection refused".to_owned()),
             ..report

@@ -124,13 +124,14 @@ impl std::fmt::Debug for CertManager {
 }
 
 impl CertManager {
-    /// The issuer of a configuration, with requests in `namespace` unless it names another, and the
-    /// task that follows and deletes them.
+    /// The issuer of a configuration, with at most `max_objects` requests at once in `namespace`
+    /// unless it names another, and the task that follows and deletes them.
     pub fn start(
         client: kube::Client,
         config: CertManagerConfig,
         namespace: &Namespace,
         roots: watch::Receiver<Arc<str>>,
+        max_objects: usize,
         clock: Clock,
     ) -> (Self, impl Future<Output = ()> + Send + use<>) {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(
@@ -140,7 +141,7 @@ impl CertManager {
         ));
         let namespace = config.namespace.as_ref().unwrap_or(namespace);
         let api = Api::namespaced_with(client, namespace.as_str(), &resource);
-        let objects = Objects::new(api.clone());
+        let objects = Objects::new(api.clone(), max_objects);
         let memory = Memory::default();
 
         let follow = sweep::run(api.clone(), objects.clone(), memory.clone(), clock);
@@ -212,7 +213,11 @@ impl CertManager {
 
         // An API server that has not answered may have created it.
         let is_made = made.is_ok();
-        let may_exist = is_made || matches!(made, Err(SignerError::Unavailable(_)));
+        let may_exist = is_made
+            || matches!(
+                made,
+                Err(SignerError::Unavailable(_) | SignerError::Unreachable(_))
+            );
         let outcome = match made {
             Ok(()) => tokio::select! {
                 verdict = verdict => chain_of(verdict.ok()),

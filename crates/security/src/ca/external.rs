@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A signer that is away costs nothing until certificates end: requests fail at once, and its last
-//! roots stay trusted.
+//! roots stay trusted. One that is unavailable for a namespace costs only that namespace.
 
 mod circuit;
 mod distribution;
@@ -27,7 +27,7 @@ use super::keeper::FindMissing;
 use super::metrics::Metrics;
 use super::signer::{CheckedRequest, IssuedChain, SignedChain, Signer, SignerError};
 use crate::Clock;
-use circuit::CircuitBreaker;
+use circuit::Circuits;
 use distribution::Distribution;
 use navarch_api::names::Namespace;
 use navarch_net::fair_semaphore::FairSemaphore;
@@ -35,7 +35,7 @@ use navarch_net::rate::RateLimit;
 use report::LastEvents;
 
 pub use distribution::{DistributionRules, SignerRoot};
-pub use report::{ChainLink, SignerReport};
+pub use report::{ChainLink, SignerReport, UnavailableNamespace};
 pub use signers::ExternalSigners;
 pub use stored::{StoredRoots, StoredRootsError};
 
@@ -43,6 +43,8 @@ pub use stored::{StoredRoots, StoredRootsError};
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 /// The shortest such interval, for a short overlap.
 const MIN_LOOK_INTERVAL: Duration = Duration::from_millis(200);
+/// Objects in the cluster per request under way: those of requests that are over are being deleted.
+const OBJECTS_PER_REQUEST: usize = 4;
 
 /// What one signer is burdened with, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +73,7 @@ pub struct ExternalAuthority {
     /// Fair among the namespaces of the certificates: a node's proxy asks for those of many.
     turns: Arc<FairSemaphore<Namespace>>,
     rate: RateLimit<Namespace>,
-    circuit: CircuitBreaker,
+    circuits: Circuits,
     /// `None` if the signer's roots are configured elsewhere.
     distribution: Option<Distribution>,
     last: Mutex<LastEvents>,
@@ -89,6 +91,14 @@ impl Default for ExternalLimits {
             timeout: Duration::from_secs(30),
             max_lifetime: Duration::from_hours(24 * 90),
         }
+    }
+}
+
+impl ExternalLimits {
+    /// The objects that a signer may have in the cluster at once: four for each request at once.
+    #[must_use]
+    pub fn objects(&self) -> usize {
+        self.at_once.saturating_mul(OBJECTS_PER_REQUEST)
     }
 }
 
@@ -118,7 +128,7 @@ impl ExternalAuthority {
         let authority = Self {
             turns: FairSemaphore::new(limits.at_once, limits.waiting),
             rate: RateLimit::new(limits.per_second, limits.burst),
-            circuit: CircuitBreaker::default(),
+            circuits: Circuits::default(),
             distribution: roots.is_some().then(|| Distribution::new(rules, last)),
             last: Mutex::default(),
             look: rules.overlap.clamp(MIN_LOOK_INTERVAL, LOOK_INTERVAL),
@@ -175,26 +185,30 @@ impl ExternalAuthority {
         if !self.rate.admit(&namespace, begun) {
             return Err(SignerError::Rate(namespace));
         }
-        if let Some(why) = self.circuit.rejects_at(begun) {
-            return Err(SignerError::Unavailable(why));
+        if let Some(error) = self.circuits.rejects_at(&namespace, begun) {
+            return Err(error);
         }
 
         let silent = || SignerError::TimedOut(self.limits.timeout);
-        let turn = timeout_at(end, self.turns.take(namespace)).await;
+        let turn = timeout_at(end, self.turns.take(namespace.clone())).await;
         let _turn = turn
             .map_err(|_| SignerError::QueueFull)?
             .map_err(|_| SignerError::QueueFull)?;
 
-        // The circuit may have opened while the request waited.
-        let pass = self.circuit.enter(Instant::now())?;
+        // A circuit may have opened while the request waited.
+        let pass = self.circuits.enter(&namespace, Instant::now())?;
         let signed = match timeout_at(end, self.signer.sign(request)).await {
             Err(_) => return Err(silent()),
+            Ok(Err(SignerError::Unreachable(why))) => {
+                pass.unreachable(why.clone(), Instant::now());
+                return Err(SignerError::Unreachable(why));
+            }
             Ok(Err(SignerError::Unavailable(why))) => {
-                pass.failed(why.clone(), Instant::now());
+                pass.unavailable(why.clone(), Instant::now());
                 return Err(SignerError::Unavailable(why));
             }
             Ok(answered) => {
-                pass.reached();
+                pass.answered();
                 answered?
             }
         };
@@ -292,14 +306,19 @@ impl ExternalAuthority {
     /// The state for operators.
     #[must_use]
     pub fn report(&self) -> SignerReport {
-        let away = self.circuit.open_reason();
+        let away = self.circuits.open_reason();
+        let unavailable = self.circuits.open_namespaces(Instant::now());
         let (roots, missing) = self
             .distribution
             .as_ref()
             .map(Distribution::report)
             .unwrap_or_default();
-        self.last
-            .lock()
-            .report(self.signer.name(), away, roots, missing)
+        SignerReport {
+            away: away.map(|why| why.as_ref().to_owned()),
+            unavailable: unavailable.into_iter().map(Into::into).collect(),
+            roots,
+            missing,
+            ..self.last.lock().report(self.signer.name())
+        }
     }
 }

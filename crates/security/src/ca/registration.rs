@@ -179,12 +179,17 @@ impl std::fmt::Debug for Registration {
 }
 
 impl Registration {
-    /// Signs through this client.
+    /// Signs through this client, with at most `max_objects` CertificateSigningRequests at once.
     #[must_use]
-    pub fn new(client: kube::Client, config: RegistrationConfig, mesh: MeshRoots) -> Self {
+    pub fn new(
+        client: kube::Client,
+        config: RegistrationConfig,
+        mesh: MeshRoots,
+        max_objects: usize,
+    ) -> Self {
         let api = Api::all(client);
         Self {
-            objects: Objects::new(api.clone()),
+            objects: Objects::new(api.clone(), max_objects),
             api,
             config,
             mesh,

@@ -1,5 +1,8 @@
 //! `istio.v1.auth.IstioCertificateService`: issues certificates to authenticated callers.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -212,14 +215,12 @@ impl CertificateService {
         })
     }
 
-    /// The roots that a caller gets with its certificate: those of its signer, and those of all
-    /// others, because a proxy without PCDS has no others.
+    /// The roots that a caller gets with its certificate: those of its signer, of all others and of
+    /// Navarch's own CA, as by PCDS, because a proxy without PCDS has no others. Also where the own
+    /// CA signs for no namespace: its certificates are in use until a change of the signer is over.
     fn handed_roots(&self, signers: &str) -> Arc<str> {
         let external = self.signers.roots().borrow().clone();
-        let own = match self.signers.uses_own_ca() {
-            true => self.authority.get().roots().0.clone(),
-            false => Arc::default(),
-        };
+        let own = self.authority.get().roots().0.clone();
         if external.is_empty() && (own.is_empty() || *own == *signers) {
             return signers.into();
         }
@@ -324,7 +325,10 @@ fn unsigned(error: &SignerError) -> Status {
         SignerError::Denied(_) => Status::permission_denied(error.to_string()),
 
         // The reason is for operators.
-        SignerError::Unavailable(_) => Status::unavailable("the signer is unreachable"),
+        SignerError::Unreachable(_) => Status::unavailable("the signer is unreachable"),
+        SignerError::Unavailable(_) => {
+            Status::unavailable("the signer is unavailable for this namespace")
+        }
         SignerError::Busy(_)
         | SignerError::TimedOut(_)
         | SignerError::NoRoots

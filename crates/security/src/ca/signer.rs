@@ -40,8 +40,9 @@ pub trait Signer: Send + Sync {
     /// Has a request signed. Cancelled by dropping, after the limit of the registration authority.
     ///
     /// # Errors
-    /// [`SignerError::Unavailable`] if the signer is unreachable, which breaks the circuit to it for a time;
-    /// others for this request only.
+    /// [`SignerError::Unreachable`] if the signer is unreachable, which breaks the circuit to it for
+    /// a time; [`SignerError::Unavailable`] if it was reached and is unavailable, which does so for
+    /// the namespace of the request; others for this request only.
     async fn sign(&self, request: &CheckedRequest) -> Result<SignedChain, SignerError>;
 
     /// The roots in which chains may end, in PEM, empty until they are known; `None` if users
@@ -125,8 +126,11 @@ pub enum SignerError {
     /// Too many requests wait.
     #[error("too many certificate requests wait for the signer; try again later")]
     QueueFull,
-    /// The signer is unreachable, or says that it is unavailable.
+    /// The signer is unreachable, for whomever.
     #[error("the signer is unreachable: {0}")]
+    Unreachable(Arc<str>),
+    /// The signer, or what it needs for this request, says that it is unavailable.
+    #[error("the signer is unavailable for this namespace: {0}")]
     Unavailable(Arc<str>),
     /// The signer cannot sign this request now.
     #[error("the signer is busy: {0}")]
@@ -222,7 +226,13 @@ impl CheckedRequest {
 }
 
 impl SignerError {
-    /// An unreachable signer, with the reason of a failed call.
+    /// An unreachable signer, with the reason of a failed connection.
+    #[must_use]
+    pub fn unreachable(error: &(dyn Error + 'static)) -> Self {
+        Self::Unreachable(reason(&chain(error)).into())
+    }
+
+    /// An unavailable signer, with the reason of a failed call.
     #[must_use]
     pub fn unavailable(error: &(dyn Error + 'static)) -> Self {
         Self::Unavailable(reason(&chain(error)).into())
@@ -252,12 +262,13 @@ impl SignerError {
         match self {
             Self::Beyond(_) | Self::Request(_) => "rejected",
             Self::Rate(_) | Self::QueueFull => "limited",
-            Self::Unavailable(_) | Self::NoRoots => "away",
+            Self::Unreachable(_) | Self::NoRoots => "unreachable",
+            Self::Unavailable(_) => "unavailable",
             Self::Busy(_) => "busy",
-            Self::TimedOut(_) => "silent",
+            Self::TimedOut(_) => "timed_out",
             Self::Denied(_) => "denied",
             Self::Failed(_) => "failed",
-            Self::Mismatch(_) | Self::Chain(_) => "wrong",
+            Self::Mismatch(_) | Self::Chain(_) => "unusable",
             Self::Undistributed(_) => "undistributed",
         }
     }

@@ -143,7 +143,7 @@ impl Signer for Spire {
     async fn sign(&self, request: &CheckedRequest) -> Result<SignedChain, SignerError> {
         let channel = self.channel.borrow().clone();
         let channel = channel
-            .ok_or_else(|| SignerError::Unavailable("the agent has handed out no SVID".into()))?;
+            .ok_or_else(|| SignerError::Unreachable("the agent has handed out no SVID".into()))?;
         let mut client = SvidClient::new(channel).max_decoding_message_size(MAX_RESPONSE);
         let message = MintX509svidRequest {
             csr: Bytes::copy_from_slice(request.der()),

@@ -155,7 +155,7 @@ fn manager(server: &HeldServer) -> CertManager {
     let client = kube::Client::new(server.clone(), "default");
     let (_sender, roots) = watch::channel(Arc::from(""));
     let namespace = Namespace::new("istio-system");
-    CertManager::start(client, config, &namespace, roots, clock).0
+    CertManager::start(client, config, &namespace, roots, 8, clock).0
 }
 
 /// A request with these names that names a signer.

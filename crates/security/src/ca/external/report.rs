@@ -10,6 +10,7 @@ use super::super::rotation::Missing;
 use super::super::signer::{IssuedChain, SignerError};
 use super::SignerRoot;
 use crate::certificate_life::CertificateLife;
+use navarch_api::names::Namespace;
 use navarch_base::error_chain::chain;
 
 /// A signer as operators see it. Sent to them as JSON.
@@ -23,6 +24,8 @@ pub struct SignerReport {
     /// Why requests are not passed to it now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub away: Option<String>,
+    /// The namespaces whose requests are not passed to it now, because it was unavailable for them.
+    pub unavailable: Vec<UnavailableNamespace>,
     /// When it last signed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_success: Option<Timestamp>,
@@ -38,6 +41,16 @@ pub struct SignerReport {
     pub roots: Vec<SignerRoot>,
     /// Proxies that lack a new root.
     pub missing: Vec<Missing>,
+}
+
+/// A namespace that a signer was unavailable for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UnavailableNamespace {
+    /// The namespace of the certificates.
+    pub namespace: String,
+    /// The signer's reason, cut and escaped.
+    pub why: String,
 }
 
 /// A certificate of a chain.
@@ -88,24 +101,28 @@ impl LastEvents {
         }
     }
 
-    /// The report of a signer with this state.
-    pub(super) fn report(
-        &self,
-        name: &'static str,
-        away: Option<Arc<str>>,
-        roots: Vec<SignerRoot>,
-        missing: Vec<Missing>,
-    ) -> SignerReport {
+    /// The report of a signer with these events, and nothing else.
+    pub(super) fn report(&self, name: &'static str) -> SignerReport {
         SignerReport {
             name,
             namespaces: Vec::new(),
-            away: away.map(|why| why.as_ref().to_owned()),
+            away: None,
+            unavailable: Vec::new(),
             last_success: self.success,
             last_error: self.error.as_ref().map(|(_, error)| error.clone()),
             last_error_at: self.error.as_ref().map(|(at, _)| *at),
             chain: self.chain.clone(),
-            roots,
-            missing,
+            roots: Vec::new(),
+            missing: Vec::new(),
+        }
+    }
+}
+
+impl From<(Namespace, Arc<str>)> for UnavailableNamespace {
+    fn from((namespace, why): (Namespace, Arc<str>)) -> Self {
+        Self {
+            namespace: namespace.as_str().to_owned(),
+            why: why.as_ref().to_owned(),
         }
     }
 }

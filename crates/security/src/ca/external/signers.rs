@@ -72,12 +72,6 @@ impl ExternalSigners {
         &self.all
     }
 
-    /// Whether Navarch's own CA signs for some namespace.
-    #[must_use]
-    pub fn uses_own_ca(&self) -> bool {
-        self.default.is_none() || self.by_namespace.values().any(Option::is_none)
-    }
-
     /// A watch of the roots of all signers, in PEM.
     #[must_use]
     pub fn roots(&self) -> watch::Receiver<Arc<str>> {

@@ -20,6 +20,7 @@ use super::*;
 use crate::trust_bundle;
 
 const WEB: &str = "spiffe://cluster.local/ns/shop/sa/web";
+const BANK: &str = "spiffe://cluster.local/ns/bank/sa/web";
 
 fn clock() -> SystemTime {
     jiff::Timestamp::now().into()
@@ -39,6 +40,8 @@ enum Fault {
     Nothing,
     Silent,
     Away,
+    /// For the namespace `shop` alone.
+    Unavailable,
     Denied,
 }
 
@@ -116,7 +119,10 @@ impl Signer for FakeSigner {
         *self.calls.lock() += 1;
         let fault = *self.fault.lock();
         if fault == Fault::Away {
-            return Err(SignerError::Unavailable("connection refused".into()));
+            return Err(SignerError::Unreachable("connection refused".into()));
+        }
+        if fault == Fault::Unavailable && request.identity().namespace.as_str() == "shop" {
+            return Err(SignerError::Unavailable("its key is locked".into()));
         }
         if fault == Fault::Denied {
             return Err(SignerError::denied("not on\nMondays"));
@@ -212,7 +218,7 @@ async fn a_signer_that_is_away_is_left_alone_and_a_silent_one_costs_its_own_time
     *signer.fault.lock() = Fault::Away;
     for _ in 0..100 {
         let error = external.sign(&request(WEB)).await.unwrap_err();
-        assert!(matches!(error, SignerError::Unavailable(_)), "{error}");
+        assert!(matches!(error, SignerError::Unreachable(_)), "{error}");
     }
     assert_eq!(*signer.calls.lock(), 3, "the circuit is open");
     assert_eq!(external.report().away.unwrap(), "connection refused");
@@ -228,6 +234,34 @@ async fn a_signer_that_is_away_is_left_alone_and_a_silent_one_costs_its_own_time
     assert_eq!(begun.elapsed().as_secs(), 30);
     *signer.fault.lock() = Fault::None;
     external.sign(&request(WEB)).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_signer_that_is_unavailable_for_a_namespace_signs_for_others() {
+    let signer = FakeSigner::new();
+    let external = authority(&signer, ExternalLimits::default());
+    *signer.fault.lock() = Fault::Unavailable;
+    for _ in 0..20 {
+        let error = external.sign(&request(WEB)).await.unwrap_err();
+        assert!(matches!(error, SignerError::Unavailable(_)), "{error}");
+    }
+    assert_eq!(*signer.calls.lock(), 3, "the namespace's circuit is open");
+
+    for _ in 0..5 {
+        external.sign(&request(BANK)).await.unwrap();
+    }
+    let report = external.report();
+    assert_eq!(report.away, None);
+    let expected = UnavailableNamespace {
+        namespace: "shop".to_owned(),
+        why: "its key is locked".to_owned(),
+    };
+    assert_eq!(report.unavailable, [expected]);
+
+    *signer.fault.lock() = Fault::None;
+    tokio::time::advance(Duration::from_secs(120)).await;
+    external.sign(&request(WEB)).await.unwrap();
+    assert!(external.report().unavailable.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -251,8 +285,7 @@ async fn a_flood_of_one_namespace_leaves_others_their_share() {
     assert_eq!(*signer.calls.lock(), 4, "half of the turns");
 
     *signer.fault.lock() = Fault::None;
-    let other = "spiffe://cluster.local/ns/bank/sa/web";
-    external.sign(&request(other)).await.unwrap();
+    external.sign(&request(BANK)).await.unwrap();
 
     let mut limited = 0;
     while let Some(Ok(outcome)) = flood.join_next().await {
@@ -372,6 +405,32 @@ async fn a_root_that_is_new_after_a_restart_is_distributed_first() {
 }
 
 #[test]
+fn the_bound_of_objects_follows_the_requests_at_once() {
+    let objects = |at_once| {
+        let limits = ExternalLimits {
+            at_once,
+            ..ExternalLimits::default()
+        };
+        limits.objects()
+    };
+    assert_eq!(ExternalLimits::default().objects(), 256);
+    assert_eq!((objects(1), objects(200)), (4, 800));
+}
+
+#[test]
+fn every_failure_has_a_label_by_the_words_of_its_text() {
+    let label = |error: SignerError| {
+        assert!(!error.to_string().is_empty());
+        error.result()
+    };
+    let why = || Arc::from("why");
+    assert_eq!(label(SignerError::Unreachable(why())), "unreachable");
+    assert_eq!(label(SignerError::Unavailable(why())), "unavailable");
+    assert_eq!(label(SignerError::TimedOut(DAY)), "timed_out");
+    assert_eq!(label(SignerError::Mismatch("a CA's")), "unusable");
+}
+
+#[test]
 fn namespaces_have_signers_of_their_own() {
     let one = authority(&FakeSigner::new(), ExternalLimits::default());
     let other = authority(&FakeSigner::new(), ExternalLimits::default());
@@ -384,7 +443,7 @@ fn namespaces_have_signers_of_their_own() {
     let of = |name: &str| signers.of(&Namespace::new(name));
     assert!(of("shop").is_some_and(|signer| Arc::ptr_eq(signer, &one)));
     assert!(of("bank").is_some_and(|signer| Arc::ptr_eq(signer, &other)));
-    assert!(of("legacy").is_none() && signers.uses_own_ca());
+    assert!(of("legacy").is_none());
     assert_eq!(signers.reports()[1].namespaces, ["bank"]);
 
     let roots = signers.roots().borrow().clone();

@@ -77,7 +77,7 @@ async fn a_plugin_signs_and_its_statuses_say_whether_it_is_away() {
     let mut tasks = JoinSet::new();
     tasks.spawn(follow);
     let away = plugin.sign(&request()).await.unwrap_err();
-    assert!(matches!(away, SignerError::Unavailable(_)), "{away}");
+    assert!(matches!(away, SignerError::Unreachable(_)), "{away}");
 
     let bundle = Bundle::self_signed("company", KeyType::P256, 10 * DAY, clock()).unwrap();
     let served = Served {

@@ -2,7 +2,8 @@
 //!
 //! A caller may give up at any time, also while an object is being created. So a task of its own
 //! creates the object and deletes it, and holds a permit until then: the permits bound the objects,
-//! not the callers that wait.
+//! not the callers that wait. There are more of them than requests at once
+//! (`ExternalLimits::objects`), so that signing does not wait for deletions.
 
 use std::fmt::{Debug, Write as _};
 use std::sync::Arc;
@@ -23,9 +24,6 @@ use navarch_net::budget::Full;
 use navarch_net::cryptography;
 use navarch_net::fair_semaphore::{FairPermit, FairSemaphore};
 
-/// Objects at once, half of them at most for one namespace. Above the usual
-/// `NAVARCH_SIGNER_REQUESTS`, so that signing does not wait for deletions.
-const MAX_OBJECTS: usize = 256;
 /// Requests that wait for a permit, half of them at most for one namespace.
 const MAX_WAITING: usize = 4096;
 /// Deletions at once.
@@ -77,12 +75,8 @@ pub(in super::super) enum DeleteError {
 }
 
 impl<K: Clone + DeserializeOwned + Debug> Objects<K> {
-    pub(in super::super) fn new(api: Api<K>) -> Self {
-        Self::with_limit(api, MAX_OBJECTS)
-    }
-
-    /// At most `limit` objects at once.
-    pub(super) fn with_limit(api: Api<K>, limit: usize) -> Self {
+    /// At most `limit` objects at once, half of them at most for one namespace.
+    pub(in super::super) fn new(api: Api<K>, limit: usize) -> Self {
         Self {
             api,
             under_way: FairSemaphore::new(limit, MAX_WAITING),

@@ -76,6 +76,7 @@ async fn approve(answers: Vec<(u16, Value)>) -> (Result<(), RegistrationError>, 
         kube::Client::new(server.clone(), "default"),
         RegistrationConfig::default(),
         Arc::new(Vec::new),
+        8,
     );
     let made = serde_json::from_value(request("1")).expect("a request");
     let outcome = registration.approve(made, "spiffe://a").await;
@@ -119,7 +120,7 @@ async fn an_unreadable_file_of_roots_is_not_taken_for_a_missing_one() {
             ..RegistrationConfig::default()
         };
         let client = kube::Client::new(Server::default(), "default");
-        Registration::new(client, config, Arc::new(Vec::new)).roots_in_file()
+        Registration::new(client, config, Arc::new(Vec::new), 8).roots_in_file()
     };
     std::fs::write(folder.path().join("roots"), "ROOTS").expect("written");
     std::fs::write(folder.path().join("binary"), b"\xff").expect("written");
@@ -150,7 +151,7 @@ async fn a_request_is_deleted_whenever_the_caller_gives_up() {
     let server = HeldServer::new();
     let client = kube::Client::new(server.clone(), "default");
     let mesh: MeshRoots = Arc::new(Vec::new);
-    let registration = Registration::new(client, RegistrationConfig::default(), mesh);
+    let registration = Registration::new(client, RegistrationConfig::default(), mesh, 8);
 
     // While it is created.
     give_up(&server, &registration, "POST", 1).await;
@@ -177,7 +178,7 @@ async fn an_unanswered_creation_is_followed_by_deletions() {
     let server = HeldServer::new();
     let client = kube::Client::new(server.clone(), "default");
     let mesh: MeshRoots = Arc::new(Vec::new);
-    let registration = Registration::new(client, RegistrationConfig::default(), mesh);
+    let registration = Registration::new(client, RegistrationConfig::default(), mesh, 8);
 
     // It appears after the first deletion.
     server.deletions.lock().extend([404, 404, 200]);
@@ -197,7 +198,7 @@ async fn an_unanswered_creation_is_followed_by_deletions() {
 async fn a_permit_is_held_until_the_work_is_done() {
     let client = kube::Client::new(HeldServer::new(), "default");
     let api: Api<CertificateSigningRequest> = Api::all(client);
-    let objects = Objects::with_limit(api, 1);
+    let objects = Objects::new(api, 1);
     let (done, is_done) = oneshot::channel::<()>();
 
     let permit = objects.permit(None).await.expect("a permit");

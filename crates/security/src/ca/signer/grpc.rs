@@ -1,8 +1,9 @@
 //! gRPC statuses of signers as errors.
 
 use std::error::Error;
+use std::io;
 
-use tonic::{Code, Status};
+use tonic::{Code, ConnectError, Status};
 
 use super::SignerError;
 
@@ -10,7 +11,11 @@ use super::SignerError;
 pub fn call_error(status: &Status) -> SignerError {
     // Errors of the connection have a source, statuses of the signer have none.
     if let Some(source) = status.source() {
-        return SignerError::unavailable(source);
+        return match has_no_connection(source) {
+            true => SignerError::unreachable(source),
+            // A signer may end the connection because of this request.
+            false => SignerError::unavailable(source),
+        };
     }
 
     let code = status.code();
@@ -26,4 +31,20 @@ pub fn call_error(status: &Status) -> SignerError {
     } else {
         SignerError::failed(&format!("{code:?}: {}", status.message()))
     }
+}
+
+/// Whether a call failed because there was no connection to send it on. A connection that is not
+/// established in time is an I/O error without [`ConnectError`].
+fn has_no_connection(error: &(dyn Error + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(cause) = next {
+        let is_late = cause
+            .downcast_ref::<io::Error>()
+            .is_some_and(|error| error.kind() == io::ErrorKind::TimedOut);
+        if is_late || cause.is::<ConnectError>() {
+            return true;
+        }
+        next = cause.source();
+    }
+    false
 }

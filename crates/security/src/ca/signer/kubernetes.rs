@@ -10,14 +10,20 @@ const SERVER_ERROR: u16 = 500;
 
 /// The error of a failed request to the API server.
 pub fn api_error(error: &kube::Error) -> SignerError {
-    let kube::Error::Api(status) = error else {
-        return SignerError::unavailable(error);
+    let status = match error {
+        kube::Error::Api(status) => status,
+        kube::Error::Service(_) | kube::Error::HyperError(_) | kube::Error::Auth(_) => {
+            return SignerError::unreachable(error);
+        }
+        // Such as a response that is none of the API server's.
+        _ => return SignerError::unavailable(error),
     };
     if status.code == TOO_MANY_REQUESTS {
         SignerError::busy(&InWords(error).to_string())
     } else if status.code < SERVER_ERROR {
         SignerError::failed(&format!("the API server: {}", InWords(error)))
     } else {
+        // It may be a webhook's, for some requests only.
         SignerError::unavailable(error)
     }
 }
@@ -44,5 +50,9 @@ mod tests {
         assert!(matches!(of(429), SignerError::Busy(_)));
         assert!(matches!(of(403), SignerError::Failed(_)));
         assert!(matches!(of(503), SignerError::Unavailable(_)));
+
+        let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+        let error = api_error(&kube::Error::Service(Box::new(refused)));
+        assert!(matches!(error, SignerError::Unreachable(_)), "{error}");
     }
 }
