@@ -179,6 +179,7 @@ impl fmt::Display for StatusReport {
                 state,
                 wanted,
                 reason,
+                errors,
                 ..
             } = status;
             let state = format!("{state:?}").to_lowercase();
@@ -188,6 +189,9 @@ impl fmt::Display for StatusReport {
             }
             if !wanted.is_empty() {
                 write!(f, ", asked for {wanted}")?;
+            }
+            if !errors.after.is_empty() {
+                write!(f, ", errors {} (before {})", errors.after, errors.before)?;
             }
             if !reason.is_empty() {
                 write!(f, ": {reason}")?;
@@ -200,6 +204,8 @@ impl fmt::Display for StatusReport {
 
 #[cfg(test)]
 mod tests {
+    use navarch_agent::upgrade::status::ErrorShares;
+
     use super::*;
 
     fn result(pod: &str, state: PodState, reason: &str) -> PodResult {
@@ -254,14 +260,24 @@ mod tests {
             wanted: "/bin/envoy".to_owned(),
             ..ProxyStatus::default()
         };
+        let judged = ProxyStatus {
+            errors: ErrorShares {
+                before: "1 % of 100 requests".to_owned(),
+                after: "unknown: timed out after 10s".to_owned(),
+            },
+            ..status.clone()
+        };
         let report = StatusReport(vec![
             ("a".to_owned(), Ok(status)),
             ("b".to_owned(), Err("no answer".to_owned())),
+            ("c".to_owned(), Ok(judged)),
         ]);
         let text = report.to_string();
         assert_eq!(
             text,
-            "a: Envoy 1.39.3, epoch 1, idle, asked for /bin/envoy\nb: no answer\n"
+            "a: Envoy 1.39.3, epoch 1, idle, asked for /bin/envoy\nb: no answer\n\
+             c: Envoy 1.39.3, epoch 1, idle, asked for /bin/envoy, \
+             errors unknown: timed out after 10s (before 1 % of 100 requests)\n"
         );
         let json = serde_json::to_value(&report).unwrap();
         assert_eq!(json[1]["error"], "no answer");

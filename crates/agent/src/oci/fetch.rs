@@ -1,5 +1,5 @@
 //! HTTP GET requests, each on its own connection: limited in time, size and redirects, and never to
-//! a blocked address. A body is collected in memory, or written to a file while it arrives.
+//! a blocked address. A server elsewhere cannot redirect to this machine. A body is collected in memory, or written to a file while it arrives.
 
 use std::io;
 use std::net::SocketAddr;
@@ -96,16 +96,27 @@ pub(crate) struct FetchRequest<'a> {
 /// A response, whatever its status.
 #[derive(Clone, Debug)]
 pub(crate) struct FetchResponse {
+    /// Whether the first server that was asked is on this machine.
+    pub(crate) is_local: bool,
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
+}
+
+/// A response without its body, and whether its server is on this machine.
+struct Answered {
+    response: Response<Incoming>,
+    is_local: bool,
 }
 
 /// Sends the request and follows redirects.
 pub(crate) async fn get(ask: FetchRequest<'_>) -> Result<FetchResponse, FetchError> {
     let timeout = ask.timeout;
     let max_bytes = ask.max_bytes;
-    let exchange = async { collect(follow(ask).await?, max_bytes).await };
+    let exchange = async {
+        let Answered { response, is_local } = follow(ask).await?;
+        collect(response, is_local, max_bytes).await
+    };
     tokio::time::timeout(timeout, exchange)
         .await
         .unwrap_or(Err(FetchError::Slow(timeout)))
@@ -117,7 +128,7 @@ pub(crate) async fn save(ask: FetchRequest<'_>, file: &mut File) -> Result<Strin
     let timeout = ask.timeout;
     let max_bytes = ask.max_bytes;
     let exchange = async {
-        let response = follow(ask).await?;
+        let response = follow(ask).await?.response;
         if response.status() != StatusCode::OK {
             return Err(FetchError::Status(response.status()));
         }
@@ -129,15 +140,20 @@ pub(crate) async fn save(ask: FetchRequest<'_>, file: &mut File) -> Result<Strin
 }
 
 /// Follows redirects. Returns the last response without its body.
-async fn follow(mut ask: FetchRequest<'_>) -> Result<Response<Incoming>, FetchError> {
+async fn follow(mut ask: FetchRequest<'_>) -> Result<Answered, FetchError> {
+    let mut addresses = ask.addresses.clone();
+    let mut is_local = None;
     for _ in 0..=MAX_REDIRECTS {
-        let response = hop(&ask).await?;
+        let answered = hop(&ask, &addresses).await?;
+        let is_local = *is_local.get_or_insert(answered.is_local);
+        addresses = addresses_for(ask.addresses, is_local);
+        let response = answered.response;
         let location = response
             .headers()
             .get(LOCATION)
             .filter(|_| response.status().is_redirection());
         let Some(location) = location else {
-            return Ok(response);
+            return Ok(Answered { response, is_local });
         };
 
         let next = resolve(&ask.url, location)?;
@@ -157,6 +173,16 @@ async fn follow(mut ask: FetchRequest<'_>) -> Result<Response<Incoming>, FetchEr
     Err(FetchError::Hops)
 }
 
+/// The addresses that a server may refer to, by redirects or as a token server: this machine's own
+/// only if it is there itself. Otherwise whoever runs a registry could reach what only this machine
+/// should.
+pub(crate) fn addresses_for(policy: &AddressPolicy, is_local: bool) -> AddressPolicy {
+    AddressPolicy {
+        allow_loopback: policy.allow_loopback && is_local,
+        blocked: policy.blocked.clone(),
+    }
+}
+
 /// The target of a redirect.
 fn resolve(from: &Uri, location: &HeaderValue) -> Result<Uri, FetchError> {
     let text = location
@@ -172,8 +198,8 @@ fn resolve(from: &Uri, location: &HeaderValue) -> Result<Uri, FetchError> {
     Uri::from_parts(parts).map_err(|_| wrong())
 }
 
-/// Sends one request. Returns the response without its body.
-async fn hop(ask: &FetchRequest<'_>) -> Result<Response<Incoming>, FetchError> {
+/// Sends one request, to one of these addresses. Returns the response without its body.
+async fn hop(ask: &FetchRequest<'_>, addresses: &AddressPolicy) -> Result<Answered, FetchError> {
     let wrong = || FetchError::Url(ask.url.to_string());
     let authority = ask
         .url
@@ -190,7 +216,11 @@ async fn hop(ask: &FetchRequest<'_>) -> Result<Response<Incoming>, FetchError> {
         .host()
         .trim_start_matches('[')
         .trim_end_matches(']');
-    let stream = connect(host, authority.port_u16().unwrap_or(usual), ask.addresses).await?;
+    let stream = connect(host, authority.port_u16().unwrap_or(usual), addresses).await?;
+    let peer = stream
+        .peer_addr()
+        .map_err(|error| FetchError::Connect(host.to_owned(), error))?;
+    let is_local = peer.ip().to_canonical().is_loopback();
 
     let path = ask.url.path_and_query().map_or("/", |path| path.as_str());
     let mut request = Request::get(path).body(Empty::new()).map_err(|_| wrong())?;
@@ -202,17 +232,16 @@ async fn hop(ask: &FetchRequest<'_>) -> Result<Response<Incoming>, FetchError> {
         .insert(USER_AGENT, HeaderValue::from_static("navarch-agent"));
 
     if !secure {
-        return send(stream, request).await;
+        let response = send(stream, request).await?;
+        return Ok(Answered { response, is_local });
     }
 
     let name = ServerName::try_from(host.to_owned()).map_err(|_| wrong())?;
     let connector = TlsConnector::from(tls::config(ask.insecure)?);
     let stream = connector.connect(name, stream).await;
-    send(
-        stream.map_err(|error| FetchError::Connect(host.to_owned(), error))?,
-        request,
-    )
-    .await
+    let stream = stream.map_err(|error| FetchError::Connect(host.to_owned(), error))?;
+    let response = send(stream, request).await?;
+    Ok(Answered { response, is_local })
 }
 
 /// Connects to the first reachable address of a host that is not blocked. The checked address is
@@ -267,6 +296,7 @@ where
 /// Reads a whole response, up to the size limit.
 async fn collect(
     response: Response<Incoming>,
+    is_local: bool,
     max_bytes: u64,
 ) -> Result<FetchResponse, FetchError> {
     let (parts, mut body) = response.into_parts();
@@ -281,6 +311,7 @@ async fn collect(
         bytes.extend_from_slice(&data);
     }
     Ok(FetchResponse {
+        is_local,
         status: parts.status,
         headers: parts.headers,
         body: bytes.freeze(),
@@ -312,4 +343,87 @@ async fn write(
     file.flush().await.map_err(FetchError::Write)?;
     let digest = hash.finalize();
     Ok(digest.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, UdpSocket};
+
+    use axum::response::Redirect;
+    use axum::routing::get as route;
+    use tokio::net::TcpListener;
+    use tokio::task::JoinSet;
+
+    use super::*;
+
+    /// Serves `/there`, and `/here`, which redirects to it on loopback.
+    async fn serve(tasks: &mut JoinSet<()>) -> u16 {
+        let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let target = format!("http://127.0.0.1:{port}/there");
+        let app = axum::Router::new()
+            .route("/here", route(async move || Redirect::temporary(&target)))
+            .route("/there", route(async || "for this machine alone"));
+        tasks.spawn(async move { axum::serve(listener, app).await.unwrap() });
+        port
+    }
+
+    /// The address that this machine has in its network, if it has one. Nothing is sent.
+    fn outer_address() -> Option<IpAddr> {
+        let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
+        socket.connect("192.0.2.1:9").ok()?;
+        let address = socket.local_addr().ok()?.ip();
+        (!address.is_loopback() && !address.is_unspecified()).then_some(address)
+    }
+
+    async fn fetch(host: IpAddr, port: u16) -> Result<FetchResponse, FetchError> {
+        let addresses = AddressPolicy {
+            allow_loopback: true,
+            ..AddressPolicy::default()
+        };
+        get(FetchRequest {
+            url: format!("http://{host}:{port}/here").parse().unwrap(),
+            headers: HeaderMap::new(),
+            insecure: false,
+            addresses: &addresses,
+            max_bytes: 1000,
+            timeout: Duration::from_secs(10),
+        })
+        .await
+    }
+
+    #[tokio::test]
+    async fn only_a_server_of_this_machine_may_redirect_to_it() {
+        let mut tasks = JoinSet::new();
+        let port = serve(&mut tasks).await;
+        let own = fetch(IpAddr::from([127, 0, 0, 1]), port).await.unwrap();
+        assert_eq!(&*own.body, b"for this machine alone");
+        assert!(own.is_local);
+
+        let Some(outer) = outer_address() else {
+            eprintln!("skipped: this machine has no network, and so no other address");
+            return;
+        };
+        let error = fetch(outer, port).await.unwrap_err();
+        assert!(
+            matches!(&error, FetchError::Blocked { host, .. } if host == "127.0.0.1"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_policy_without_loopback_stays_so() {
+        for (allow_loopback, is_local, expected) in [
+            (true, true, true),
+            (true, false, false),
+            (false, true, false),
+        ] {
+            let policy = AddressPolicy {
+                allow_loopback,
+                ..AddressPolicy::default()
+            };
+            let narrowed = addresses_for(&policy, is_local);
+            assert_eq!(narrowed.allow_loopback, expected);
+        }
+    }
 }

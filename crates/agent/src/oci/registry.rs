@@ -194,7 +194,7 @@ impl<'a> Registry<'a> {
             got => got?,
         };
         if got.status == StatusCode::UNAUTHORIZED && self.token.is_none() {
-            self.token = Some(self.log_in(&got.headers).await?);
+            self.token = Some(self.log_in(&got).await?);
             got = self.try_get(path, max_bytes).await?;
         }
         if got.status == StatusCode::OK {
@@ -248,9 +248,10 @@ impl<'a> Registry<'a> {
     }
 
     /// The `Authorization` header that the registry requires.
-    async fn log_in(&self, headers: &HeaderMap) -> Result<HeaderValue, RegistryError> {
+    async fn log_in(&self, got: &FetchResponse) -> Result<HeaderValue, RegistryError> {
         let unauthorized = || RegistryError::Fetch(FetchError::Status(StatusCode::UNAUTHORIZED));
-        let challenges = headers
+        let challenges = got
+            .headers
             .get_all(WWW_AUTHENTICATE)
             .iter()
             .filter_map(|value| value.to_str().ok());
@@ -272,15 +273,15 @@ impl<'a> Registry<'a> {
                         .and_then(Credentials::header)
                         .ok_or_else(unauthorized);
                 }
-                return self.token(rest).await;
+                return self.token(rest, got.is_local).await;
             }
         }
 
         Err(unauthorized())
     }
 
-    /// Requests a token from the server in a challenge.
-    async fn token(&self, challenge: &str) -> Result<HeaderValue, RegistryError> {
+    /// Requests a token from the server in a challenge of a registry, which may be on this machine.
+    async fn token(&self, challenge: &str, is_local: bool) -> Result<HeaderValue, RegistryError> {
         let realm = parameter(challenge, "realm").unwrap_or_default();
         let invalid_realm = || RegistryError::Realm(realm.to_owned());
         let url = realm.parse::<Uri>().map_err(|_| invalid_realm())?;
@@ -312,7 +313,13 @@ impl<'a> Registry<'a> {
             headers.insert(AUTHORIZATION, value);
         }
 
-        let got = fetch::get(self.request(url, headers, TOKEN_BYTES)).await?;
+        // Also a name may resolve to this machine.
+        let addresses = fetch::addresses_for(self.access.addresses, is_local);
+        let request = FetchRequest {
+            addresses: &addresses,
+            ..self.request(url, headers, TOKEN_BYTES)
+        };
+        let got = fetch::get(request).await?;
         if got.status != StatusCode::OK {
             return Err(FetchError::Status(got.status).into());
         }

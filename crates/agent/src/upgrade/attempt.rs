@@ -265,6 +265,15 @@ fn percent(count: RequestCount) -> u64 {
     u64::try_from(share).unwrap_or(100).min(100)
 }
 
+/// The share of errors in words, as it is judged.
+pub(super) fn share(count: RequestCount) -> String {
+    let total = count.total;
+    if total < MIN_REQUESTS {
+        return format!("{total} requests are too few");
+    }
+    format!("{} % of {total} requests", percent(count))
+}
+
 fn state(server: Option<&ServerInfo>) -> String {
     server.map_or_else(
         || "without an answer on its admin port".to_owned(),

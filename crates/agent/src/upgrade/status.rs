@@ -4,9 +4,14 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use navarch_base::error_chain::chain;
 use navarch_base::printable::{Layout, bounded};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+
+use super::attempt::share;
+use crate::envoy_life::RequestCount;
+use crate::local_http::HttpError;
 
 /// Maximum length of a text in the status.
 const MAX_TEXT: usize = 1024;
@@ -47,6 +52,31 @@ impl UpgradeState {
     }
 }
 
+/// The share of requests that failed, in words: of which the new Envoy was judged in the last
+/// attempt. Empty before it is counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ErrorShares {
+    /// With the old Envoy since its start.
+    pub before: String,
+    /// With the new Envoy at the last count.
+    pub after: String,
+}
+
+impl ErrorShares {
+    /// A share, or why it is not known: without it, no Envoy is judged by it.
+    #[must_use]
+    pub fn describe(counted: &Result<RequestCount, HttpError>) -> String {
+        match counted {
+            Ok(count) => share(*count),
+            Err(error) => {
+                let reason = format!("unknown: {}", chain(error));
+                bounded(&reason, MAX_TEXT, Layout::Quoted)
+            }
+        }
+    }
+}
+
 /// What `/navarch/proxy` answers: which Envoy runs, and what became of the annotation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -71,6 +101,8 @@ pub struct ProxyStatus {
     pub reason: String,
     /// When the state began, in seconds since 1970; 0 before the first attempt.
     pub since: u64,
+    /// The failed requests by which the last attempt was judged.
+    pub errors: ErrorShares,
 }
 
 /// The status that the agent shows. Clones share it.
@@ -92,6 +124,9 @@ impl SharedStatus {
     /// Begins a state of the attempt for an annotation.
     pub fn begin(&self, wanted: &str, state: UpgradeState, reason: &str, now: SystemTime) {
         let mut status = self.0.lock();
+        if state == UpgradeState::Fetching {
+            status.errors = ErrorShares::default();
+        }
         status.wanted = bounded(wanted, MAX_TEXT, Layout::Quoted);
         status.state = state;
         status.reason = bounded(reason, MAX_TEXT, Layout::Quoted);
@@ -121,5 +156,27 @@ mod tests {
 
         let json = serde_json::to_value(&status).unwrap();
         assert_eq!(json["state"], "refused");
+    }
+
+    #[test]
+    fn an_error_share_that_is_not_known_says_why() {
+        let count = |total| {
+            let errors = 3;
+            ErrorShares::describe(&Ok(RequestCount { total, errors }))
+        };
+        assert_eq!(count(100), "3 % of 100 requests");
+        assert_eq!(count(7), "7 requests are too few");
+
+        let failed = HttpError::Timeout(Duration::from_secs(10));
+        let unknown = ErrorShares::describe(&Err(failed));
+        assert_eq!(unknown, "unknown: timed out after 10s");
+
+        // An attempt begins without the shares of the one before.
+        let status = SharedStatus::default();
+        status.update(|status| status.errors.after = unknown);
+        status.begin("/b", UpgradeState::Starting, "", SystemTime::UNIX_EPOCH);
+        assert!(!status.get().errors.after.is_empty());
+        status.begin("/c", UpgradeState::Fetching, "", SystemTime::UNIX_EPOCH);
+        assert_eq!(status.get().errors, ErrorShares::default());
     }
 }

@@ -237,14 +237,10 @@ impl Cache {
             let outcome = match fetch::get(ask).await {
                 Ok(FetchResponse {
                     status: StatusCode::OK,
-                    headers: _,
                     body,
+                    ..
                 }) => Ok(body),
-                Ok(FetchResponse {
-                    status,
-                    headers: _,
-                    body: _,
-                }) => Err(FetchError::Status(status)),
+                Ok(FetchResponse { status, .. }) => Err(FetchError::Status(status)),
                 Err(error) => Err(error),
             };
 

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::{LOOK_INTERVAL, NotReplaced, Refusal, Upgrades};
 use crate::envoy_life::{EnvoyCommand, ProgramStart, RunningEnvoy};
 use crate::upgrade::attempt::{Attempt, Before, Failure, Observation, Verdict};
-use crate::upgrade::status::UpgradeState;
+use crate::upgrade::status::{ErrorShares, UpgradeState};
 
 /// Interval at which the requests of a new Envoy are counted, whose answer is large in large meshes.
 const COUNT_INTERVAL: Duration = Duration::from_secs(5);
@@ -34,7 +34,10 @@ impl Upgrades {
             sleep(LOOK_INTERVAL).await;
             let mut seen = self.observe(new).await;
             if is_judging && Instant::now() >= next_count {
-                seen.requests = self.admin.requests().await.ok();
+                let counted = self.admin.requests().await;
+                let share = ErrorShares::describe(&counted);
+                self.status.update(|status| status.errors.after = share);
+                seen.requests = counted.ok();
                 next_count = Instant::now() + COUNT_INTERVAL;
             }
 
@@ -94,8 +97,11 @@ impl Upgrades {
 
     /// What is known of the old Envoy.
     async fn before(&self, old: &RunningEnvoy) -> Before {
+        let counted = self.admin.requests().await;
+        let share = ErrorShares::describe(&counted);
+        self.status.update(|status| status.errors.before = share);
         Before {
-            requests: self.admin.requests().await.ok(),
+            requests: counted.ok(),
             report: old.process.and_then(|process| self.envoys.report(process)),
         }
     }
