@@ -3,6 +3,8 @@
 //!
 //! Needs the former Envoy from `make tools`, too.
 
+mod fleet;
+mod kubelet;
 mod registry;
 mod traffic;
 mod versions;
