@@ -55,7 +55,7 @@ simulate:
 # Tests that take minutes: certificates of a minute under traffic for five minutes, an API server down for one, 100,000 requests while
 # namespaces move to ambient mode.
 soak: tools
-	NAVARCH_REQUIRE_ALL=1 NAVARCH_PODS_SECONDS=300 NAVARCH_CLUSTER_SECONDS=60 NAVARCH_MIGRATION_REQUESTS=100000 $(CARGO) test $(LOCKED) --workspace \
+	NAVARCH_REQUIRE_ALL=1 NAVARCH_PODS_SECONDS=300 NAVARCH_CLUSTER_SECONDS=60 NAVARCH_MIGRATION_REQUESTS=100000 NAVARCH_UPGRADE_REQUESTS=100000 $(CARGO) test $(LOCKED) --workspace \
 		--test agent_pods --test cluster
 
 # The complete conformance suite of the Gateway API; `make test` runs one of its tests.

@@ -4,7 +4,8 @@
 //!
 //! Needs root and the programs that `scripts/cluster/missing` checks; a test that cannot run is
 //! skipped with a reason (`navarch_testkit::skip`). `make soak` sets `NAVARCH_CLUSTER_SECONDS`: the
-//! duration of the API server's outage, and of counting after each change.
+//! duration of the API server's outage, and of counting after each change; and
+//! `NAVARCH_UPGRADE_REQUESTS`: the requests while Envoys are replaced in place.
 
 #![allow(
     clippy::disallowed_methods,
@@ -19,6 +20,7 @@ mod answers;
 mod asked;
 mod changes;
 mod charts;
+mod in_place;
 mod injected;
 mod istioctl;
 mod locks;
@@ -161,4 +163,14 @@ async fn a_release_of_istios_chart_becomes_this_chart_and_back_without_failed_re
     };
     let _turn = ONE_NODE.lock().await;
     charts::take_over_and_return(&istio).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn envoys_are_replaced_in_running_pods_without_failed_requests() -> Result<()> {
+    if let Some(why) = node::missing(root()) {
+        navarch_testkit::skip::skip(&why);
+        return Ok(());
+    }
+    let _turn = ONE_NODE.lock().await;
+    in_place::replacements_lose_no_request().await
 }
