@@ -18,6 +18,7 @@
 
 mod agent;
 mod api_server;
+mod authority_away;
 mod cert_manager;
 mod compliance;
 mod config_source;
