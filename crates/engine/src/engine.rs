@@ -209,20 +209,31 @@ impl<I: Inputs> Engine<I> {
         self.core.borrow().facts.keys().cloned().collect()
     }
 
-    /// The value of a query for a connected subscriber, outside of any subscription.
+    /// The value of a query for a subscriber, outside of any subscription; `None` if the subscriber
+    /// is not connected.
     ///
     /// # Panics
     /// If the query's computation panics and it has no fallback value.
-    pub fn query<Q: Query>(&self, id: SubscriberId, query: &Q) -> Arc<I::Value>
+    pub fn query<Q: Query>(&self, id: SubscriberId, query: &Q) -> Option<Arc<I::Value>>
     where
         I: Computes<Q>,
     {
-        self.view(id).get(query)
+        Some(self.view(id)?.get(query))
     }
 
-    /// The snapshot as seen for a subscriber, outside of any computation.
+    /// The snapshot as seen for a subscriber, outside of any computation; `None` if the subscriber
+    /// is not connected.
+    ///
+    /// Lookups derive attributes until all that a query reads are known, which never ends for a
+    /// subscriber without a state to keep them in.
     #[must_use]
-    pub fn view(&self, subscriber: SubscriberId) -> View<'_, I> {
+    pub fn view(&self, id: SubscriberId) -> Option<View<'_, I>> {
+        let is_connected = self.core.borrow().subscribers.contains_key(&id);
+        is_connected.then(|| self.view_for(id))
+    }
+
+    /// As [`Self::view`], for a subscriber that is connected, or to which no query is addressed.
+    fn view_for(&self, subscriber: SubscriberId) -> View<'_, I> {
         View {
             core: &self.core,
             snapshot: &self.snapshot,
@@ -238,17 +249,18 @@ impl<I: Inputs> Engine<I> {
         core.gates.close();
         changed.iter().for_each(|fact| core.mark(fact));
         // Each gate is settled for a subscriber of its own.
-        self.view(SubscriberId::NONE).settle_gates(u16::MAX);
+        self.view_for(SubscriberId::NONE).settle_gates(u16::MAX);
         self.core.get_mut().open_all();
     }
 
-    /// Updates a subscription's query for a subscriber.
+    /// Updates a subscription's query for a subscriber. `None` if its computation panics, or the
+    /// subscriber is not connected.
     fn evaluate(
         &self,
         subscriber: SubscriberId,
         query: QueryId,
     ) -> Option<(NodeId, Arc<I::Published>)> {
-        let node = self.view(subscriber).node_of(query).ok()?;
+        let node = self.view(subscriber)?.node_of(query).ok()?;
         let value = self
             .core
             .borrow()

@@ -311,7 +311,9 @@ impl TestMesh {
 
     /// What a query answers for a proxy.
     pub(crate) fn query<Q: Query>(&self, proxy: ProxyId, query: &Q) -> Arc<Q::Value> {
-        self.engine.query(proxy, query)
+        self.engine
+            .query(proxy, query)
+            .expect("the proxies of a test mesh stay connected")
     }
 
     /// Has a proxy ask for a route configuration; returns it. Its bytes are those that the message

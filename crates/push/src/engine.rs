@@ -202,14 +202,14 @@ impl Engine {
         self.engine.reach(facts)
     }
 
-    /// Runs a query for a connected proxy, outside any push (debug endpoints, tests).
-    pub fn query<Q: Query>(&self, id: ProxyId, query: &Q) -> Arc<Q::Value> {
+    /// Runs a query for a proxy, outside any push; `None` if the proxy is not connected.
+    pub fn query<Q: Query>(&self, id: ProxyId, query: &Q) -> Option<Arc<Q::Value>> {
         self.engine.query(id, query)
     }
 
-    /// The snapshot as seen for a proxy.
-    fn view(&self, proxy: ProxyId) -> View<'_> {
-        View(self.engine.view(proxy))
+    /// The snapshot as seen for a proxy; `None` if the proxy is not connected.
+    fn view(&self, proxy: ProxyId) -> Option<View<'_>> {
+        self.engine.view(proxy).map(View)
     }
 
     /// Sizes for metrics and debugging.

@@ -266,6 +266,7 @@ fn clients_open_tunnels_to_them() {
         *mesh
             .engine
             .query(client, &TakesHbone(address.parse().unwrap()))
+            .unwrap()
     };
     assert!(takes(&mesh, "10.2.0.1") && !takes(&mesh, "10.1.0.1") && !takes(&mesh, "10.3.0.1"));
     mesh.change(remote(
@@ -315,7 +316,7 @@ fn remote_workloads_use_their_waypoint() {
         .connect(Arc::new(proxy.unwrap()), Arc::new(Ignore));
 
     let pod: IpAddr = [10, 2, 0, 1].into();
-    assert_eq!(*mesh.engine.query(waypoint, &Behind), [[pod]]);
+    assert_eq!(*mesh.engine.query(waypoint, &Behind).unwrap(), [[pod]]);
 }
 
 #[test]

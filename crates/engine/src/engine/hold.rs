@@ -9,18 +9,22 @@ use crate::query::{Computes, Query};
 
 impl<I: Inputs> Engine<I> {
     /// Whether a subscriber with the same attributes has got the value of a query, so that it is
-    /// not computed again unless its inputs changed.
+    /// not computed again unless its inputs changed. False if the subscriber is not connected.
     pub fn is_known<Q: Query>(&mut self, id: SubscriberId, query: &Q) -> bool
     where
         I: Computes<Q>,
     {
+        if !self.core.get_mut().subscribers.contains_key(&id) {
+            return false;
+        }
+
         let query = self.core.get_mut().query_id(query);
         loop {
             let found = self.core.get_mut().find(query, id);
             match found {
                 Lookup::Node(_) => return true,
                 Lookup::Nothing => return false,
-                Lookup::Derive(attr) => _ = self.view(id).derive(attr),
+                Lookup::Derive(attr) => _ = self.view_for(id).derive(attr),
             }
         }
     }
@@ -68,13 +72,14 @@ impl<I: Inputs> Engine<I> {
         }
     }
 
-    /// The up-to-date node of a query, which the sweep in progress keeps.
+    /// The up-to-date node of a query, which the sweep in progress keeps. `None` if its computation
+    /// panics, or the subscriber is not connected.
     fn up_to_date<Q: Query>(&mut self, id: SubscriberId, query: &Q) -> Option<NodeId>
     where
         I: Computes<Q>,
     {
         let query = self.core.get_mut().query_id(query);
-        let node = self.view(id).node_of(query).ok()?;
+        let node = self.view(id)?.node_of(query).ok()?;
         self.core.get_mut().touch(node);
         Some(node)
     }

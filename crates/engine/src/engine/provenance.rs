@@ -142,13 +142,14 @@ impl<I: Inputs> Engine<I> {
         facts
     }
 
-    /// The up-to-date node of a query; `None` if its computation panics.
+    /// The up-to-date node of a query; `None` if its computation panics, or the subscriber is not
+    /// connected.
     fn node<Q: Query>(&self, id: SubscriberId, query: &Q) -> Option<NodeId>
     where
         I: Computes<Q>,
     {
         let query = self.core.borrow_mut().query_id(query);
-        self.view(id).node_of(query).ok()
+        self.view(id)?.node_of(query).ok()
     }
 
     /// Results whose computation panicked and that have their fallback value.

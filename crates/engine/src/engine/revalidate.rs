@@ -108,7 +108,7 @@ impl<I: Inputs> Engine<I> {
 
             for (attr, old) in before {
                 let known = self.core.get_mut().answer(subscriber, attr);
-                let now = known.unwrap_or_else(|| self.view(subscriber).derive(attr));
+                let now = known.unwrap_or_else(|| self.view_for(subscriber).derive(attr));
                 if old != Some(now) {
                     moved.insert(subscriber);
                 }

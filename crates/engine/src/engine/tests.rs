@@ -150,6 +150,18 @@ impl Computes<OwnName> for Sheet {
     }
 }
 
+/// The name of the reader, read as a derived attribute.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct DerivedName;
+
+impl Computes<DerivedName> for Sheet {
+    type Value = Vec<usize>;
+
+    fn compute(_: &DerivedName, view: &View<'_, Self>) -> Vec<usize> {
+        view.derived(&OwnName).to_vec()
+    }
+}
+
 /// A page with cells from the top.
 fn page(number: usize) -> Page {
     Page(
@@ -441,6 +453,37 @@ fn held_results_outlive_sweeps_until_they_are_released() {
     engine.release(id);
     sweep_all(&mut engine);
     assert_eq!((engine.held(id), engine.sizes().results), (0, 0));
+}
+
+#[test]
+fn a_query_for_a_reader_that_is_not_connected_returns_at_once() {
+    let mut engine = engine(Cells::new());
+    let reader = Reader { group: 1, name: 7 };
+    let stays = engine.connect(Arc::new(reader));
+    let gone = engine.connect(Arc::new(reader));
+    let unknown = SubscriberId::of(1_000);
+
+    // Results that are found by a plain and by a derived attribute.
+    for id in [stays, gone] {
+        assert_eq!(*engine.query(id, &OwnName).unwrap(), [7]);
+        assert_eq!(*engine.query(id, &DerivedName).unwrap(), [7]);
+    }
+    engine.disconnect(gone);
+    let before = engine.sizes();
+
+    for id in [gone, unknown] {
+        assert!(engine.query(id, &OwnName).is_none());
+        assert!(engine.query(id, &DerivedName).is_none());
+        assert!(engine.view(id).is_none());
+        assert!(!engine.is_known(id, &DerivedName));
+
+        engine.hold(id, &DerivedName);
+        assert_eq!(engine.held(id), 0);
+        engine.subscribe(id, 0, &DerivedName, &mut |_, _, _| unreachable!());
+        assert!(engine.published(id, 0).is_none());
+    }
+    assert_eq!(engine.sizes().results, before.results);
+    assert_eq!(*engine.query(stays, &DerivedName).unwrap(), [7]);
 }
 
 #[test]

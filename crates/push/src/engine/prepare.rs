@@ -82,7 +82,8 @@ impl Engine {
         prepared: &mut Prepared,
         may_go_on: impl FnMut() -> bool,
     ) -> bool {
-        // If computing the names panics, the query panics in the same way and reports it.
+        // If computing the names panics, the query panics in the same way and reports it. For a
+        // proxy that has disconnected nothing is left to prepare.
         match self.names_of(id, prepared) {
             Some(chunks) => self.walk(id, &chunks, prepared, may_go_on),
             None => true,
@@ -90,7 +91,7 @@ impl Engine {
     }
 
     /// The names of a subscription. Computing them costs in proportion to their number, so they are
-    /// kept between slices.
+    /// kept between slices. `None` if that panics, or the proxy is not connected.
     fn names_of(&self, id: ProxyId, prepared: &mut Prepared) -> Option<Arc<NameChunks>> {
         let revision = self.revision();
         if let Some((_, chunks)) = prepared
@@ -102,7 +103,8 @@ impl Engine {
         }
 
         let collection = &prepared.collection;
-        let chunks = catch_unwind(AssertUnwindSafe(|| collection.chunks(&self.view(id)))).ok()?;
+        let view = self.view(id)?;
+        let chunks = catch_unwind(AssertUnwindSafe(|| collection.chunks(&view))).ok()?;
         prepared.names = Some((revision, chunks.clone()));
         Some(chunks)
     }

@@ -22,7 +22,7 @@ fn names_chosen_to_collide_are_interned_as_fast_as_others() {
                 name,
                 is_on_demand: false,
             };
-            assert!(engine.query(id, &resource).is_none());
+            assert!(engine.query(id, &resource).unwrap().is_none());
         }
         began.elapsed()
     };
