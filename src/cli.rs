@@ -16,6 +16,7 @@ pub mod environment;
 mod files;
 mod inject;
 mod istiod_variables;
+mod kubeconfig;
 mod limits;
 mod log;
 mod manual;

@@ -18,8 +18,8 @@ use navarch_base::printable::escape;
 use serde::Serialize as _;
 use tokio::runtime::Runtime;
 
-use super::cluster::ClusterClient;
 use super::color::{Color, Colors};
+use super::kubeconfig::{ClusterClient, IstioNamespaceFlag};
 use super::output::{self, print_json, print_yaml, report};
 use super::reading;
 use live::{AnalyzedNamespaces, Live, LiveFlags};
@@ -79,14 +79,8 @@ pub(super) struct Analyze {
     /// Analyze all namespaces
     #[arg(short = 'A', long)]
     all_namespaces: bool,
-    /// Namespace of the control plane
-    #[arg(
-        short = 'i',
-        long = "istioNamespace",
-        alias = "istio-namespace",
-        default_value = "istio-system"
-    )]
-    istio_namespace: String,
+    #[command(flatten)]
+    system: IstioNamespaceFlag,
     /// The files are the whole mesh: also read Services, pods, namespaces, nodes and Secrets from
     /// them, and run the analyzers that need them
     #[arg(long, conflicts_with_all = ["kubeconfig", "context", "revision", "remote_contexts"])]
@@ -220,7 +214,7 @@ impl Analyze {
             .map(|opened| self.read_clusters(&runtime, &opened, &target))
             .transpose()?;
         let mut mesh = Mesh {
-            system_namespace: self.istio_namespace.clone(),
+            system_namespace: self.system.istio_namespace.clone(),
             ..Mesh::default()
         };
         if let Some(live) = &live {
@@ -287,7 +281,7 @@ impl Analyze {
         let kinds = analyzer::inputs(&self.analyzer);
         let namespaces = AnalyzedNamespaces {
             reported: target,
-            system: &self.istio_namespace,
+            system: &self.system.istio_namespace,
         };
         runtime.block_on(self.live.read(opened, &kinds, namespaces))
     }

@@ -2,8 +2,6 @@
 //! server's port-forward.
 
 use std::fmt;
-use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -11,17 +9,16 @@ use clap::Args;
 use futures_util::FutureExt as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
-use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Api, ResourceExt as _};
 use navarch_agent::local_http::{LocalRequest, LocalResponse};
+use navarch_api::revision::REVISION_LABEL;
 use navarch_kubernetes::InWords;
 
 use super::debug_api::Among;
+use super::kubeconfig::{ClusterClient, IstioNamespaceFlag, KubeconfigFlags};
 
-/// The label of control planes, which istioctl uses, too.
+/// The selector of control planes, which istioctl uses, too.
 const APP_SELECTOR: &str = "app=istiod";
-/// The label with the revision of a control plane.
-const REVISION_LABEL: &str = "istio.io/rev";
 /// The name of the monitoring port in the charts' pods.
 const PORT_NAME: &str = "http-monitoring";
 /// The monitoring port of pods without a named one.
@@ -32,24 +29,12 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(15);
 /// Which cluster, and which of its control planes.
 #[derive(Args, Clone, Debug)]
 pub(super) struct ClusterFlags {
-    /// Kubeconfig of the cluster of the control planes; by default $KUBECONFIG, or ~/.kube/config
-    #[arg(long, global = true, value_name = "FILE", conflicts_with = "addresses")]
-    kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig; the current one if unset
-    #[arg(long, global = true, value_name = "NAME", conflicts_with = "addresses")]
-    context: Option<String>,
-    /// Namespace of the control planes
-    #[arg(
-        short = 'i',
-        long = "istioNamespace",
-        alias = "istio-namespace",
-        global = true,
-        value_name = "NAMESPACE",
-        default_value = "istio-system"
-    )]
-    istio_namespace: String,
+    #[command(flatten)]
+    kubeconfig: KubeconfigFlags,
+    #[command(flatten)]
+    namespace: IstioNamespaceFlag,
     /// Revision of the control planes (label istio.io/rev); all if unset
-    #[arg(long, global = true, value_name = "NAME", conflicts_with = "addresses")]
+    #[arg(long, global = true, value_name = "NAME")]
     revision: Option<String>,
 }
 
@@ -118,11 +103,11 @@ impl ClusterFlags {
         };
 
         let selector = self.selector();
-        let pods = Api::namespaced(opened.client, &self.istio_namespace);
+        let pods = Api::namespaced(opened.client, &self.namespace.istio_namespace);
 
         Ok(Some(Cluster {
             pods,
-            namespace: self.istio_namespace.clone(),
+            namespace: self.namespace.istio_namespace.clone(),
             selector,
             name: opened.name,
         }))
@@ -133,18 +118,15 @@ impl ClusterFlags {
     /// # Errors
     /// If a kubeconfig is invalid.
     pub(super) async fn client(&self) -> anyhow::Result<Option<ClusterClient>> {
-        let choice = KubeconfigChoice {
-            path: self.kubeconfig.as_deref(),
-            context: self.context.as_deref(),
-            is_requested: self.context.is_some() || self.revision.is_some(),
-        };
-        let other_way = "name a kubeconfig by --kubeconfig, or a control plane by --address";
-        open(choice, other_way).await
+        let advice = "name a kubeconfig by --kubeconfig, or a control plane by --address";
+        self.kubeconfig
+            .optional(self.revision.is_some(), advice)
+            .await
     }
 
     /// The namespace of the control planes.
     pub(super) fn istio_namespace(&self) -> &str {
-        &self.istio_namespace
+        &self.namespace.istio_namespace
     }
 
     /// The revision of the control planes; `None` if all are selected.
@@ -159,110 +141,6 @@ impl ClusterFlags {
             None => APP_SELECTOR.to_owned(),
         }
     }
-}
-
-/// A client for a kubeconfig's cluster. No request is sent yet.
-pub(super) struct ClusterClient {
-    pub(super) client: kube::Client,
-    /// The description of the cluster in messages.
-    pub(super) name: String,
-    /// The name of the cluster in the kubeconfig.
-    pub(super) cluster: String,
-    /// The namespace of the context.
-    pub(super) namespace: String,
-}
-
-/// The kubeconfig and the context that a user has named.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct KubeconfigChoice<'a> {
-    pub(super) path: Option<&'a Path>,
-    pub(super) context: Option<&'a str>,
-    /// Whether there must be a kubeconfig.
-    pub(super) is_requested: bool,
-}
-
-/// The cluster of a kubeconfig and a context, or else of kubectl's defaults. `None` without a
-/// kubeconfig; if one is required, that is an error with the advice `other_way`.
-///
-/// # Errors
-/// If a kubeconfig is invalid.
-pub(super) async fn open(
-    choice: KubeconfigChoice<'_>,
-    other_way: &'static str,
-) -> anyhow::Result<Option<ClusterClient>> {
-    let KubeconfigChoice {
-        path,
-        context,
-        is_requested,
-    } = choice;
-    let Some(file) = kubeconfig(path, is_requested, other_way)? else {
-        return Ok(None);
-    };
-
-    let context = context
-        .map(str::to_owned)
-        .or_else(|| file.current_context.clone());
-    let Some(context) = context.filter(|name| !name.is_empty()) else {
-        if path.is_some() || is_requested {
-            bail!(
-                "the kubeconfig has no current context: set --context (see `kubectl config get-contexts`)"
-            );
-        }
-        return Ok(None);
-    };
-
-    let named = file
-        .contexts
-        .iter()
-        .find(|named| named.name == context)
-        .and_then(|named| named.context.as_ref());
-    let cluster = named.map(|named| named.cluster.clone()).unwrap_or_default();
-    let options = KubeConfigOptions {
-        context: Some(context.clone()),
-        ..KubeConfigOptions::default()
-    };
-    let config = kube::Config::from_custom_kubeconfig(file, &options).await;
-    let config = config.with_context(|| {
-        format!("failed to use context {context:?} (see `kubectl config get-contexts`)")
-    })?;
-    let name = format!("context {context:?}, {}", config.cluster_url);
-
-    let namespace = config.default_namespace.clone();
-    let client = navarch_kubernetes::client_of(config, None).with_context(|| name.clone())?;
-    Ok(Some(ClusterClient {
-        client,
-        name,
-        cluster,
-        namespace,
-    }))
-}
-
-/// The given kubeconfig, or that of kubectl's defaults; `None` if it does not exist.
-fn kubeconfig(
-    path: Option<&Path>,
-    is_requested: bool,
-    other_way: &'static str,
-) -> anyhow::Result<Option<Kubeconfig>> {
-    if let Some(path) = path {
-        let read = Kubeconfig::read_from(path);
-        return read
-            .map(Some)
-            .with_context(|| format!("--kubeconfig {}", path.display()));
-    }
-    match Kubeconfig::from_env().context("KUBECONFIG")? {
-        Some(file) => Ok(Some(file)),
-        None => match Kubeconfig::read() {
-            Ok(file) => Ok(Some(file)),
-            Err(error) if is_missing(&error) && !is_requested => Ok(None),
-            Err(error) => Err(error).context(other_way),
-        },
-    }
-}
-
-/// Whether kubectl's default locations have no kubeconfig.
-fn is_missing(error: &KubeconfigError) -> bool {
-    matches!(error, KubeconfigError::FindPath)
-        || matches!(error, KubeconfigError::ReadConfig(error, _) if error.kind() == ErrorKind::NotFound)
 }
 
 impl Cluster {
@@ -475,14 +353,5 @@ mod tests {
             runs(&starting) && !is_ready(&starting),
             "a doctor is wanted where it does not get ready"
         );
-    }
-
-    #[test]
-    fn a_missing_kubeconfig_is_an_error_only_if_requested() {
-        let missing = Kubeconfig::read_from("/nowhere/kubeconfig").unwrap_err();
-        assert!(is_missing(&missing) && is_missing(&KubeconfigError::FindPath));
-        assert!(!is_missing(&KubeconfigError::CurrentContextNotSet));
-        let error = kubeconfig(Some(Path::new("/nowhere/kubeconfig")), false, "").unwrap_err();
-        assert!(error.to_string().contains("--kubeconfig /nowhere"));
     }
 }

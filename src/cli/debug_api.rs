@@ -34,7 +34,12 @@ pub(super) struct DebugApi {
     /// repeated, once per replica, or be a name that resolves to all of them (a headless Service).
     /// From another machine it requires --token-file. If unset, the pods of the kubeconfig's
     /// cluster are used, or 127.0.0.1:15014 without a kubeconfig
-    #[arg(long = "address", global = true, value_name = "HOST:PORT")]
+    #[arg(
+        long = "address",
+        global = true,
+        value_name = "HOST:PORT",
+        conflicts_with_all = ["kubeconfig", "context", "revision"]
+    )]
     addresses: Vec<String>,
     /// File with the token of a service account that is authorized for debug pages
     #[arg(long, global = true, value_name = "FILE")]

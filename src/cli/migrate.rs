@@ -7,7 +7,6 @@ mod work;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
@@ -15,7 +14,7 @@ use navarch_base::printable::escape;
 use navarch_migration::{Plan, edit_lines};
 use tokio::runtime::Runtime;
 
-use super::discovery::duration;
+use super::kubeconfig::{IstioNamespaceFlag, KubeconfigFlags, ReadTimeoutFlag};
 use super::output::{Output, print, report};
 use super::shadow::variable;
 use mesh::Mesh;
@@ -72,22 +71,10 @@ pub(super) struct Migrate {
 /// Which mesh, and how its control plane is set.
 #[derive(Args, Debug)]
 struct MeshFlags {
-    /// Kubeconfig of the cluster; by default $KUBECONFIG, or ~/.kube/config
-    #[arg(long, global = true, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig; the current one if unset
-    #[arg(long, global = true, value_name = "NAME")]
-    context: Option<String>,
-    /// Namespace of the control plane
-    #[arg(
-        short = 'i',
-        long = "istioNamespace",
-        alias = "istio-namespace",
-        global = true,
-        value_name = "NAMESPACE",
-        default_value = "istio-system"
-    )]
-    istio_namespace: String,
+    #[command(flatten)]
+    kubeconfig: KubeconfigFlags,
+    #[command(flatten)]
+    system: IstioNamespaceFlag,
     /// Revision of the control plane (label istio.io/rev)
     #[arg(long, global = true, value_name = "NAME")]
     revision: Option<String>,
@@ -112,15 +99,8 @@ struct MeshFlags {
         default_value = "cluster.local"
     )]
     domain: String,
-    /// Timeout for reading the cluster
-    #[arg(
-        long,
-        global = true,
-        value_name = "DURATION",
-        default_value = "30s",
-        value_parser = duration
-    )]
-    timeout: Duration,
+    #[command(flatten)]
+    timeout: ReadTimeoutFlag,
 }
 
 /// What to do.

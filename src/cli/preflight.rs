@@ -6,7 +6,6 @@ mod process;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
@@ -14,8 +13,7 @@ use navarch_analysis::preflight::{HelmValues, Installation, Objects};
 use navarch_base::atomic_file;
 use navarch_base::printable::escape;
 
-use super::cluster::{KubeconfigChoice, open};
-use super::discovery::duration;
+use super::kubeconfig::{IstioNamespaceFlag, KubeconfigFlags, ReadTimeoutFlag};
 use super::output::{Output, print, print_yaml, report};
 use super::progress::Progress;
 use super::reading;
@@ -59,30 +57,18 @@ pub(super) struct Preflight {
     /// of the report, which is then on the standard error
     #[arg(long, value_name = "FILE")]
     values: Option<PathBuf>,
-    /// Kubeconfig of the cluster; by default $KUBECONFIG, or ~/.kube/config
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig; the current one if unset
-    #[arg(long, value_name = "NAME")]
-    context: Option<String>,
-    /// Namespace of the control plane
-    #[arg(
-        short = 'i',
-        long = "istioNamespace",
-        alias = "istio-namespace",
-        value_name = "NAMESPACE",
-        default_value = "istio-system"
-    )]
-    istio_namespace: String,
+    #[command(flatten)]
+    kubeconfig: KubeconfigFlags,
+    #[command(flatten)]
+    system: IstioNamespaceFlag,
     /// Revision of the control plane (label istio.io/rev); required if there are several
     #[arg(short = 'r', long, value_name = "NAME")]
     revision: Option<String>,
     /// Output format of the report
     #[arg(short = 'o', long, value_name = "FORMAT", default_value = "text")]
     output: Output,
-    /// Timeout for reading the cluster
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
-    timeout: Duration,
+    #[command(flatten)]
+    timeout: ReadTimeoutFlag,
 }
 
 impl Preflight {
@@ -110,7 +96,7 @@ impl Preflight {
         };
         let found = Installation::find(
             &look.objects,
-            &self.istio_namespace,
+            &self.system.istio_namespace,
             self.revision.as_deref(),
         );
         for gap in &look.gaps {
@@ -151,21 +137,10 @@ impl Preflight {
             .context("failed to start the tokio runtime")?;
 
         runtime.block_on(async {
-            let choice = KubeconfigChoice {
-                path: self.kubeconfig.as_deref(),
-                context: self.context.as_deref(),
-                is_requested: true,
-            };
-            let opened = open(choice, ADVICE).await?.context(ADVICE)?;
+            let opened = self.kubeconfig.required(ADVICE).await?;
             let _progress = Progress::begin("reading the objects of the installation");
-            let reading = cluster::read(&opened, &self.istio_namespace);
-            let read = tokio::time::timeout(self.timeout, reading).await;
-            read.with_context(|| {
-                format!(
-                    "{} did not respond within {:?}: increase --timeout",
-                    opened.name, self.timeout
-                )
-            })?
+            let reading = cluster::read(&opened, &self.system.istio_namespace);
+            self.timeout.limit(&opened.name, reading).await
         })
     }
 }

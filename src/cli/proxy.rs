@@ -4,7 +4,6 @@ mod fleet;
 mod pods;
 mod report;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -13,8 +12,8 @@ use clap::{Args, Subcommand};
 use navarch_agent::upgrade::wanted::Wanted;
 use navarch_api::rollout::Stages;
 
-use super::cluster::{KubeconfigChoice, open};
 use super::discovery::duration;
+use super::kubeconfig::KubeconfigFlags;
 use super::output::{Output, print};
 use super::progress::Progress;
 use fleet::StagedChange;
@@ -58,12 +57,8 @@ pub(super) struct Proxy {
 /// Which cluster, and the form of the answer.
 #[derive(Args, Debug)]
 struct ProxyFlags {
-    /// Kubeconfig of the cluster; by default $KUBECONFIG, or ~/.kube/config
-    #[arg(long, global = true, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig; the current one if unset
-    #[arg(long, global = true, value_name = "NAME")]
-    context: Option<String>,
+    #[command(flatten)]
+    kubeconfig: KubeconfigFlags,
     /// Timeout for each pod: the kubelet takes a minute or two to show the annotation to the agent
     #[arg(
         long,
@@ -248,14 +243,8 @@ impl Proxy {
 
     /// The pods in the cluster of the kubeconfig.
     async fn pods(&self, target: &Target) -> anyhow::Result<ClusterPods> {
-        let choice = KubeconfigChoice {
-            path: self.flags.kubeconfig.as_deref(),
-            context: self.flags.context.as_deref(),
-            is_requested: true,
-        };
-        let Some(opened) = open(choice, "name a kubeconfig by --kubeconfig").await? else {
-            bail!("there is no kubeconfig: name one by --kubeconfig");
-        };
+        let advice = "name a kubeconfig by --kubeconfig";
+        let opened = self.flags.kubeconfig.required(advice).await?;
         Ok(ClusterPods::new(opened.client, target))
     }
 }

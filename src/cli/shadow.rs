@@ -63,7 +63,7 @@ const INCOMPLETE_EXIT_CODE: u8 = 2;
   navarch shadow --watch --for 24h                    a day, with a report at each change
   navarch shadow --address localhost:15014 --config-dir mesh/   objects of files
   navarch shadow --address localhost:15014 --kubeconfig FILE    istiod by its address")]
-#[command(mut_args(beside_an_address))]
+#[command(mut_arg("addresses", beside_a_cluster))]
 pub(super) struct Shadow {
     #[command(flatten)]
     xds: XdsFlags,
@@ -125,13 +125,10 @@ pub(super) struct Shadow {
     api: DebugApi,
 }
 
-/// Lets flags about the cluster be set together with `--address`: the address is that of istiod, the
+/// Lets `--address` be set together with flags about the cluster: the address is that of istiod, the
 /// cluster that of the objects.
-fn beside_an_address(flag: Arg) -> Arg {
-    match flag.get_id().as_str() {
-        "kubeconfig" | "context" | "revision" => flag.conflicts_with(Resettable::Reset),
-        _ => flag,
-    }
+fn beside_a_cluster(addresses: Arg) -> Arg {
+    addresses.conflicts_with(Resettable::Reset)
 }
 
 /// Parses `NAME=VALUE`.

@@ -1,9 +1,7 @@
 //! Reads the objects of clusters to analyze.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
@@ -19,8 +17,7 @@ use navarch_api::mesh::MeshNetworks;
 use navarch_kubernetes::InWords;
 use serde_json::Value;
 
-use super::super::cluster::{ClusterClient, KubeconfigChoice, open};
-use super::super::discovery::duration;
+use super::super::kubeconfig::{ClusterClient, KubeconfigFlags, ReadTimeoutFlag};
 use super::revision::Revision;
 use crate::server::remote_kubeconfig;
 
@@ -35,13 +32,10 @@ const KUBECONFIG_ADVICE: &str = "name a kubeconfig by --kubeconfig, or files and
 
 /// Which clusters are read.
 #[derive(Args, Clone, Debug)]
+#[command(mut_arg("kubeconfig", |flag| flag.short('c')))]
 pub(super) struct LiveFlags {
-    /// Kubeconfig of the cluster to read; by default $KUBECONFIG, or ~/.kube/config
-    #[arg(short = 'c', long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig; the current one if unset
-    #[arg(long, value_name = "NAME")]
-    context: Option<String>,
+    #[command(flatten)]
+    kubeconfig: KubeconfigFlags,
     /// Contexts of the kubeconfig for other clusters of the mesh; can be repeated. If unset, they
     /// are read from the Secrets of the cluster
     #[arg(long = "remote-contexts", value_name = "NAME")]
@@ -50,9 +44,8 @@ pub(super) struct LiveFlags {
     /// always read
     #[arg(short = 'r', long, value_name = "NAME")]
     revision: Option<String>,
-    /// Timeout for reading clusters
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
-    timeout: Duration,
+    #[command(flatten)]
+    timeout: ReadTimeoutFlag,
 }
 
 /// The content of clusters.
@@ -83,15 +76,11 @@ impl LiveFlags {
     pub(super) fn is_given(&self) -> bool {
         let Self {
             kubeconfig,
-            context,
             remote_contexts,
             revision,
             timeout: _,
         } = self;
-        kubeconfig.is_some()
-            || context.is_some()
-            || !remote_contexts.is_empty()
-            || revision.is_some()
+        kubeconfig.is_given() || !remote_contexts.is_empty() || revision.is_some()
     }
 
     /// The cluster of the kubeconfig.
@@ -99,17 +88,7 @@ impl LiveFlags {
     /// # Errors
     /// If there is no kubeconfig.
     pub(super) async fn open(&self) -> anyhow::Result<ClusterClient> {
-        self.open_context(self.context.as_deref()).await
-    }
-
-    async fn open_context(&self, context: Option<&str>) -> anyhow::Result<ClusterClient> {
-        let choice = KubeconfigChoice {
-            path: self.kubeconfig.as_deref(),
-            context,
-            is_requested: true,
-        };
-        let opened = open(choice, KUBECONFIG_ADVICE).await?;
-        opened.context(KUBECONFIG_ADVICE)
+        self.kubeconfig.required(KUBECONFIG_ADVICE).await
     }
 
     /// Reads the objects of these kinds of a cluster and of its remote clusters.
@@ -160,14 +139,8 @@ impl LiveFlags {
             Ok(live)
         };
 
-        let name = &opened.name;
-        let read = tokio::time::timeout(self.timeout, reading).await;
-        read.with_context(|| {
-            format!(
-                "{name} and its remote clusters did not respond within {:?}: increase --timeout",
-                self.timeout
-            )
-        })?
+        let clusters = format!("{} and its remote clusters", opened.name);
+        self.timeout.limit(&clusters, reading).await
     }
 
     /// The other clusters of the mesh.
@@ -180,7 +153,8 @@ impl LiveFlags {
 
         if !self.remote_contexts.is_empty() {
             for context in &self.remote_contexts {
-                let opened = self.open_context(Some(context)).await?;
+                let named = self.kubeconfig.with_context(context);
+                let opened = named.required(KUBECONFIG_ADVICE).await?;
                 remotes.push((opened.cluster, opened.client));
             }
             return Ok(remotes);

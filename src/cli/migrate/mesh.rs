@@ -14,7 +14,6 @@ use navarch_migration::installation::{mesh_config, revision, tags, variables};
 use navarch_migration::{MeshSettings, Objects, Plan, plan};
 
 use super::super::analyze::live::{ListedKind, MAX_CONCURRENT_LISTS, list};
-use super::super::cluster::{KubeconfigChoice, open};
 use super::super::environment::{self, Variables};
 use super::super::progress::Progress;
 use super::super::reading;
@@ -108,21 +107,10 @@ impl Mesh {
     /// # Errors
     /// If one of its kinds cannot be read: verdicts depend on all of them.
     pub(super) async fn of_cluster(flags: &MeshFlags) -> anyhow::Result<Self> {
-        let choice = KubeconfigChoice {
-            path: flags.kubeconfig.as_deref(),
-            context: flags.context.as_deref(),
-            is_requested: true,
-        };
-        let opened = open(choice, ADVICE).await?.context(ADVICE)?;
+        let opened = flags.kubeconfig.required(ADVICE).await?;
         let _progress = Progress::begin("reading the objects of the mesh");
-        let reading = read(&opened.client, &flags.istio_namespace);
-        let objects = tokio::time::timeout(flags.timeout, reading).await;
-        let objects = objects.with_context(|| {
-            format!(
-                "{} did not respond within {:?}: increase --timeout",
-                opened.name, flags.timeout
-            )
-        })??;
+        let reading = read(&opened.client, &flags.system.istio_namespace);
+        let objects = flags.timeout.limit(&opened.name, reading).await?;
         Ok(Self {
             settings: settings(&objects, flags)?,
             objects,
@@ -204,7 +192,7 @@ async fn read(client: &kube::Client, system: &str) -> anyhow::Result<Objects> {
 
 /// The settings of the control plane: its variables, its mesh config, and what selects its objects.
 fn settings(objects: &Objects, flags: &MeshFlags) -> anyhow::Result<MeshSettings> {
-    let namespace = flags.istio_namespace.as_str();
+    let namespace = flags.system.istio_namespace.as_str();
     let requested = flags.revision.as_deref();
     let requested = requested.map(|name| revision(objects, namespace, name));
     let mut known = variables(objects, namespace, requested);
@@ -243,7 +231,7 @@ fn mesh(of_control_plane: Option<&str>, flags: &MeshFlags) -> anyhow::Result<Mes
         (None, Some(text)) => defaults.apply(text).with_context(|| {
             format!(
                 "the mesh config in namespace {} is invalid",
-                flags.istio_namespace
+                flags.system.istio_namespace
             )
         })?,
         (None, None) => return Ok(defaults),

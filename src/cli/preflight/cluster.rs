@@ -14,7 +14,7 @@ use navarch_kubernetes::InWords;
 use serde_json::json;
 
 use super::super::analyze::live::{ListedKind, MAX_CONCURRENT_LISTS, list};
-use super::super::cluster::ClusterClient;
+use super::super::kubeconfig::ClusterClient;
 
 /// The kinds that no analyzer reads.
 const OTHERS: [ListedKind; 3] = [

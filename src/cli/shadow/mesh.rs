@@ -25,10 +25,11 @@ use navarch_source::{
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use super::super::cluster::{ClusterClient, ClusterFlags};
+use super::super::cluster::ClusterFlags;
 use super::super::discovery::scope;
 use super::super::environment::{self, Variables};
 use super::super::offline::snapshot_with;
+use super::super::kubeconfig::ClusterClient;
 use super::super::output::report;
 
 /// The number of batches of a source that wait.
@@ -310,8 +311,7 @@ mod tests {
 
     #[test]
     fn objects_are_those_that_istiod_reads() {
-        let command = ClusterFlags::augment_args(clap::Command::new("shadow"))
-            .arg(clap::Arg::new("addresses").long("address"));
+        let command = ClusterFlags::augment_args(clap::Command::new("shadow"));
         let parsed = command.get_matches_from(["shadow", "-i", "mesh-system"]);
         let flags = ClusterFlags::from_arg_matches(&parsed).unwrap();
         let variables = [
