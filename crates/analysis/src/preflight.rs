@@ -24,22 +24,19 @@ mod values;
 
 use std::collections::BTreeSet;
 
-use navarch_api::revision::REVISION_LABEL;
+use navarch_api::istiod::{self, Istiod};
 use serde_json::Value;
 
 use crate::kind::Kind;
 pub use objects::Objects;
-use objects::{DEPLOYMENT, label, name, namespace};
+use objects::{label, name, namespace};
 pub use process::Process;
+use release::Minor;
 pub use row::{Outcome, Preflight, Row};
 pub use values::HelmValues;
 
-/// The label of control planes.
-const APP: &str = "app";
-/// The value of that label.
-const ISTIOD: &str = "istiod";
-/// The revision without a name.
-const DEFAULT_REVISION: &str = "default";
+/// The label with the version of the chart that has made an object.
+const CHART_VERSION: &str = "app.kubernetes.io/version";
 /// What stands for a container that is not there.
 static NO_CONTAINER: Value = Value::Null;
 
@@ -47,11 +44,7 @@ static NO_CONTAINER: Value = Value::Null;
 #[derive(Clone, Copy, Debug)]
 pub struct Installation<'a> {
     objects: &'a Objects,
-    /// The namespace of the control plane.
-    namespace: &'a str,
-    /// Its revision; `default` for the one without a name.
-    revision: &'a str,
-    deployment: &'a Value,
+    istiod: Istiod<'a>,
 }
 
 impl<'a> Installation<'a> {
@@ -65,25 +58,23 @@ impl<'a> Installation<'a> {
         revision: Option<&str>,
     ) -> Result<Self, String> {
         let all: Vec<_> = objects
-            .of(DEPLOYMENT)
-            .filter(|object| namespace(object) == system && label(object, APP) == ISTIOD)
-            .map(|deployment| Self {
-                objects,
-                namespace: namespace(deployment),
-                revision: revision_of(deployment),
-                deployment,
-            })
+            .iter()
+            .filter_map(Istiod::of)
+            .filter(|istiod| istiod.namespace() == system)
+            .map(|istiod| Self { objects, istiod })
             .collect();
         let found: Vec<_> = all
             .iter()
-            .filter(|one| revision.is_none_or(|revision| one.revision == revision))
+            .filter(|one| revision.is_none_or(|revision| one.revision() == revision))
             .collect();
+
+        let (app, value) = istiod::APP;
 
         match found.as_slice() {
             [one] => Ok(**one),
             [] if all.is_empty() => Err(format!(
-                "namespace {system} has no Deployment with the label {APP}={ISTIOD}: find it with \
-                 `kubectl get deployments -A -l {APP}={ISTIOD}`, and set --istioNamespace"
+                "namespace {system} has no Deployment with the label {app}={value}: find it with \
+                 `kubectl get deployments -A -l {app}={value}`, and set --istioNamespace"
             )),
             [] => Err(format!(
                 "namespace {system} has no control plane of revision {:?}: set --revision to one of {}",
@@ -126,25 +117,34 @@ impl<'a> Installation<'a> {
     /// The Deployment as rows name it.
     #[must_use]
     pub fn title(self) -> String {
-        objects::title(self.deployment)
+        objects::title(self.deployment())
     }
 
-    /// The container of the control plane: the one named `discovery`, or the first.
+    /// The namespace of the control plane.
+    fn namespace(self) -> &'a str {
+        self.istiod.namespace()
+    }
+
+    /// Its revision; `default` for the one without a name.
+    fn revision(self) -> &'a str {
+        self.istiod.revision()
+    }
+
+    fn deployment(self) -> &'a Value {
+        self.istiod.deployment()
+    }
+
+    /// The container of the control plane; null without one.
     fn container(self) -> &'a Value {
-        let containers = objects::items(self.deployment, "/spec/template/spec/containers");
-        let mut named =
-            containers.filter(|container| objects::text(container, "/name") == "discovery");
-        let mut all = objects::items(self.deployment, "/spec/template/spec/containers");
-        named.next().or_else(|| all.next()).unwrap_or(&NO_CONTAINER)
+        self.istiod.container().unwrap_or(&NO_CONTAINER)
     }
 
-    /// The name of an object of this revision: `istio`, or `istio-canary`.
-    fn named(self, name: &str) -> String {
-        if self.revision == DEFAULT_REVISION {
-            name.to_owned()
-        } else {
-            format!("{name}-{}", self.revision)
-        }
+    /// The release of istiod: that of its image, else that of the chart. `None` if no release can be
+    /// told.
+    fn release(self) -> Option<Minor> {
+        let image = objects::text(self.container(), "/image");
+        let chart = label(self.deployment(), CHART_VERSION);
+        Minor::of_image(image).or_else(|| Minor::parse(chart))
     }
 
     /// The entry of a ConfigMap of this revision.
@@ -155,23 +155,15 @@ impl<'a> Installation<'a> {
 
     /// The ConfigMap of this revision with this name, such as `istio`.
     fn config_map(self, map: &str) -> Option<&'a Value> {
-        let wanted = self.named(map);
+        let wanted = self.istiod.named(map);
         self.objects
             .of(objects::CONFIG_MAP)
-            .find(|object| namespace(object) == self.namespace && name(object) == wanted)
-    }
-}
-
-/// The revision of a control plane with this Deployment.
-fn revision_of(deployment: &Value) -> &str {
-    match label(deployment, REVISION_LABEL) {
-        "" => DEFAULT_REVISION,
-        revision => revision,
+            .find(|object| namespace(object) == self.namespace() && name(object) == wanted)
     }
 }
 
 /// The revisions of control planes, in one line.
 fn revisions(all: &[Installation<'_>]) -> String {
-    let revisions: BTreeSet<_> = all.iter().map(|one| one.revision).collect();
+    let revisions: BTreeSet<_> = all.iter().map(|one| one.revision()).collect();
     revisions.into_iter().collect::<Vec<_>>().join(", ")
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::istiod;
 use super::names::ClusterId;
 
 /// Settings for several clusters from flags and environment variables. Field docs name Istio's
@@ -77,9 +78,6 @@ impl ClusterSettings {
     /// The name of the ConfigMap with the mesh config.
     #[must_use]
     pub fn mesh_config_map(&self) -> String {
-        match self.revision.as_str() {
-            "" | "default" => "istio".to_owned(),
-            revision => format!("istio-{revision}"),
-        }
+        istiod::named(istiod::MESH_CONFIG_MAP, &self.revision)
     }
 }

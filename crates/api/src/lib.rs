@@ -25,6 +25,7 @@ pub mod hbone_settings;
 pub mod hostname;
 pub mod identity;
 pub mod istio;
+pub mod istiod;
 pub mod json_object;
 mod json_reader;
 pub mod key_set;

@@ -2,17 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use navarch_api::istiod::{self, Istiod};
 use navarch_api::revision::{REVISION_LABEL, TAG_LABEL};
-use serde_json::Value;
 
-use super::objects::{ObjectKind, Objects, SERVICE, entry, items, label, text};
+use super::objects::{ObjectKind, Objects, SERVICE, label};
 
-/// The label of control planes.
-const APP: (&str, &str) = ("app", "istiod");
-/// Their container.
-const CONTAINER: &str = "discovery";
 const CONFIG_MAP: ObjectKind = ObjectKind::new("", "ConfigMap");
-const DEPLOYMENT: ObjectKind = ObjectKind::new("apps", "Deployment");
 const INJECTION: ObjectKind = ObjectKind::new(
     "admissionregistration.k8s.io",
     "MutatingWebhookConfiguration",
@@ -53,24 +48,13 @@ pub fn variables(
     namespace: &str,
     revision: Option<&str>,
 ) -> BTreeMap<String, String> {
-    let is_wanted = |deployment: &Value| {
-        let pods = |key| entry(deployment, "/spec/template/metadata/labels", key);
-        let has = |key, value: &str| label(deployment, key) == value || pods(key) == value;
-        has(APP.0, APP.1) && revision.is_none_or(|revision| has(REVISION_LABEL, revision))
-    };
     objects
-        .within(DEPLOYMENT, namespace)
-        .map(|(_, deployment)| deployment)
-        .find(|deployment| is_wanted(deployment))
-        .into_iter()
-        .flat_map(|deployment| items(deployment, "/spec/template/spec/containers"))
-        .filter(|container| text(container, "/name") == CONTAINER)
-        .flat_map(|container| items(container, "/env"))
-        .filter_map(|variable| {
-            let value = variable.get("value")?.as_str()?;
-            Some((text(variable, "/name").to_owned(), value.to_owned()))
-        })
-        .collect()
+        .within(istiod::DEPLOYMENT, namespace)
+        .filter_map(|(_, deployment)| Istiod::of(deployment))
+        .find(|istiod| revision.is_none_or(|revision| istiod.revision() == revision))
+        .and_then(Istiod::container)
+        .map(istiod::variables)
+        .unwrap_or_default()
 }
 
 /// The text of the mesh config of the control plane with this revision.
@@ -80,8 +64,9 @@ pub fn mesh_config<'a>(
     namespace: &'a str,
     revision: Option<&str>,
 ) -> Option<&'a str> {
-    let of_revision = revision.map(|revision| format!("istio-{revision}"));
-    let names = of_revision.into_iter().chain(["istio".to_owned()]);
+    let map = istiod::MESH_CONFIG_MAP;
+    let of_revision = revision.map(|revision| istiod::named(map, revision));
+    let names = of_revision.into_iter().chain([map.to_owned()]);
     names
         .filter_map(|name| objects.find(CONFIG_MAP, namespace, &name))
         .find_map(|(_, map)| map.pointer("/data/mesh")?.as_str())

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 pub(crate) use navarch_api::json_object::{
-    ObjectKind, annotation, entry, items, label, members, name, namespace, text, texts,
+    ObjectKind, annotation, items, label, members, name, namespace, text, texts,
 };
 use navarch_api::json_object::{group, group_of};
 use navarch_api::revision::{REVISION_LABEL, Revision};

@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::ListParams;
 use navarch_ambient::AmbientTranslator;
+use navarch_api::istiod;
 use navarch_api::mesh::MeshConfig;
 use navarch_api::names::Namespace;
 use navarch_api::settings::Settings;
@@ -28,8 +29,8 @@ use tokio::task::JoinSet;
 use super::super::cluster::ClusterFlags;
 use super::super::discovery::scope;
 use super::super::environment::{self, Variables};
-use super::super::offline::snapshot_with;
 use super::super::kubeconfig::ClusterClient;
+use super::super::offline::snapshot_with;
 use super::super::output::report;
 
 /// The number of batches of a source that wait.
@@ -37,8 +38,6 @@ const BATCHES: usize = 16;
 /// The advice without a cluster and a directory.
 const ADVICE: &str =
     "name the objects of the mesh: a cluster by --kubeconfig, or a directory by --config-dir";
-/// The container of istiod in its pod.
-const CONTAINER: &str = "discovery";
 
 /// The objects of the mesh.
 pub(super) enum Mesh {
@@ -152,18 +151,10 @@ async fn variables_of_istiod(
             opened.name
         );
     };
-    Ok(variables_of(pod))
-}
-
-/// The variables with a value in a pod of istiod.
-fn variables_of(pod: Pod) -> BTreeMap<String, String> {
-    let containers = pod.spec.map(|spec| spec.containers).unwrap_or_default();
-    containers
-        .into_iter()
-        .filter(|container| container.name == CONTAINER)
-        .flat_map(|container| container.env.unwrap_or_default())
-        .filter_map(|variable| Some((variable.name, variable.value?)))
-        .collect()
+    let spec = serde_json::to_value(pod.spec).context("failed to read istiod's pod")?;
+    Ok(istiod::container(&spec)
+        .map(istiod::variables)
+        .unwrap_or_default())
 }
 
 /// The revision of istiod, whose objects alone it reads: that of the flag, else that of its pod.
@@ -286,28 +277,8 @@ fn change(event: SourceEvent) -> Option<Change> {
 mod tests {
     use clap::{Args as _, FromArgMatches as _};
     use navarch_api::object::Kind;
-    use serde_json::json;
 
     use super::*;
-
-    #[test]
-    fn variables_are_those_of_the_container_of_istiod_that_have_a_value() {
-        let env = |name: &str| {
-            let reference = json!({ "fieldRef": { "fieldPath": "metadata.name" } });
-            json!([
-                { "name": name, "value": "true" },
-                { "name": "POD_NAME", "valueFrom": reference },
-            ])
-        };
-        let pod = serde_json::from_value(json!({
-            "spec": { "containers": [
-                { "name": "discovery", "env": env("PILOT_ENABLE_AMBIENT") },
-                { "name": "other", "env": env("OTHER") },
-            ] },
-        }));
-        let expected = [("PILOT_ENABLE_AMBIENT".to_owned(), "true".to_owned())];
-        assert_eq!(variables_of(pod.unwrap()), BTreeMap::from(expected));
-    }
 
     #[test]
     fn objects_are_those_that_istiod_reads() {

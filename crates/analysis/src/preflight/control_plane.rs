@@ -48,12 +48,11 @@ pub(super) fn rows(installation: Installation<'_>, missing: &BTreeSet<Kind>) -> 
 fn release(installation: Installation<'_>) -> Row {
     let object = installation.title();
     let image = text(installation.container(), "/image");
-    let version = label(installation.deployment, "app.kubernetes.io/version");
-    let Some(minor) = Minor::of_image(image).or_else(|| Minor::parse(version)) else {
+    let Some(minor) = installation.release() else {
         let reason = format!("no release of Istio can be told from the image {image}");
-        return Row::new(Outcome::Same, object, reason)
-            .at("image")
-            .then("compare its release with docs/support.md");
+        return Row::new(Outcome::Same, object, reason).at("image").then(
+            "ask istiod for its release (istioctl version), and compare it with docs/support.md",
+        );
     };
 
     let is_older = Minor::oldest().is_some_and(|oldest| minor < oldest);
@@ -88,10 +87,10 @@ fn release(installation: Installation<'_>) -> Row {
 /// Whether Helm manages the control plane, so that its release can be upgraded.
 fn helm(installation: Installation<'_>) -> Row {
     let object = installation.title();
-    let namespace = installation.namespace;
+    let namespace = installation.namespace();
     let chart = format!("deploy/charts/navarch --namespace {namespace} -f VALUES --skip-crds");
 
-    match annotation(installation.deployment, RELEASE_NAME) {
+    match annotation(installation.deployment(), RELEASE_NAME) {
         "" => Row::new(
             Outcome::DoFirst,
             object,
@@ -117,7 +116,7 @@ fn certificates(installation: Installation<'_>) -> Vec<Row> {
         .filter_map(|(wanted, reason)| {
             let mut secrets = installation.objects.of(SECRET);
             let secret = secrets
-                .find(|one| namespace(one) == installation.namespace && name(one) == wanted)?;
+                .find(|one| namespace(one) == installation.namespace() && name(one) == wanted)?;
             let entries = entries(secret).join(", ");
             Some(Row::new(Outcome::Same, title(secret), reason).at(entries))
         })
@@ -138,13 +137,13 @@ fn certificates(installation: Installation<'_>) -> Vec<Row> {
     let row = Row::new(Outcome::DoFirst, installation.title(), reason).at("CA");
     vec![row.then(format!(
         "find where istiod keeps its root, and put it into the Secret cacerts in {}",
-        installation.namespace
+        installation.namespace()
     ))]
 }
 
 /// What calls the control plane for admission, and the tags that stand for its revision.
 fn webhooks(installation: Installation<'_>) -> Vec<Row> {
-    let of_revision = |object: &&Value| label(object, REVISION_LABEL) == installation.revision;
+    let of_revision = |object: &&Value| label(object, REVISION_LABEL) == installation.revision();
     let calls = [INJECTION, VALIDATION]
         .into_iter()
         .flat_map(|kind| installation.objects.of(kind));
@@ -157,7 +156,7 @@ fn webhooks(installation: Installation<'_>) -> Vec<Row> {
             if !tag.is_empty() {
                 let reason = format!(
                     "the tag {tag} goes on standing for {}",
-                    installation.revision
+                    installation.revision()
                 );
                 return Row::new(Outcome::Same, object, reason);
             }

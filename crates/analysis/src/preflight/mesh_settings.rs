@@ -26,14 +26,14 @@ pub(super) struct MeshSettings {
 /// Reads the settings as the control plane does: over Istio's defaults.
 pub(super) fn read(installation: Installation<'_>) -> MeshSettings {
     let mut mesh = Mesh {
-        system_namespace: installation.namespace.to_owned(),
+        system_namespace: installation.namespace().to_owned(),
         ..Mesh::default()
     };
     let mut rows = Vec::new();
     let object = format!(
         "ConfigMap {}/{}",
-        installation.namespace,
-        installation.named(CONFIG_MAP)
+        installation.namespace(),
+        installation.istiod.named(CONFIG_MAP)
     );
 
     if let Some(text) = installation.entry(CONFIG_MAP, CONFIG) {

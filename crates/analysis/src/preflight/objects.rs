@@ -9,7 +9,6 @@ use serde_json::{Map, Value};
 pub(super) const CONFIG_MAP: ObjectKind = ObjectKind::new("", "ConfigMap");
 pub(super) const SECRET: ObjectKind = ObjectKind::new("", "Secret");
 pub(super) const POD: ObjectKind = ObjectKind::new("", "Pod");
-pub(super) const DEPLOYMENT: ObjectKind = ObjectKind::new("apps", "Deployment");
 pub(super) const DAEMON_SET: ObjectKind = ObjectKind::new("apps", "DaemonSet");
 pub(super) const AUTOSCALER: ObjectKind = ObjectKind::new("autoscaling", "HorizontalPodAutoscaler");
 pub(super) const INJECTION: ObjectKind = ObjectKind::new(

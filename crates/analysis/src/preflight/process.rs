@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use navarch_api::istiod;
 use serde_json::Value;
 
-use super::objects::{items, text};
+use super::objects::items;
 
 /// The command of pilot-discovery that runs the control plane.
 const COMMAND: &str = "discovery";
@@ -38,19 +39,12 @@ impl Process {
             .filter(|word| *word != COMMAND)
             .map(str::to_owned)
             .collect();
-        let (references, written): (Vec<_>, Vec<_>) =
-            items(container, "/env").partition(|entry| entry.get("valueFrom").is_some());
+        let references = items(container, "/env").filter(|entry| entry.get("valueFrom").is_some());
 
         Self {
             flags,
-            variables: written
-                .into_iter()
-                .map(|entry| {
-                    let [name, value] = ["/name", "/value"].map(|part| text(entry, part));
-                    (name.to_owned(), value.to_owned())
-                })
-                .collect(),
-            references: references.into_iter().cloned().collect(),
+            variables: istiod::variables(container),
+            references: references.cloned().collect(),
         }
     }
 }

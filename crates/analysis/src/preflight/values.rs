@@ -6,14 +6,13 @@
 mod chart;
 mod observed;
 
+use navarch_api::istiod;
 use navarch_api::yaml::{self, Schema};
 use serde_json::{Map, Value};
 
 use super::mesh_settings::CONFIG_MAP;
-use super::objects::text;
-use super::release::Minor;
 use super::row::{Outcome, Row};
-use super::{DEFAULT_REVISION, Installation, credentials};
+use super::{Installation, credentials};
 
 /// The values of Istio's chart that users have set.
 const RECORDED: ValuesEntry = ValuesEntry {
@@ -69,8 +68,8 @@ impl HelmValues {
         let mut rows = chart::rows(&object, &values);
         chart::remove_unknown(&mut values);
         set_images(&mut values, &injector.map(flat).unwrap_or_default());
-        if installation.revision != DEFAULT_REVISION {
-            set(&mut values, "revision", installation.revision.into());
+        if installation.revision() != istiod::DEFAULT_REVISION {
+            set(&mut values, "revision", installation.revision().into());
         }
         set_compatibility(&mut values, installation);
         observed::set_all(&mut values, installation);
@@ -128,8 +127,8 @@ fn parsed(installation: Installation<'_>, entry: ValuesEntry) -> Option<Value> {
 fn named(installation: Installation<'_>, entry: ValuesEntry) -> String {
     format!(
         "ConfigMap {}/{}",
-        installation.namespace,
-        installation.named(entry.map)
+        installation.namespace(),
+        installation.istiod.named(entry.map)
     )
 }
 
@@ -181,7 +180,7 @@ fn set_images(values: &mut Value, injector: &Value) {
 
 /// Keeps the defaults of the release of istiod, unless the values name those of another one.
 fn set_compatibility(values: &mut Value, installation: Installation<'_>) {
-    let minor = Minor::of_image(text(installation.container(), "/image"));
+    let minor = installation.release();
     let is_set = at(values, "compatibilityVersion").is_some();
     if let Some(minor) = minor.filter(|minor| minor.has_defaults() && !is_set) {
         set(values, "compatibilityVersion", minor.to_string().into());

@@ -47,8 +47,8 @@ pub(super) fn set_all(values: &mut Value, installation: Installation<'_>) {
 fn set_replicas(values: &mut Value, installation: Installation<'_>) {
     let mut autoscalers = installation.objects.of(AUTOSCALER);
     let autoscaler = autoscalers.find(|autoscaler| {
-        namespace(autoscaler) == installation.namespace
-            && text(autoscaler, "/spec/scaleTargetRef/name") == name(installation.deployment)
+        namespace(autoscaler) == installation.namespace()
+            && text(autoscaler, "/spec/scaleTargetRef/name") == name(installation.deployment())
     });
     set(values, "autoscaleEnabled", autoscaler.is_some().into());
 
@@ -59,7 +59,7 @@ fn set_replicas(values: &mut Value, installation: Installation<'_>) {
         ],
         None => vec![(
             "replicaCount",
-            installation.deployment.pointer("/spec/replicas"),
+            installation.deployment().pointer("/spec/replicas"),
         )],
     };
     for (path, count) in counts {
@@ -77,7 +77,7 @@ fn set_pod(values: &mut Value, installation: Installation<'_>) {
         set(values, "resources", resources.clone());
     }
 
-    let Some(pod) = installation.deployment.pointer("/spec/template/spec") else {
+    let Some(pod) = installation.deployment().pointer("/spec/template/spec") else {
         return;
     };
     for (field, path) in [
@@ -176,10 +176,10 @@ fn set_mesh(values: &mut Value, installation: Installation<'_>) {
     if let Some(Value::Object(mut mesh)) = parsed(CONFIG) {
         let address = format!(
             "{}.{}.svc:15012",
-            installation.named("istiod"),
-            installation.namespace
+            installation.istiod.named("istiod"),
+            installation.namespace()
         );
-        remove_if(&mut mesh, "rootNamespace", installation.namespace);
+        remove_if(&mut mesh, "rootNamespace", installation.namespace());
         remove_if(&mut mesh, "trustDomain", "cluster.local");
 
         if let Some(Value::Object(proxy)) = mesh.get_mut("defaultConfig") {
