@@ -139,12 +139,15 @@ impl<'a> Installation<'a> {
         self.istiod.container().unwrap_or(&NO_CONTAINER)
     }
 
-    /// The release of istiod: that of its image, else that of the chart. `None` if no release can be
-    /// told.
+    /// The release of istiod: that of its image. If the image is named by a digest, or by a tag of
+    /// the user's own, that of the tag which the same chart has set for proxies, else that of the
+    /// chart. `None` if no release can be told.
     fn release(self) -> Option<Minor> {
         let image = objects::text(self.container(), "/image");
         let chart = label(self.deployment(), CHART_VERSION);
-        Minor::of_image(image).or_else(|| Minor::parse(chart))
+        Minor::of_image(image)
+            .or_else(|| Minor::parse(&values::proxy_tag(self)?))
+            .or_else(|| Minor::of_chart(chart))
     }
 
     /// The entry of a ConfigMap of this revision.

@@ -7,6 +7,9 @@ use serde_json::{Map, Value};
 /// The chart's profiles, platforms, and defaults of earlier releases.
 const PROFILES: &str = include_str!("../../../../deploy/charts/navarch/files/profiles.yaml");
 
+/// The version of Istio's charts in its repository, of which no release is made.
+const UNRELEASED_CHART: &str = "1.0.0";
+
 /// A minor release of Istio: `31` for 1.31.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Minor(u32);
@@ -23,6 +26,12 @@ impl Minor {
     /// The minor release of an image's tag.
     pub(super) fn of_image(image: &str) -> Option<Self> {
         Self::parse(tag(image)?)
+    }
+
+    /// The minor release of the chart with this version. In Istio's repository the charts have a
+    /// version that is none: its release builder replaces it (`stampChartForRelease`).
+    pub(super) fn of_chart(version: &str) -> Option<Self> {
+        Self::parse(version).filter(|_| version != UNRELEASED_CHART)
     }
 
     /// The release whose behaviour Navarch has.
@@ -80,6 +89,13 @@ mod tests {
         ] {
             assert_eq!(Minor::of_image(image), minor.map(Minor), "{image}");
         }
+    }
+
+    #[test]
+    fn a_chart_of_the_repository_is_of_no_release() {
+        assert_eq!(Minor::of_chart("1.31.0"), Some(Minor(31)));
+        assert_eq!(Minor::of_chart("1.0.0"), None);
+        assert_eq!(Minor::of_chart(""), None);
     }
 
     #[test]

@@ -280,6 +280,51 @@ spec:
 }
 
 #[test]
+fn the_release_is_that_of_the_image_the_proxies_or_the_chart() {
+    let digest = "istio/pilot@sha256:abc";
+    for (image, proxies, chart, release) in [
+        ("istio/pilot:1.30.2", "1.29.0", "1.28.0", Some("Istio 1.30")),
+        (digest, "1.29.0-distroless", "1.28.0", Some("Istio 1.29")),
+        ("istio/pilot:ours", "ours", "1.28.0", Some("Istio 1.28")),
+        // A chart of Istio's repository, which is of no release.
+        (digest, "latest", "1.0.0", None),
+        (digest, "", "", None),
+    ] {
+        let preflight = preflight(&format!(
+            r#"
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: istiod
+  namespace: istio-system
+  labels: {{app: istiod, app.kubernetes.io/version: "{chart}"}}
+spec:
+  template:
+    spec:
+      containers: [{{name: discovery, image: "{image}"}}]
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {{name: istio-sidecar-injector, namespace: istio-system}}
+data:
+  values: '{{"global": {{"tag": "{proxies}"}}}}'
+"#
+        ));
+
+        let of_image: Vec<&Row> = preflight
+            .rows
+            .iter()
+            .filter(|row| row.field == "image")
+            .collect();
+        let [row] = of_image.as_slice() else {
+            panic!("{image}: {of_image:?}");
+        };
+        let expected = release.unwrap_or("no release of Istio can be told");
+        assert!(row.reason.starts_with(expected), "{image}: {}", row.reason);
+    }
+}
+
+#[test]
 fn one_of_several_control_planes_must_be_named() {
     let other = r"
 apiVersion: apps/v1

@@ -187,6 +187,13 @@ fn set_compatibility(values: &mut Value, installation: Installation<'_>) {
     }
 }
 
+/// The tag of the images of proxies, if the injector's values name one.
+pub(super) fn proxy_tag(installation: Installation<'_>) -> Option<String> {
+    let values = parsed(installation, INJECTOR)?;
+    let tag = at(&values, "global.tag")?.as_str()?;
+    Some(tag.to_owned())
+}
+
 /// Whether the mesh config of this revision is in a ConfigMap.
 fn mesh_entry<'a>(installation: Installation<'a>, key: &str) -> Option<&'a str> {
     installation.entry(CONFIG_MAP, key)
