@@ -51,6 +51,6 @@ pub use plan::{Plan, PlanError, PlannedStep, plan};
 pub use pods::{DataPlane, Owner, sidecars_of};
 pub use requests::RequestKind;
 pub use state::{DoneStep, FORMAT, RecordedStep, State, StateError, is_permitted};
-pub use steps::{RESTARTED_AT, Step, returning, waiting};
+pub use steps::{Step, returning, waiting};
 pub use text::edit_lines;
 pub use verdict::{Effect, Verdict, VerdictChange};

@@ -226,12 +226,12 @@ impl<'a> Planner<'a> {
 
     /// Adds a step, and judges it unless an earlier one is refused.
     fn add_step(&mut self, step: Step) {
-        let mut undo: Vec<Edit> = step
+        let undo = step
             .edits
             .iter()
+            .rev()
             .filter_map(|edit| edit.inverse(self.objects.get(&edit.object)))
             .collect();
-        undo.reverse();
         let mut planned = PlannedStep {
             number: self.plan.steps.len() + 1,
             not_judged: self.not_judged(&step),

@@ -10,7 +10,8 @@ use super::edit::{Change, Edit, RESTARTED};
 use super::edited::{Role, role_in_record};
 use super::plan::{Plan, PlannedStep};
 use super::steps::{
-    DATAPLANE_MODE, INGRESS_USE_WAYPOINT, INJECT, INJECTION, SIDECAR_USE_WAYPOINT, USE_WAYPOINT,
+    DATAPLANE_MODE, INGRESS_USE_WAYPOINT, INJECT, INJECTION, RESTARTED_AT, SIDECAR_USE_WAYPOINT,
+    USE_WAYPOINT,
 };
 
 /// The format of [`State`]. A program refuses records of a later one.
@@ -87,6 +88,24 @@ pub struct DoneStep {
     pub edits: Vec<Edit>,
     /// The edits that restore the objects, in their order.
     pub undo: Vec<Edit>,
+}
+
+impl PlannedStep {
+    /// The step as it is recorded when it begins, at a time in RFC 3339. `None` if some edit cannot
+    /// be undone.
+    #[must_use]
+    pub fn begun(&self, time: &str) -> Option<DoneStep> {
+        let edits = self.step.edits.iter();
+        let begun = DoneStep {
+            title: self.step.title.clone(),
+            time: time.to_owned(),
+            edits: edits
+                .map(|edit| edit.with_text(RESTARTED_AT, time))
+                .collect(),
+            undo: self.undo.clone(),
+        };
+        (begun.undo.len() == begun.edits.len()).then_some(begun)
+    }
 }
 
 impl From<&PlannedStep> for RecordedStep {

@@ -32,7 +32,7 @@ pub(crate) const INJECTION: &str = "istio-injection";
 /// The label and annotation of pods for injection.
 pub(crate) const INJECT: &str = "sidecar.istio.io/inject";
 /// The value of that annotation in plans, in place of the time of the step.
-pub const RESTARTED_AT: &str = "the time of the step";
+pub(crate) const RESTARTED_AT: &str = "the time of the step";
 /// The name of new waypoints.
 const WAYPOINT: &str = "waypoint";
 

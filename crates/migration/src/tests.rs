@@ -225,12 +225,9 @@ fn a_record_agrees_with_the_plan_after_each_step_until_an_object_is_edited() {
     }
     let second = plan_of(&world);
     assert!(matches!(state.check(&second), Err(StateError::Changed(_))));
-    state.done.push(super::state::DoneStep {
-        title: label.step.title.clone(),
-        time: String::new(),
-        edits: label.step.edits.clone(),
-        undo: label.undo.clone(),
-    });
+    state
+        .done
+        .push(label.begun("2026-01-01T00:00:00Z").unwrap());
     state.check(&second).unwrap();
 
     world.add_policy(
@@ -252,6 +249,7 @@ fn every_edit_of_a_plan_is_one_that_records_may_name() {
     world.add_policy("get-only", GET_ONLY);
     let plan = plan_of(&world);
     for planned in &plan.steps {
+        assert!(planned.begun("").is_some(), "{}", planned.step.title);
         for edit in planned.step.edits.iter().chain(&planned.undo) {
             assert!(super::state::is_permitted(edit, "shop"), "{edit:?}");
         }

@@ -9,8 +9,7 @@ use kube::api::{
 use kube::core::GroupVersionKind;
 use navarch_kubernetes::InWords;
 use navarch_migration::{
-    Change, DoneStep, Edit, EditedKind, ObjectName, Plan, PlannedStep, RESTARTED_AT, State,
-    returning,
+    Change, DoneStep, Edit, EditedKind, ObjectName, Plan, PlannedStep, State, returning,
 };
 use serde_json::{Value, json};
 
@@ -55,35 +54,20 @@ impl Mesh {
     /// Records that a step begins, with what undoes it.
     ///
     /// # Errors
-    /// If an object is missing or exists already, or the record cannot be written.
+    /// If the step could not be undone, or the record cannot be written.
     pub(super) async fn begin(
         &self,
         record: &mut Record,
         plan: &Plan,
         planned: &PlannedStep,
     ) -> anyhow::Result<()> {
-        let time = jiff::Timestamp::now().to_string();
-        let edits: Vec<Edit> = planned
-            .step
-            .edits
-            .iter()
-            .map(|edit| edit.with_text(RESTARTED_AT, &time))
-            .collect();
-
-        let mut undo = Vec::new();
-        for edit in edits.iter().rev() {
-            let inverse = edit.inverse(self.objects.get(&edit.object));
-            undo.push(inverse.with_context(|| format!("{} has changed: try again", edit.object))?);
-        }
+        let begun = planned
+            .begun(&jiff::Timestamp::now().to_string())
+            .with_context(|| format!("{} could not be undone", planned.step.title))?;
 
         let state = record.state.get_or_insert_with(|| State::of(plan));
         state.replan(plan);
-        state.begun = Some(DoneStep {
-            title: planned.step.title.clone(),
-            time,
-            edits,
-            undo,
-        });
+        state.begun = Some(begun);
         self.store(record).await
     }
 
