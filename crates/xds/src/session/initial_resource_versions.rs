@@ -34,6 +34,9 @@ pub(crate) struct InitialVersions {
 
 #[derive(Clone, Copy)]
 struct VersionEntry {
+    /// The hash of the name. A request of a whole mesh has megabytes of names: each is hashed once,
+    /// for the digest, the index, and the comparison with an interned copy.
+    hash: u64,
     /// The start of the name in the concatenated names; it ends where the next name starts.
     begin: u32,
     /// `None` if this control plane did not make the version.
@@ -153,9 +156,14 @@ impl InitialVersions {
         let begin = u32::try_from(self.names.len()).expect(
             "the reader limits number and length of names: together they are less than 4 GiB",
         );
+        let hash = keyed_hash(name);
         self.names.push_str(name);
-        self.entries.push(VersionEntry { begin, version });
-        self.digest = self.digest.wrapping_add(keyed_hash(&(name, version)));
+        self.entries.push(VersionEntry {
+            hash,
+            begin,
+            version,
+        });
+        self.digest = self.digest.wrapping_add(keyed_hash(&(hash, version)));
     }
 
     /// The name of an entry.
@@ -175,9 +183,9 @@ impl InitialVersions {
         self.places.get_or_init(|| {
             let mut places =
                 KeyedMap::with_capacity_and_hasher(self.entries.len(), Default::default());
-            for place in 0..self.entries.len() {
+            for (place, entry) in self.entries.iter().enumerate() {
                 let name = self.name(place);
-                let mut hash = keyed_hash(name);
+                let mut hash = entry.hash;
                 while places
                     .get(&hash)
                     .is_some_and(|other| self.name(*other) != name)
@@ -191,8 +199,12 @@ impl InitialVersions {
     }
 
     fn find(&self, name: &str) -> Option<usize> {
+        self.find_hashed(name, keyed_hash(name))
+    }
+
+    /// The index of the entry of a name with this hash.
+    fn find_hashed(&self, name: &str, mut hash: u64) -> Option<usize> {
         let places = self.places();
-        let mut hash = keyed_hash(name);
         loop {
             let place = *places.get(&hash)?;
             if self.name(place) == name {
@@ -277,12 +289,13 @@ impl PartialEq for InitialVersions {
         // Both have the same number of entries, and each entry of the other matches a different one
         // here. Sets with duplicate names compare as different, which costs memory but is correct.
         let mut seen = vec![false; self.entries.len()];
-        (0..other.entries.len()).all(|place| {
-            self.find(other.name(place)).is_some_and(|own| {
+        other.entries.iter().enumerate().all(|(place, entry)| {
+            let own = self.find_hashed(other.name(place), entry.hash);
+            own.is_some_and(|own| {
                 let is_new = seen
                     .get_mut(own)
                     .is_some_and(|seen| !std::mem::replace(seen, true));
-                is_new && self.version(own) == other.version(place)
+                is_new && self.version(own) == entry.version
             })
         })
     }
