@@ -12,13 +12,13 @@ use tonic::transport::server::TcpConnectInfo;
 use super::boot::Boot;
 use super::http::{HttpPort, OpenHttpPort, PlainConnections};
 use super::ports::OpenPort;
-use super::secure::{AuthPolicy, Authentication};
 use super::tls_ports::TlsPorts;
 use super::{Config, StreamRules};
 use crate::admin::{self, AdminState};
 use navarch_net::stream::PortStream;
 use navarch_reflection::reflection;
 use navarch_security::authenticate::Authenticator;
+use navarch_xds::authentication::Authentication;
 use navarch_xds::{Ads, plain_connections};
 
 /// Capacity of the channel of gRPC connections from the HTTP port.
@@ -109,7 +109,7 @@ fn serve_xds(
             None => ads.plain_server("grpc"),
             Some(authenticator) => Authentication {
                 authenticator,
-                policy: AuthPolicy::of_streams(rules),
+                policy: rules.policy(),
                 metrics: None,
                 log: Arc::default(),
             }

@@ -38,6 +38,7 @@ use navarch_security::serving::{
 use navarch_security::tls_rules::TlsRules;
 use navarch_source::Fetcher;
 use navarch_status::ROOTS_KEY;
+use navarch_xds::authentication::AuthPolicy;
 use navarch_xds::connections::Connections;
 use navarch_xds::trusted_roots;
 
@@ -157,6 +158,17 @@ pub(super) struct Security {
 /// The current snapshot, as the source of information about the mesh.
 #[derive(Clone, Debug)]
 struct Snapshot(PushHandle);
+
+impl StreamRules {
+    /// What happens to clients if they authenticate.
+    pub(super) fn policy(self) -> AuthPolicy {
+        match (self.auth, self.checks_identity) {
+            (true, true) => AuthPolicy::Known,
+            (true, false) => AuthPolicy::Nameless,
+            (false, true | false) => AuthPolicy::Anyone,
+        }
+    }
+}
 
 impl Default for StreamRules {
     fn default() -> Self {

@@ -9,7 +9,6 @@ use super::http::OpenHttpPort;
 use super::ports::OpenPort;
 use super::publishing::Published;
 use super::remotes::{HookRoots, WrittenRemotes};
-use super::secure::AuthPolicy;
 use super::{Config, controllers};
 use crate::admin::Certificates;
 use navarch_push::worker::PushHandle;
@@ -145,7 +144,7 @@ impl TlsPorts {
                 port,
                 tls: security.tls,
                 authenticator: self.authenticator,
-                policy: AuthPolicy::of_streams(config.security.streams),
+                policy: config.security.streams.policy(),
                 ads: self.ads,
                 certificates: security.certificates,
                 call_metrics: self.call_metrics,

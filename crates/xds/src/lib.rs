@@ -24,6 +24,7 @@
 )]
 
 mod admission;
+pub mod authentication;
 pub mod change_progress;
 mod client;
 mod compression;
