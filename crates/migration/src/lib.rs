@@ -1,7 +1,7 @@
 //! The move of a namespace from sidecars to ambient mode, in steps that change no verdict.
 //!
 //! ```text
-//! objects ─▶ steps (edits) ─▶ the objects after each step ─▶ settle (istio-cni, waypoints, restarts)
+//! objects ─▶ steps (edits) ─▶ the objects after each step ─▶ at rest (istio-cni, waypoints, restarts)
 //!               │                                              │
 //!               │        mesh state, proxies of the pods ◀─────┘
 //!               ▼                    │ walk, for each kind of request
@@ -20,6 +20,7 @@
     )
 )]
 
+mod at_rest;
 mod attributes;
 mod counterpart;
 mod edit;
@@ -33,7 +34,6 @@ mod policies;
 mod requests;
 mod revert;
 mod routes;
-mod settle;
 mod state;
 mod steps;
 mod text;

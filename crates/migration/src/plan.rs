@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use super::at_rest::{bring_to_rest, restart};
 use super::counterpart::{Counterpart, Loss, NotJudged, counterparts};
 use super::edit::Edit;
 use super::judge::{Judge, MeshSettings};
 use super::objects::{DAEMON_SET, ObjectName, Objects};
 use super::pods::{DataPlane, Owner, by_owner};
 use super::requests::Requests;
-use super::settle::{restart, settle};
 use super::steps::{Step, Steps, waiting};
 use super::verdict::{Effect, Verdict, VerdictChange, change};
 
@@ -133,20 +133,20 @@ impl<'a> Planner<'a> {
             namespaces: namespaces.to_vec(),
             ..Plan::default()
         };
-        let mut settled = objects.clone();
-        let of_other_revisions = settled.take_others(settings.revision());
+        let mut at_rest = objects.clone();
+        let of_other_revisions = at_rest.take_others(settings.revision());
         for namespace in namespaces {
-            plan.waiting.extend(waiting(&settled, namespace));
+            plan.waiting.extend(waiting(&at_rest, namespace));
             plan.counterparts
-                .extend(counterparts(&settled, namespace, settings));
+                .extend(counterparts(&at_rest, namespace, settings));
         }
 
-        settle(&mut settled, settings.domain());
+        bring_to_rest(&mut at_rest, settings.domain());
         let moving = namespaces.iter().cloned().collect();
-        let mut requests = Requests::of(&settled, &moving, settings.root(), settings.domain());
+        let mut requests = Requests::of(&at_rest, &moving, settings.root(), settings.domain());
         plan.requests = requests.kinds.len();
 
-        let judge = Judge::of(&settled, settings);
+        let judge = Judge::of(&at_rest, settings);
         for problem in &judge.problems {
             let reason = "it cannot be read, and is left out".to_owned();
             requests.missing.insert((problem.clone(), reason));
@@ -158,7 +158,7 @@ impl<'a> Planner<'a> {
             .collect();
         Self {
             settings,
-            objects: settled,
+            objects: at_rest,
             requests,
             verdicts,
             of_other_revisions,
@@ -251,7 +251,7 @@ impl<'a> Planner<'a> {
             for pod in &pods {
                 restart(&mut self.objects, pod);
             }
-            settle(&mut self.objects, self.settings.domain());
+            bring_to_rest(&mut self.objects, self.settings.domain());
             if planned.is_judged {
                 self.judge(&mut changes);
             }

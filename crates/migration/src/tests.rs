@@ -295,8 +295,8 @@ fn undoing_all_steps_restores_all_objects() {
 
 #[test]
 fn restarts_are_awaited_in_both_directions() {
+    use super::at_rest::{bring_to_rest, restart};
     use super::pods::sidecars_of;
-    use super::settle::{restart, settle};
     use super::steps::{returning, waiting};
 
     let world = World::default();
@@ -324,7 +324,7 @@ fn restarts_are_awaited_in_both_directions() {
     for pod in &of_api {
         restart(&mut objects, pod);
     }
-    settle(&mut objects, "cluster.local");
+    bring_to_rest(&mut objects, "cluster.local");
     assert!(waiting(&objects, "shop").is_empty());
     assert!(returning(&objects, "shop").is_empty());
 

@@ -3,12 +3,12 @@
 use serde_json::{Value, json};
 
 use super::world::{Mode, Workload, World, deep};
+use crate::at_rest::{bring_to_rest, restart};
 use crate::judge::{Judge, MeshSettings};
 use crate::objects::Objects;
 use crate::plan::{Plan, plan};
 use crate::pods::{DataPlane, sidecars_of};
 use crate::requests::{RequestKind, Requests};
-use crate::settle::{restart, settle};
 use crate::verdict::{Effect, Verdict};
 
 /// The meshes that are tried.
@@ -162,7 +162,7 @@ fn is_equal(before: &Verdict, after: &Verdict) -> bool {
 /// Checks that no verdict changes while the steps of a plan are done.
 fn check(seed: u64, objects: &Objects, settings: &MeshSettings, plan: &Plan) {
     let mut objects = objects.clone();
-    settle(&mut objects, settings.domain());
+    bring_to_rest(&mut objects, settings.domain());
     let moving = ["shop".to_owned()].into();
     let requests = Requests::of(&objects, &moving, settings.root(), settings.domain());
     let first = Judge::of(&objects, settings);
@@ -186,7 +186,7 @@ fn check(seed: u64, objects: &Objects, settings: &MeshSettings, plan: &Plan) {
                 restart(&mut objects, &pod);
             }
         }
-        settle(&mut objects, settings.domain());
+        bring_to_rest(&mut objects, settings.domain());
 
         let now = Judge::of(&objects, settings);
         for (kind, before) in requests.kinds.iter().zip(&before) {

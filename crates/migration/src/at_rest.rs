@@ -18,8 +18,8 @@ const INJECTED_CONTAINERS: [&str; 3] = [PROXY_CONTAINER, "istio-init", "istio-va
 /// The node of pods without one, so that each has a ztunnel.
 const ANY_NODE: &str = "any-node";
 
-/// Brings the objects to the state in which a cluster comes to rest. `domain` is that of services.
-pub(crate) fn settle(objects: &mut Objects, domain: &str) {
+/// Brings the objects to the state in which a cluster comes to rest after edits. `domain` is that of services.
+pub(crate) fn bring_to_rest(objects: &mut Objects, domain: &str) {
     deploy_waypoints(objects, domain);
     redirect_pods(objects);
 }
@@ -215,7 +215,7 @@ mod tests {
         for one in [namespace, plain_pod, left_out_pod, injected_pod] {
             objects.add(one);
         }
-        settle(&mut objects, "cluster.local");
+        bring_to_rest(&mut objects, "cluster.local");
         let plane =
             |objects: &Objects, name: &ObjectName| DataPlane::of(objects.get(name).unwrap());
         assert_eq!(plane(&objects, &plain), DataPlane::Ambient);
@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(plane(&objects, &injected), DataPlane::Sidecar);
 
         restart(&mut objects, &injected);
-        settle(&mut objects, "cluster.local");
+        bring_to_rest(&mut objects, "cluster.local");
         assert_eq!(plane(&objects, &injected), DataPlane::Ambient);
         assert_eq!(
             label(objects.get(&injected).unwrap(), "security.istio.io/tlsMode"),
@@ -240,7 +240,7 @@ mod tests {
         }));
         let mut objects = Objects::default();
         objects.add(gateway);
-        settle(&mut objects, "cluster.local");
+        bring_to_rest(&mut objects, "cluster.local");
         let gateway = objects.get(&name).unwrap();
         assert_eq!(
             text(gateway, "/status/addresses/0/value"),
@@ -249,7 +249,7 @@ mod tests {
         assert_eq!(objects.within(POD, "shop").count(), 1);
 
         let before = objects.clone();
-        settle(&mut objects, "cluster.local");
+        bring_to_rest(&mut objects, "cluster.local");
         assert_eq!(objects, before);
     }
 }
