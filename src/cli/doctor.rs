@@ -12,7 +12,7 @@ use super::output::{Output, print};
 use super::progress::Progress;
 use navarch_agent::local_http::LocalResponse;
 use navarch_answers::doctor::{
-    Check, Finding, Health, Level, SETTLED, clock, compare, same_configuration,
+    Check, Finding, Health, Level, MAX_DIFFERENT_SECONDS, clock, compare, same_configuration,
 };
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -63,7 +63,7 @@ impl Doctor {
         let progress = Progress::begin("querying the control planes");
         let mut answers = self.fetch()?;
 
-        for _ in 0..SETTLED {
+        for _ in 0..MAX_DIFFERENT_SECONDS {
             if same_configuration(&answers.well) {
                 break;
             }

@@ -41,7 +41,7 @@ use deliberate::{REJECTED, REJECTED_HERE, deliberate, kind};
 use navarch::push::resource::ResourceType;
 use navarch_proto::json::Codec;
 use navarch_shadow::comparison::compare as compare_answers;
-use navarch_shadow::subscriptions::{self, Answers};
+use navarch_shadow::subscriptions::{self, ResourcesByType};
 use navarch_testkit::skip;
 use navarch_tests::parity::{case, deliberate, input};
 use navarch_tests::shown;
@@ -181,8 +181,8 @@ fn deliberate_differences_are_recognized_and_nothing_else_with_them() {
                 .cloned()
                 .unwrap_or_default();
             let found = compare_answers(
-                &Answers::from([(resource_type, istiod)]),
-                &Answers::from([(resource_type, navarch)]),
+                &ResourcesByType::from([(resource_type, istiod)]),
+                &ResourcesByType::from([(resource_type, navarch)]),
             );
             assert!(!found.is_empty(), "{name} {}", proxy.name);
             for one in &found {

@@ -104,7 +104,7 @@ async fn ask_all(server: SocketAddr, proxy: &CaseProxy, codec: &Codec) -> Result
     }
 
     let mut client = Client::connect(server, proxy, codec).await?;
-    let mut answers = subscriptions::Answers::new();
+    let mut answers = subscriptions::ResourcesByType::new();
 
     for resource_type in subscriptions::ENVOY {
         let is_wanted = resource_type != ResourceType::NameTable || proxy.captures_dns();

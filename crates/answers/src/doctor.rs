@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 pub use certificate::CertificateEnd;
 pub use check::Check;
-pub use differ::{SETTLED, clock, compare, same_configuration};
+pub use differ::{MAX_DIFFERENT_SECONDS, clock, compare, same_configuration};
 
 /// Maximum number of findings of one check.
 pub const MAX_FINDINGS_PER_CHECK: usize = 5;

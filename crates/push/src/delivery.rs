@@ -32,7 +32,7 @@ pub trait Sink: Send + Sync {
 
     /// All collections of a change were published; not called after an answer to a subscription,
     /// nor if nothing was published. Sinks that order responses across types wait for it.
-    fn settled(&self) {}
+    fn change_ended(&self) {}
 }
 
 /// A collection that was published to a proxy.
@@ -111,13 +111,13 @@ impl Delivery {
         is_delivered
     }
 
-    /// Calls [`Sink::settled`] of the sinks with new collections.
-    pub(super) fn settle(&mut self) {
+    /// Calls [`Sink::change_ended`] of the sinks with new collections.
+    pub(super) fn end_change(&mut self) {
         for sink in std::mem::take(&mut self.published_to)
             .iter()
             .filter_map(|proxy| self.sinks.get(proxy))
         {
-            sink.settled();
+            sink.change_ended();
         }
     }
 

@@ -135,7 +135,7 @@ impl Engine {
             });
 
         self.prepared.remove(&id);
-        self.delivery.settle();
+        self.delivery.end_change();
         self.engine.sweep_if_due();
     }
 
@@ -177,7 +177,7 @@ impl Engine {
                 published += usize::from(delivery.publish(to, of, collection, &cause));
             });
 
-        self.delivery.settle();
+        self.delivery.end_change();
         self.engine.sweep_if_due();
         PushStats { published, ..stats }
     }

@@ -263,7 +263,7 @@ impl MeshState {
             self.remotes.select(&config.discovery_selectors);
         }
 
-        facts.extend(self.rollouts.settle(&mut CurrentObjects {
+        facts.extend(self.rollouts.end_batch(&mut CurrentObjects {
             objects: &mut self.objects,
             changed: &mut objects,
         }));

@@ -351,7 +351,7 @@ impl Rollouts {
 
     /// Ends the batch and returns the changed facts except those of objects in force. Objects of
     /// namespaces that are no longer discovered have no rollout.
-    pub(super) fn settle(&mut self, in_force: &mut CurrentObjects<'_>) -> Vec<FactKey> {
+    pub(super) fn end_batch(&mut self, in_force: &mut CurrentObjects<'_>) -> Vec<FactKey> {
         self.gone.clear();
         let hidden: Vec<ObjectRef> = self
             .all

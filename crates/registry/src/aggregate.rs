@@ -210,7 +210,7 @@ impl Aggregate {
 
         if !self.imports {
             if !is_alone {
-                change.settle(&before, &self.directory);
+                change.drop_unchanged(&before, &self.directory);
             }
             return change;
         }
@@ -242,7 +242,7 @@ impl Aggregate {
                 .update_imports(objects.own, &imports, real, &self.remotes),
         );
         change.extend(self.merge(outcomes));
-        change.settle(&before, &self.directory);
+        change.drop_unchanged(&before, &self.directory);
 
         change
     }

@@ -175,7 +175,7 @@ impl DirectoryChange {
 
 impl DirectoryChange {
     /// Removes entries that are equal in `before` and `after`: several steps may undo each other.
-    pub(super) fn settle(&mut self, before: &Directory, after: &Directory) {
+    pub(super) fn drop_unchanged(&mut self, before: &Directory, after: &Directory) {
         self.services
             .retain(|key| before.services.get(key) != after.services.get(key));
         self.endpoints
@@ -191,7 +191,7 @@ impl DirectoryChange {
         for (cluster, change) in &mut self.remotes {
             let of =
                 |directory: &Directory| directory.remotes.get(cluster).unwrap_or(&none).clone();
-            change.settle(&of(before), &of(after));
+            change.drop_unchanged(&of(before), &of(after));
         }
     }
 }

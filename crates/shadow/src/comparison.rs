@@ -9,7 +9,7 @@ use crate::canonical;
 use crate::difference::{Difference, NamedObjects, of_resources};
 use crate::documented::{self, Documented};
 use crate::secrets::replace_by_digest;
-use crate::subscriptions::Answers;
+use crate::subscriptions::ResourcesByType;
 
 /// A difference between the resources of a proxy.
 #[derive(Debug)]
@@ -26,10 +26,11 @@ pub struct Found {
 
 /// Compares what istiod and Navarch have sent to a proxy.
 #[must_use]
-pub fn compare(istiod: &Answers, navarch: &Answers) -> Vec<Found> {
+pub fn compare(istiod: &ResourcesByType, navarch: &ResourcesByType) -> Vec<Found> {
     let types: BTreeSet<ResourceType> = istiod.keys().chain(navarch.keys()).copied().collect();
-    let of =
-        |answers: &Answers, resource_type| answers.get(&resource_type).cloned().unwrap_or_default();
+    let of = |answers: &ResourcesByType, resource_type| {
+        answers.get(&resource_type).cloned().unwrap_or_default()
+    };
     let mut found: Vec<Found> = types
         .into_iter()
         .flat_map(|resource_type| {

@@ -16,7 +16,7 @@ use navarch_push::resource::{Collection, ResourceType};
 use serde_json::Value;
 
 use crate::stream::to_json;
-use crate::subscriptions::{Answers, names, types};
+use crate::subscriptions::{ResourcesByType, names, types};
 
 /// The stack size for translation, the same as that of the push thread: it nests deeply.
 pub const STACK: usize = 16 << 20;
@@ -63,10 +63,10 @@ impl Own {
     ///
     /// # Errors
     /// If a resource has a type without a JSON form.
-    pub fn connect(&mut self, proxy: Proxy) -> Result<(ProxyId, Answers), JsonError> {
+    pub fn connect(&mut self, proxy: Proxy) -> Result<(ProxyId, ResourcesByType), JsonError> {
         let types = types(&proxy);
         let id = self.engine.connect(Arc::new(proxy), Arc::new(NullSink));
-        let mut answers = Answers::new();
+        let mut answers = ResourcesByType::new();
 
         for resource_type in types {
             if let Some(names) = names(resource_type, &answers) {

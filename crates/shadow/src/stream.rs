@@ -17,7 +17,7 @@ use tonic::metadata::AsciiMetadataValue;
 use tonic::transport::Channel;
 use tonic::{Request, Status, Streaming};
 
-use crate::subscriptions::{Answers, names, plural};
+use crate::subscriptions::{ResourcesByType, names, plural};
 
 /// The maximum size of a response: all endpoints of a large mesh.
 const MAX_RESPONSE: usize = 512 << 20;
@@ -74,8 +74,8 @@ pub async fn ask(
     node: Node,
     types: &[ResourceType],
     codec: &Codec,
-) -> Result<Answers, StreamError> {
-    let mut answers = Answers::new();
+) -> Result<ResourcesByType, StreamError> {
+    let mut answers = ResourcesByType::new();
     let mut stream: Option<Stream> = None;
     let mut node = Some(node);
     // For all types: answers of others, and acknowledgements that are not read, do not extend it.

@@ -8,7 +8,7 @@ use navarch_push::resource::ResourceType;
 use serde_json::Value;
 
 /// The resources that a proxy got, as JSON, by type.
-pub type Answers = BTreeMap<ResourceType, Vec<Value>>;
+pub type ResourcesByType = BTreeMap<ResourceType, Vec<Value>>;
 
 /// The types of Envoy, in the order in which it subscribes to them.
 pub const ENVOY: [ResourceType; 7] = [
@@ -42,7 +42,7 @@ pub fn types(proxy: &Proxy) -> Vec<ResourceType> {
 /// The names of a type that a proxy subscribes to after it got `answers`, or an empty set for
 /// everything; `None` if it does not subscribe to the type.
 #[must_use]
-pub fn names(resource_type: ResourceType, answers: &Answers) -> Option<BTreeSet<String>> {
+pub fn names(resource_type: ResourceType, answers: &ResourcesByType) -> Option<BTreeSet<String>> {
     if resource_type.is_wildcard_by_default() {
         return Some(BTreeSet::new());
     }
@@ -153,7 +153,7 @@ mod tests {
         });
         let filters =
             json!([{ "routeConfigName": "80" }, { "name": "wasm", "configDiscovery": {} }]);
-        let answers = Answers::from([
+        let answers = ResourcesByType::from([
             (
                 ResourceType::Cluster,
                 vec![cluster, json!({ "name": "static" })],
@@ -184,6 +184,6 @@ mod tests {
 
     #[test]
     fn a_type_that_nothing_names_is_not_subscribed_to() {
-        assert_eq!(names(ResourceType::Route, &Answers::new()), None);
+        assert_eq!(names(ResourceType::Route, &ResourcesByType::new()), None);
     }
 }

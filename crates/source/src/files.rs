@@ -199,7 +199,7 @@ impl Worker {
                 self.apply(&path, now);
             }
 
-            let mut batch = self.index.settle();
+            let mut batch = self.index.take_changes();
 
             if looked && !self.synced {
                 self.synced = true;

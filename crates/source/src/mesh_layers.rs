@@ -79,7 +79,7 @@ impl Layer {
 
 impl Layers {
     /// Sends the difference to the sent state, once all sources are in sync.
-    fn settle(&mut self, on: &mut Batch) {
+    fn add_changes(&mut self, on: &mut Batch) {
         if !(self.shared.synced && self.maps.synced && self.file.synced) {
             return;
         }
@@ -210,7 +210,7 @@ impl MeshLayers {
                 () = events.closed() => return Ok(()),
             }
 
-            layers.settle(&mut on);
+            layers.add_changes(&mut on);
             if !on.is_empty() && events.send(on).await.is_err() {
                 return Ok(());
             }
@@ -256,10 +256,10 @@ mod tests {
             };
 
             let mut on = Batch::new();
-            layers.settle(&mut on);
+            layers.add_changes(&mut on);
             assert_eq!(on.last(), Some(&SourceEvent::FullSync));
             let mut again = Batch::new();
-            layers.settle(&mut again);
+            layers.add_changes(&mut again);
             assert_eq!(again, [], "nothing is reported twice");
 
             layers.passed.mesh.unwrap().root_namespace.clone()
@@ -279,7 +279,7 @@ mod tests {
             passed: Layer::default(),
         };
         let mut on = Batch::new();
-        layers.settle(&mut on);
+        layers.add_changes(&mut on);
         assert_eq!(on, []);
     }
 }

@@ -215,7 +215,7 @@ impl Connections {
             .mailbox
             .publish(collection.resource_type, collection, &cause);
 
-        connection.mailbox.settled();
+        connection.mailbox.change_ended();
         true
     }
 

@@ -376,7 +376,7 @@ impl Session {
         let response = composed
             .worth_sending
             .then(|| self.marks.next(watch.revision(), now));
-        watch.settle(&composed, response.clone(), now);
+        watch.record_sent(&composed, response.clone(), now);
         let reason = watch.take_reason();
         if resource_type == ResourceType::Cluster {
             self.clusters_removed(&composed.changes);

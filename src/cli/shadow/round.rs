@@ -15,7 +15,7 @@ use navarch_shadow::comparison::{Found, compare};
 use navarch_shadow::own::{Own, STACK};
 use navarch_shadow::report::{Report, ReportBuilder};
 use navarch_shadow::stream::{StreamError, ask};
-use navarch_shadow::subscriptions::{Answers, types};
+use navarch_shadow::subscriptions::{ResourcesByType, types};
 use navarch_shadow::twin::{NotCompared, Twin};
 use tokio::sync::mpsc;
 use tonic::Code;
@@ -35,7 +35,7 @@ pub(super) struct Round<'a> {
 /// istiod's answer for a proxy.
 struct Gathered {
     twin: Twin,
-    outcome: anyhow::Result<(Proxy, Answers)>,
+    outcome: anyhow::Result<(Proxy, ResourcesByType)>,
 }
 
 /// A proxy and its comparison.
@@ -97,7 +97,7 @@ impl Round<'_> {
         &self,
         twin: &Twin,
         trust_domain: Option<&str>,
-    ) -> anyhow::Result<(Proxy, Answers)> {
+    ) -> anyhow::Result<(Proxy, ResourcesByType)> {
         let proxy = twin.proxy(trust_domain)?;
         let node = twin.node(self.codec)?;
         let channel = self.connection.connect().await?;
@@ -141,7 +141,11 @@ fn compare_all(mut own: Own, mut gathered: mpsc::Receiver<Gathered>) -> Comparis
 }
 
 /// Compares istiod's answer for a proxy with Navarch's.
-fn compare_one(own: &mut Own, proxy: Proxy, istiod: &Answers) -> anyhow::Result<Vec<Found>> {
+fn compare_one(
+    own: &mut Own,
+    proxy: Proxy,
+    istiod: &ResourcesByType,
+) -> anyhow::Result<Vec<Found>> {
     let (id, navarch) = own.connect(proxy)?;
     let mut found = compare(istiod, &navarch);
     for one in &mut found {

@@ -8,8 +8,8 @@ use super::{Check, Health, Level};
 const MAX_CLOCK_DIFFERENCE: SignedDuration = SignedDuration::from_secs(5);
 /// Clock difference above which it is wrong: new tokens and certificates are not valid yet.
 const TOO_FAR: SignedDuration = SignedDuration::from_secs(60);
-/// Seconds until replicas must have the same configuration.
-pub const SETTLED: u64 = 5;
+/// Seconds for which the configurations of replicas may differ, as changes do not reach all at once.
+pub const MAX_DIFFERENT_SECONDS: u64 = 5;
 
 /// Adds a finding if the clock of another process differs from the local one. `window` is when the
 /// request was sent and when the answer was received; `whose` names the other clock, `than` the
@@ -79,7 +79,7 @@ pub fn compare(all: &mut [(String, Health)]) {
 
         if differs(&health.configuration, &model.configuration) {
             let what = format!(
-                "its configuration has differed from that of {first} for more than {SETTLED} s"
+                "its configuration has differed from that of {first} for more than {MAX_DIFFERENT_SECONDS} s"
             );
             health.add(
                 Check::Replicas,

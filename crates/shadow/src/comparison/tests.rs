@@ -2,8 +2,8 @@ use serde_json::json;
 
 use super::*;
 
-fn answers(resource_type: ResourceType, resource: &Value) -> Answers {
-    Answers::from([(resource_type, vec![resource.clone()])])
+fn answers(resource_type: ResourceType, resource: &Value) -> ResourcesByType {
+    ResourcesByType::from([(resource_type, vec![resource.clone()])])
 }
 
 /// The ids of the documented differences between two resources, and the texts of all others.
@@ -109,7 +109,7 @@ fn endpoints_have_the_objects_of_their_cluster() {
         "name": "outbound|80|v1|b",
         "metadata": { "filterMetadata": { "istio": { "config": config } } },
     });
-    let navarch = Answers::from([
+    let navarch = ResourcesByType::from([
         (ResourceType::Cluster, vec![cluster]),
         (
             ResourceType::Endpoint,
@@ -117,7 +117,7 @@ fn endpoints_have_the_objects_of_their_cluster() {
         ),
     ]);
 
-    let found = compare(&Answers::new(), &navarch);
+    let found = compare(&ResourcesByType::new(), &navarch);
     assert_eq!(found.len(), 2);
     for one in &found {
         let objects: Vec<_> = one.difference.objects.only_navarch.iter().collect();

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::comparison::compare;
-use crate::subscriptions::Answers;
+use crate::subscriptions::ResourcesByType;
 
 /// A cluster with a limit, and with the DestinationRule that sets it.
 fn cluster(host: &str, rule: Option<&str>, limit: u32) -> Value {
@@ -19,8 +19,8 @@ fn cluster(host: &str, rule: Option<&str>, limit: u32) -> Value {
     })
 }
 
-fn clusters(all: Vec<Value>) -> Answers {
-    Answers::from([(ResourceType::Cluster, all)])
+fn clusters(all: Vec<Value>) -> ResourcesByType {
+    ResourcesByType::from([(ResourceType::Cluster, all)])
 }
 
 /// The report on two proxies that get these clusters.

@@ -47,9 +47,9 @@ pub(super) struct Index {
     reported_problems: BTreeMap<Arc<str>, Vec<Problem>>,
     /// Problems of places that are not files, by place.
     other_problems: BTreeMap<Arc<str>, Vec<Problem>>,
-    /// Objects whose definitions changed since the last `settle`.
+    /// Objects whose definitions changed since the last `take_changes`.
     touched: BTreeSet<ObjectRef>,
-    /// Places whose problems may have changed since the last `settle`.
+    /// Places whose problems may have changed since the last `take_changes`.
     touched_places: BTreeSet<Arc<str>>,
 }
 
@@ -136,7 +136,7 @@ impl Index {
     }
 
     /// The events for all changes since the last call.
-    pub(super) fn settle(&mut self) -> Batch {
+    pub(super) fn take_changes(&mut self) -> Batch {
         let mut batch = Batch::new();
         for reference in std::mem::take(&mut self.touched) {
             let claims = self.claims.get(&reference);

@@ -179,7 +179,7 @@ impl MeshMapSource {
             }
 
             if unsynced == 0 && (is_synced || !maps.lacks_valid_text()) {
-                maps.settle(&mut batch);
+                maps.add_changes(&mut batch);
                 if !std::mem::replace(&mut is_synced, true) {
                     batch.push(SourceEvent::FullSync);
                 }
@@ -324,7 +324,7 @@ impl Maps {
     }
 
     /// Sends the difference to the sent state.
-    fn settle(&mut self, batch: &mut Batch) {
+    fn add_changes(&mut self, batch: &mut Batch) {
         let config = self.maps.iter().fold(self.base.clone(), |config, map| {
             apply_text(config, map.mesh.as_deref())
         });
@@ -400,7 +400,7 @@ mod tests {
         let mut root = |name: &str, text: &str| {
             let mut batch = Batch::new();
             maps.put(name, &map(text), Vec::new(), &mut batch);
-            maps.settle(&mut batch);
+            maps.add_changes(&mut batch);
             let problems = batch
                 .iter()
                 .filter(|event| matches!(event, SourceEvent::Problems { .. }))

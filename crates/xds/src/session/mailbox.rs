@@ -171,7 +171,7 @@ impl Sink for Mailbox {
         }
     }
 
-    fn settled(&self) {
+    fn change_ended(&self) {
         let mut slots = self.slots.lock();
         let Slots {
             ready,
@@ -223,7 +223,7 @@ mod tests {
         mailbox.publish(resource_type, empty(resource_type), &cause(1, true));
         for revision in 2..2000 {
             mailbox.publish(resource_type, empty(resource_type), &cause(revision, false));
-            mailbox.settled();
+            mailbox.change_ended();
         }
         let update = taken(&mailbox);
         assert_eq!(update.len(), 1);
@@ -250,7 +250,7 @@ mod tests {
         );
 
         assert_eq!(mailbox.first_change(), Some(2));
-        mailbox.settled();
+        mailbox.change_ended();
         assert_eq!(mailbox.first_change(), Some(2));
         let taken: Vec<ResourceType> = taken(&mailbox)
             .iter()

@@ -359,7 +359,7 @@ impl Watch {
 
     /// Records that the client now has the composed state: sent as `response`, or `None` if no
     /// response was needed.
-    pub(crate) fn settle(
+    pub(crate) fn record_sent(
         &mut self,
         composed: &Composed,
         response: Option<SentResponse>,

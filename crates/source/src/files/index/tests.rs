@@ -21,17 +21,17 @@ impl Events {
         let before = self.index.contents(&file);
         let contents = Contents::read(&file, decode_documents(text, Format::Yaml), &before);
         self.index.put(&file, contents, None);
-        self.settle()
+        self.take_changes()
     }
 
     /// Removes a file and returns the events.
     fn remove(&mut self, file: &str) -> Vec<String> {
         self.index.remove(&Arc::from(file));
-        self.settle()
+        self.take_changes()
     }
 
     /// Returns the events.
-    fn settle(&mut self) -> Vec<String> {
+    fn take_changes(&mut self) -> Vec<String> {
         let brief = |event| match event {
             SourceEvent::Added(object) => {
                 format!("+{} {}", object.meta().key.name, object.meta().labels["l"])
@@ -54,7 +54,7 @@ impl Events {
             | SourceEvent::FullSync => "?".to_owned(),
         };
 
-        self.index.settle().into_iter().map(brief).collect()
+        self.index.take_changes().into_iter().map(brief).collect()
     }
 }
 
@@ -156,7 +156,7 @@ fn a_file_that_cannot_be_read_keeps_its_objects() {
     let file = Arc::from("a");
     let contents = Contents::unreadable(&file, "no".to_owned(), &reported.index.contents("a"));
     reported.index.put(&file, contents, None);
-    assert_eq!(reported.settle(), ["a: cannot be read: no"]);
+    assert_eq!(reported.take_changes(), ["a: cannot be read: no"]);
     assert_eq!(reported.put("a", &namespace("x", "1")), ["a well"]);
 }
 

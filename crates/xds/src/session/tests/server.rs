@@ -103,7 +103,7 @@ impl Server {
         }
 
         self.shown = shown;
-        self.mailbox.settled();
+        self.mailbox.change_ended();
     }
 
     pub(crate) fn take_mail(&mut self) {
