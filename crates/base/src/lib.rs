@@ -1,7 +1,17 @@
 //! What all programs of the project use and no user writes: files, texts, small collections, metrics,
 //! and what the control plane and its agent agree on.
 //!
-//! Independent of the types of Istio and Kubernetes, and of protobuf.
+//! Independent of the types of Istio and Kubernetes, and of protobuf. What belongs here is used by
+//! several crates that do not depend on each other; what one crate alone uses is a module of it.
+//!
+//! | about | modules |
+//! | --- | --- |
+//! | files | [`atomic_file`] and [`regular_file`] replace and read them, [`file_events`] waits for changes, [`blocking`] runs such work, [`state_format`] numbers the formats of what is kept, [`digest`] compares |
+//! | texts | [`printable`] makes those of strangers safe to show, [`error_chain`] writes errors, [`go_text`], [`base64_text`] and [`log_levels`] read what users write for istiod |
+//! | addresses | [`cidr`], [`ip_list`], [`resolv_conf`] |
+//! | collections | [`interned`] and [`small_map`] save memory where an object has one of millions |
+//! | metrics | [`counter`] and [`label_text`] keep istiod's names, and escape labels |
+//! | control plane and agent | [`metrics_log`] is how they share metrics of the mesh, [`compliance`] what restricts TLS, [`version`] what both report |
 
 pub mod atomic_file;
 pub mod base64_text;

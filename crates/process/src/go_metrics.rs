@@ -8,12 +8,13 @@
 use std::fmt;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use tokio::runtime::Handle;
 
+use crate::gauge::gauge;
 use crate::usage::PrivateMemory;
 
 /// Bytes in use: `alloc_bytes` and `heap_alloc_bytes` are the same in Go, too.
@@ -38,12 +39,6 @@ impl GoMetrics {
     pub fn new(runtime: Handle) -> Self {
         Self { runtime }
     }
-}
-
-/// Writes a number without labels.
-fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: f64) -> fmt::Result {
-    let gauge = ConstGauge::new(value);
-    gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "metrics are doubles")]

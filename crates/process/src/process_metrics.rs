@@ -3,11 +3,12 @@
 use std::fmt;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use tokio::time::Instant;
 
+use crate::gauge::gauge;
 use crate::usage::{self, ProcessMetric, ProcessMetricKind, ProcessUsage};
 
 /// Computed at each scrape.
@@ -29,12 +30,6 @@ impl ProcessMetrics {
             booted: usage::booted(),
         }
     }
-}
-
-/// Writes a number without labels.
-fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: f64) -> fmt::Result {
-    let gauge = ConstGauge::new(value);
-    gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)
 }
 
 /// Writes a one with labels.

@@ -22,13 +22,13 @@ pub struct ProcessUsage {
     /// Bytes of resident memory.
     pub resident: Option<f64>,
     /// Bytes of address space.
-    pub addressed: Option<f64>,
+    pub address_space: Option<f64>,
     /// The limit of the address space, in bytes.
-    pub most_addressed: Option<f64>,
+    pub max_address_space: Option<f64>,
     /// The number of open files.
-    pub files: Option<f64>,
+    pub open_files: Option<f64>,
     /// The limit of open files.
-    pub most_files: Option<f64>,
+    pub max_open_files: Option<f64>,
     /// Bytes received over IP in the network namespace.
     pub received: Option<f64>,
     /// Bytes sent over IP in the network namespace.
@@ -176,11 +176,11 @@ impl ProcessUsage {
             started: booted
                 .zip(field(19))
                 .map(|(booted, ticks)| booted + ticks / TICKS),
-            addressed: field(20),
-            most_addressed: limit(&limits, "Max address space"),
+            address_space: field(20),
+            max_address_space: limit(&limits, "Max address space"),
             resident: field(21).map(|pages| pages * PAGE),
-            files: open_files(),
-            most_files: limit(&limits, "Max open files"),
+            open_files: open_files(),
+            max_open_files: limit(&limits, "Max open files"),
             received: octets(&netstat, "InOctets"),
             sent: octets(&netstat, "OutOctets"),
         }
@@ -213,25 +213,25 @@ impl ProcessUsage {
                 "virtual_memory_bytes",
                 "Virtual memory size of the process in bytes",
                 Gauge,
-                self.addressed,
+                self.address_space,
             ),
             (
                 "virtual_memory_max_bytes",
                 "Maximum virtual memory size of the process in bytes",
                 Gauge,
-                self.most_addressed,
+                self.max_address_space,
             ),
             (
                 "open_fds",
                 "Number of open file descriptors",
                 Gauge,
-                self.files,
+                self.open_files,
             ),
             (
                 "max_fds",
                 "Maximum number of open file descriptors",
                 Gauge,
-                self.most_files,
+                self.max_open_files,
             ),
             (
                 "network_receive_bytes",
@@ -270,12 +270,12 @@ mod tests {
         assert_eq!(usage.metrics().count(), 9, "{usage:?}");
         assert!(
             usage.resident > Some(1e5)
-                && usage.addressed >= usage.resident
-                && usage.most_addressed >= usage.addressed
+                && usage.address_space >= usage.resident
+                && usage.max_address_space >= usage.address_space
         );
         assert!(
-            usage.files >= Some(3.0)
-                && usage.most_files > usage.files
+            usage.open_files >= Some(3.0)
+                && usage.max_open_files > usage.open_files
                 && usage.started > Some(1.6e9)
         );
         assert!(usage.cpu >= Some(0.0) && usage.received >= Some(0.0) && usage.sent >= Some(0.0));
@@ -316,7 +316,7 @@ mod tests {
             memory.resident > Some(1e5) && memory.mapped >= memory.resident,
             "{memory:?}"
         );
-        assert!(usage.addressed >= memory.mapped, "{usage:?} {memory:?}");
+        assert!(usage.address_space >= memory.mapped, "{usage:?} {memory:?}");
         assert!(memory.main_stack > Some(0.0), "{memory:?}");
     }
 }
