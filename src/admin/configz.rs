@@ -43,7 +43,7 @@ pub(super) async fn configz(State(state): State<AdminState>, parameters: Paramet
         };
         let ask = |engine: &mut Engine, ids: &[ProxyId]| {
             ids.first()
-                .map(|id| engine.query(*id, &ListGeneratedObjects))
+                .and_then(|id| engine.query(*id, &ListGeneratedObjects))
         };
         let Some(made) = scratch::run(&state, vec![client.into()], ask)
             .await

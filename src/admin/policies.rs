@@ -46,7 +46,8 @@ pub(super) async fn telemetryz(
     let page = match proxies::named(&state, &visibility, &parameters) {
         Ok(info) => {
             let ask = |engine: &mut Engine, ids: &[ProxyId]| {
-                ids.first().map(|id| engine.query(*id, &DescribeTelemetry))
+                ids.first()
+                    .and_then(|id| engine.query(*id, &DescribeTelemetry))
             };
             match scratch::run(&state, vec![info.proxy], ask).await.flatten() {
                 Some(telemetries) => telemetry_of(&telemetries),

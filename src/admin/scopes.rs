@@ -43,7 +43,7 @@ pub(super) async fn sidecarz(
     let target = proxy.clone();
     let domain = state.push.context().mesh.settings.domain_suffix.clone();
     let ask = |engine: &mut navarch_push::engine::Engine, ids: &[navarch_push::engine::ProxyId]| {
-        ids.first().map(|id| engine.query(*id, &DescribeScope))
+        ids.first().and_then(|id| engine.query(*id, &DescribeScope))
     };
 
     match scratch::run(&state, vec![target], ask).await.flatten() {
@@ -136,9 +136,9 @@ pub(super) async fn instancesz(
     let ask = |engine: &mut navarch_push::engine::Engine, ids: &[navarch_push::engine::ProxyId]| {
         ids.iter()
             .map(|id| engine.query(*id, &TargetsOfProxy))
-            .collect::<Vec<_>>()
+            .collect::<Option<Vec<_>>>()
     };
-    let Some(targets) = scratch::run(&state, proxies, ask).await else {
+    let Some(targets) = scratch::run(&state, proxies, ask).await.flatten() else {
         return reply::ended();
     };
 

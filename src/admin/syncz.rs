@@ -64,15 +64,14 @@ pub(super) async fn adsz(
     let proxies = chosen.iter().map(|info| info.proxy.clone()).collect();
     let ask = |engine: &mut Engine, ids: &[ProxyId]| {
         let ask_one = |id: &ProxyId| {
-            (
-                engine.query(*id, &EffectiveLabels),
-                engine.query(*id, &EffectiveLocality),
-            )
+            let labels = engine.query(*id, &EffectiveLabels)?;
+            let locality = engine.query(*id, &EffectiveLocality)?;
+            Some((labels, locality))
         };
-        ids.iter().map(ask_one).collect::<Vec<_>>()
+        ids.iter().map(ask_one).collect::<Option<Vec<_>>>()
     };
 
-    let Some(places) = scratch::run(&state, proxies, ask).await else {
+    let Some(places) = scratch::run(&state, proxies, ask).await.flatten() else {
         return reply::ended();
     };
 

@@ -331,7 +331,7 @@ mod tests {
     async fn the_circuits_of_namespaces_are_bounded() {
         let circuits = Circuits::default();
         for number in 0..MAX_NAMESPACES + 10 {
-            let namespace = Namespace::new(&format!("n{number}"));
+            let namespace = Namespace::new(format!("n{number}"));
             for _ in 0..MAX_FAILURES {
                 if let Ok(pass) = circuits.enter(&namespace, Instant::now()) {
                     pass.unavailable("no key".into(), Instant::now());

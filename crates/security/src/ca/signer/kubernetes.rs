@@ -10,13 +10,17 @@ const SERVER_ERROR: u16 = 500;
 
 /// The error of a failed request to the API server.
 pub fn api_error(error: &kube::Error) -> SignerError {
-    let status = match error {
-        kube::Error::Api(status) => status,
-        kube::Error::Service(_) | kube::Error::HyperError(_) | kube::Error::Auth(_) => {
-            return SignerError::unreachable(error);
-        }
+    let is_unreachable = matches!(
+        error,
+        kube::Error::Service(_) | kube::Error::HyperError(_) | kube::Error::Auth(_)
+    );
+    if is_unreachable {
+        return SignerError::unreachable(error);
+    }
+
+    let kube::Error::Api(status) = error else {
         // Such as a response that is none of the API server's.
-        _ => return SignerError::unavailable(error),
+        return SignerError::unavailable(error);
     };
     if status.code == TOO_MANY_REQUESTS {
         SignerError::busy(&InWords(error).to_string())
