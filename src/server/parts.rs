@@ -52,7 +52,7 @@ impl Parts {
         let push = &engine.push;
         let metrics = PartMetrics::register(boot);
         let servers = RemoteServers::new(config.settings.clusters.aliases.clone());
-        let xds = Xds::start(config, client.as_ref(), &servers, &engine, boot).await?;
+        let (xds, rollouts) = Xds::start(config, client.as_ref(), &servers, &engine, boot).await?;
 
         let remotes = remotes::follow(config, client.as_ref(), servers, push, boot);
         let reload = Arc::new(Notify::new());
@@ -62,7 +62,7 @@ impl Parts {
             reload: &reload,
             boot: &mut *boot,
         };
-        starter.start(plan, remotes.synced, push)?;
+        starter.start(plan, remotes.synced, push, rollouts)?;
         gateway_hosts::start(config.resolves_gateways, push, boot);
         memory::release_free_memory(boot);
 

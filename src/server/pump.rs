@@ -11,7 +11,7 @@ use navarch_api::object::Kind;
 use navarch_push::context::PushContext;
 use navarch_push::mesh_state::Change;
 use navarch_push::worker::{Ended, PushHandle};
-use navarch_rollout::deleted_at_once;
+use navarch_rollout::{StoredRollouts, deleted_at_once};
 use navarch_source::{
     Batch, Demand, Fault, Problem, ProblemSource, Problems, RejectedConfigs, SourceEvent,
 };
@@ -24,6 +24,8 @@ pub(super) struct Pump {
     pub(super) keys: mpsc::Sender<Demand>,
     /// Metrics of rejected objects.
     pub(super) rejected_configs: RejectedConfigs,
+    /// The rollouts to restore before proxies are served.
+    pub(super) rollouts: StoredRollouts,
 }
 
 impl Pump {
@@ -85,6 +87,7 @@ impl Pump {
                     _ = self.keys.send(Demand::Complete).await;
                 }
                 if unsynced == 0 {
+                    self.rollouts.restore().await?;
                     self.push.full_sync().await?;
                 }
             }

@@ -5,19 +5,20 @@ use std::sync::Arc;
 use super::Config;
 use super::boot::Boot;
 use navarch_push::worker::{Ended, PushHandle};
-use navarch_rollout::{Parts, RolloutControl};
+use navarch_rollout::{Parts, RolloutControl, StoredRollouts};
 use navarch_status::{Cluster, RolloutStore};
 use navarch_xds::connections::Connections;
 
 /// Restores rollouts, and starts the controller; before objects are read. If objects come from the
-/// Kubernetes API, the state is stored there.
+/// Kubernetes API, the state is stored there; what is stored must be restored once more when they are
+/// read.
 pub(super) async fn start(
     client: Option<&kube::Client>,
     config: &Config,
     push: &PushHandle,
     connections: Arc<Connections>,
     boot: &mut Boot,
-) -> Result<RolloutControl, Ended> {
+) -> Result<(RolloutControl, StoredRollouts), Ended> {
     let client = client.filter(|_| config.settings.discover_configuration);
     let store = client.map(|client| {
         let namespace = config.settings.system_namespace.as_str();
@@ -32,8 +33,8 @@ pub(super) async fn start(
         prometheus: config.prometheus.clone(),
         query_namespaces: config.query_namespaces.clone(),
     };
-    let (control, controller) = navarch_rollout::start(parts, boot.stop.clone()).await?;
+    let started = navarch_rollout::start(parts, boot.stop.clone()).await?;
 
-    boot.spawn("rollouts", controller);
-    Ok(control)
+    boot.spawn("rollouts", started.controller);
+    Ok((started.control, started.stored))
 }

@@ -20,6 +20,7 @@ use navarch_api::mesh::MeshConfig;
 use navarch_base::regular_file;
 use navarch_kubernetes::ApiRate;
 use navarch_push::worker::PushHandle;
+use navarch_rollout::StoredRollouts;
 use navarch_source::{
     Aggregate, Batch, Demand, FileSource, FileSourceConfig, IDLE_TIMEOUT, KeyFetching, KeyMetrics,
     KubernetesScope, KubernetesSource, KubernetesSourceConfig, MeshFileSource,
@@ -124,12 +125,14 @@ pub(super) fn metrics(registry: &mut Registry) -> SourceMetrics {
 }
 
 impl Starter<'_> {
-    /// Starts the sources and the pump. `remotes` sends an event when remote clusters were read.
+    /// Starts the sources and the pump. `remotes` sends an event when remote clusters were read;
+    /// `rollouts` are restored when all objects are.
     pub(super) fn start(
         mut self,
         plan: Plan,
         remotes: mpsc::Receiver<Batch>,
         push: &PushHandle,
+        rollouts: StoredRollouts,
     ) -> anyhow::Result<()> {
         let mut reloads = Vec::new();
         let mesh = self.start_mesh(plan.client.as_ref(), &mut reloads);
@@ -185,6 +188,7 @@ impl Starter<'_> {
             problems: self.boot.problems.clone(),
             keys: to_keys,
             rejected_configs: self.metrics.rejected_configs,
+            rollouts,
         };
         self.boot
             .spawn_until_stop("pump", pump.run([mesh, objects, keys, remotes]));

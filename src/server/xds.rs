@@ -9,7 +9,7 @@ use super::engine::Engine;
 use super::{Config, quarantine, rollout, secret_access, security, traces, workloads};
 use navarch_net::budget::Budget;
 use navarch_quarantine::QuarantineControl;
-use navarch_rollout::RolloutControl;
+use navarch_rollout::{RolloutControl, StoredRollouts};
 use navarch_security::authenticate::Authenticator;
 use navarch_security::remote_servers::RemoteServers;
 use navarch_xds::metrics::Metrics;
@@ -27,19 +27,20 @@ pub(super) struct Xds {
 impl Xds {
     /// Starts the server and the controllers. Must be called before objects are read: rollouts and
     /// quarantines decide about their first versions, too. `servers` are the API servers of remote
-    /// clusters.
+    /// clusters. Returns what is to be restored when objects are read.
     pub(super) async fn start(
         config: &Config,
         client: Option<&kube::Client>,
         servers: &RemoteServers,
         engine: &Engine,
         boot: &mut Boot,
-    ) -> anyhow::Result<Self> {
+    ) -> anyhow::Result<(Self, StoredRollouts)> {
         let push = &engine.push;
         let (nacks, received) = mpsc::channel(navarch_quarantine::QUEUE);
         let ads = ads(config, client, servers, engine, nacks, boot);
 
-        let rollouts = rollout::start(client, config, push, ads.connections(), boot).await?;
+        let (rollouts, stored) =
+            rollout::start(client, config, push, ads.connections(), boot).await?;
         let parts = quarantine::Parts {
             client,
             config,
@@ -51,12 +52,13 @@ impl Xds {
         let authenticator =
             security::authenticator(&config.security, client, servers.clone(), push)?;
 
-        Ok(Self {
+        let xds = Self {
             ads,
             authenticator,
             rollouts,
             quarantine,
-        })
+        };
+        Ok((xds, stored))
     }
 }
 

@@ -1,5 +1,8 @@
 //! Applies decisions of other replicas, and stores the decisions of this one.
 
+use std::collections::BTreeMap;
+
+use navarch_api::names::Namespace;
 use navarch_api::object::ObjectRef;
 use navarch_push::context::PushContext;
 use navarch_push::rollout::{Rollout, RolloutCommand, RolloutProgress};
@@ -9,6 +12,9 @@ use navarch_xds::connections::ConnectionInfo;
 
 use super::RolloutController;
 use super::shared::StoredState;
+
+/// Maximum number of waiting rollouts of a namespace that are stored.
+const MAX_STORED_WAITING: usize = 64;
 
 /// The outcome of other replicas' decisions about a rollout.
 pub(super) enum Agreement {
@@ -44,8 +50,14 @@ impl RolloutController {
                 "waits for this replica to read the next version, which other replicas have read"
                     .to_owned(),
             )),
-            (StoredState::Nothing, RolloutProgress::Waiting) => Ok(Agreement::GoOn),
-            (StoredState::Nothing, RolloutProgress::Stage { at, .. }) => {
+            (
+                StoredState::Nothing | StoredState::State(SharedState::Waiting),
+                RolloutProgress::Waiting,
+            ) => Ok(Agreement::GoOn),
+            (
+                StoredState::Nothing | StoredState::State(SharedState::Waiting),
+                RolloutProgress::Stage { at, .. },
+            ) => {
                 let paused = self.known.get(name).is_some_and(|known| known.is_paused);
                 self.decide(name, context, SharedState::Stage { at: *at, paused })
                     .await;
@@ -55,7 +67,8 @@ impl RolloutController {
                 Ok(Agreement::GoOn)
             }
             (
-                StoredState::Nothing | StoredState::State(SharedState::Stage { .. }),
+                StoredState::Nothing
+                | StoredState::State(SharedState::Waiting | SharedState::Stage { .. }),
                 RolloutProgress::Stopped(reason),
             ) => {
                 let reason = reason.to_string();
@@ -128,6 +141,39 @@ impl RolloutController {
                 false
             }
         }
+    }
+
+    /// Stores that changes wait, unless that is stored: a replica that starts would take them for
+    /// ones that all proxies have. Of each namespace the first are stored, as users decide how many
+    /// there are, up to one that cannot be; the next poll goes on.
+    pub(super) async fn store_waiting(&mut self, context: &PushContext) {
+        let mut by_namespace: BTreeMap<&Namespace, Vec<(u64, &ObjectRef)>> = BTreeMap::new();
+        for (name, rollout) in &context.rollouts {
+            if rollout.progress == RolloutProgress::Waiting {
+                let waiting = by_namespace.entry(&name.name.namespace).or_default();
+                waiting.push((rollout.serial, name));
+            }
+        }
+
+        for mut waiting in by_namespace.into_values() {
+            waiting.sort_unstable_by_key(|(serial, _)| *serial);
+            for (_, name) in waiting.into_iter().take(MAX_STORED_WAITING) {
+                if self.is_unstored(name, context)
+                    && !self.decide(name, context, SharedState::Waiting).await
+                {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Whether replicas share their decisions, and none is stored about a change.
+    fn is_unstored(&self, name: &ObjectRef, context: &PushContext) -> bool {
+        let new = context.new_versions.any(name);
+        self.shared.as_ref().zip(new).is_some_and(|(shared, new)| {
+            let stored = shared.of(name, &new);
+            matches!(stored, StoredState::Nothing)
+        })
     }
 
     /// Records why a rollout does not advance.

@@ -42,6 +42,7 @@ impl RolloutController {
         };
 
         let state = match command {
+            OperatorCommand::Pause if rollout.share().is_none() => SharedState::Waiting,
             OperatorCommand::Pause => SharedState::Stage { at, paused: true },
             OperatorCommand::Promote if is_last => complete(),
             OperatorCommand::Promote => SharedState::Stage {
@@ -54,8 +55,8 @@ impl RolloutController {
             },
         };
 
-        // Pausing a rollout that has not started yet does not store a stage.
-        let is_kept = command != OperatorCommand::Pause || rollout.share().is_some();
+        // The controller stores what waits.
+        let is_kept = state != SharedState::Waiting;
         if let Some(shared) = self.shared.as_mut().filter(|_| is_kept) {
             let kept = shared.write_until_success(name, &context, &state).await;
             kept.map_err(|error| RolloutError::NotKept(error.to_string()))?;
@@ -66,6 +67,7 @@ impl RolloutController {
         }
 
         let done = match state {
+            SharedState::Waiting => Ok(()),
             SharedState::Stage { .. } if command == OperatorCommand::Pause => Ok(()),
             SharedState::Stage { at, .. } => self.enter(name, rollout, at, &connections).await,
             SharedState::Complete { .. } => self.complete(name, rollout).await,

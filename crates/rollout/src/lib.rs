@@ -40,7 +40,7 @@ use tokio::time::Instant;
 pub use control::{OperatorCommand, OperatorRequest, RolloutControl, RolloutError};
 pub use deletions::deleted_at_once;
 pub use prometheus::QueryNamespaces;
-pub use start::{Parts, start};
+pub use start::{Parts, Started, StoredRollouts, start};
 
 use prometheus::{Answer, Prometheus};
 use proxy_counts::{ProxyCounts, Rejecting};

@@ -152,6 +152,7 @@ impl RolloutController {
             }
         }
 
+        self.store_waiting(&context).await;
         self.publish_status(&self.push.context());
         Ok(())
     }

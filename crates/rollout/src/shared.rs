@@ -19,6 +19,8 @@ use navarch_status::{KeptRollout, RolloutStore, SharedState, StoreError, Unreada
 /// Poll interval of ConfigMaps during rollouts, and without rollouts.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 const IDLE_POLL_INTERVAL: Duration = Duration::from_secs(15);
+/// How long after its start a replica reads them as often as during rollouts.
+const START_TIME: Duration = Duration::from_secs(30);
 /// Interval of a replica's reports that its proxies have not acknowledged a stage, and how long a
 /// report is valid.
 const REPORT_INTERVAL: Duration = Duration::from_secs(5);
@@ -39,6 +41,8 @@ pub(super) struct Shared {
     kept: BTreeMap<ObjectRef, KeptRollout>,
     /// Those that could not be decoded, such as those of a later release.
     unreadable: UnreadableMaps,
+    /// When this replica started.
+    started: Instant,
     /// When they were last read.
     read_at: Option<Instant>,
     /// Why the last read failed.
@@ -71,6 +75,7 @@ impl Shared {
             replica: replica.to_owned(),
             kept,
             unreadable: UnreadableMaps::new(),
+            started: Instant::now(),
             read_at: None,
             failed: None,
             left_over,
@@ -79,10 +84,9 @@ impl Shared {
 
     /// Reads the ConfigMaps if it is time to, and removes unused ones.
     pub(super) async fn read(&mut self, context: &PushContext) {
-        let interval = if context.rollouts.is_empty() {
-            IDLE_POLL_INTERVAL
-        } else {
-            POLL_INTERVAL
+        let interval = match context.rollouts.is_empty() {
+            true => self.idle_interval(),
+            false => POLL_INTERVAL,
         };
 
         if self.read_at.is_some_and(|at| at.elapsed() < interval) {
@@ -115,7 +119,17 @@ impl Shared {
     /// When they are read next without an event.
     pub(super) fn next_read(&self) -> Instant {
         self.read_at
-            .map_or_else(Instant::now, |at| at + IDLE_POLL_INTERVAL)
+            .map_or_else(Instant::now, |at| at + self.idle_interval())
+    }
+
+    /// The interval without rollouts: short while one may have begun as this replica started, which
+    /// another replica has read and not stored yet.
+    fn idle_interval(&self) -> Duration {
+        if self.started.elapsed() < START_TIME {
+            POLL_INTERVAL
+        } else {
+            IDLE_POLL_INTERVAL
+        }
     }
 
     /// Causes the next read to happen at once.
@@ -308,7 +322,7 @@ impl Shared {
 }
 
 /// Whether the stored state is of this version: an object may be edited and changed back.
-fn is_version(kept: &AnyObject, new: &AnyObject) -> bool {
+pub(super) fn is_version(kept: &AnyObject, new: &AnyObject) -> bool {
     kept.meta().generation == new.meta().generation && kept.same_effect(new)
 }
 

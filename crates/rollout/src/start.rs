@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use navarch_api::any_object::AnyObject;
+use navarch_api::object::ObjectRef;
 use navarch_push::mesh_state::Change;
 use navarch_push::rollout::{RolloutCommand, RolloutProgress};
 use navarch_push::worker::{Ended, PushHandle};
@@ -14,7 +16,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::prometheus::Prometheus;
-use super::shared::Shared;
+use super::shared::{Shared, is_version};
 use super::{QueryNamespaces, RolloutControl, RolloutController};
 
 /// Capacity of the channel of operators' commands.
@@ -37,16 +39,27 @@ pub struct Parts {
     pub query_namespaces: QueryNamespaces,
 }
 
+/// The started rollouts.
+#[derive(Debug)]
+pub struct Started<Controller> {
+    /// The channels for operators.
+    pub control: RolloutControl,
+    /// What must be restored once more when all objects are read, before proxies are served.
+    pub stored: StoredRollouts,
+    /// The future of the controller.
+    pub controller: Controller,
+}
+
 /// Restores rollouts from their stored state. Must be called before objects are read: otherwise all
-/// proxies would get new versions before the stages are known. Returns the channels for operators,
-/// and the future of the controller, which ends once `stop` is cancelled.
+/// proxies would get new versions before the stages are known. The controller ends once `stop` is
+/// cancelled.
 ///
 /// # Errors
 /// If the push thread has stopped.
 pub async fn start(
     parts: Parts,
     stop: CancellationToken,
-) -> Result<(RolloutControl, impl Future<Output = ()> + Send), Ended> {
+) -> Result<Started<impl Future<Output = ()> + Send>, Ended> {
     let Parts {
         push,
         connections,
@@ -56,13 +69,9 @@ pub async fn start(
         query_namespaces,
     } = parts;
 
-    let shared = match store {
-        Some(store) => {
-            restore(&store, &push).await?;
-            Some(Shared::new(store, &replica))
-        }
-        None => None,
-    };
+    let mut stored = StoredRollouts::new(&push, store.clone());
+    stored.restore().await?;
+    let shared = store.map(|store| Shared::new(store, &replica));
 
     let (commands, received) = mpsc::channel(MAX_PENDING_COMMANDS);
     let (status_sender, status) = watch::channel(Arc::default());
@@ -78,22 +87,64 @@ pub async fn start(
     };
 
     let control = RolloutControl { commands, status };
-    Ok((control, work.run(received, stop)))
+    Ok(Started {
+        control,
+        stored,
+        controller: work.run(received, stop),
+    })
 }
 
-/// Restores stored rollouts once their objects are read.
-async fn restore(store: &RolloutStore, push: &PushHandle) -> Result<(), Ended> {
-    let kept = match list_at_start(|| store.list()).await {
-        // The first poll logs those that are unreadable.
-        Ok(stored) => stored.readable,
-        Err(error) => {
-            tracing::warn!(%error, "failed to read the rollout state; new versions go to all proxies");
-            return Ok(());
-        }
-    };
+/// The stored rollouts, which a replica restores at its start: before it reads objects, and once
+/// more when it has read all of them, before it serves. What other replicas began in between, it has
+/// read as if all proxies had it.
+#[derive(Debug)]
+pub struct StoredRollouts {
+    push: PushHandle,
+    /// `None` for a single replica without an API server.
+    store: Option<RolloutStore>,
+    /// The versions whose rollouts were restored: the controller follows what others decide about
+    /// them.
+    restored: BTreeMap<ObjectRef, AnyObject>,
+}
 
-    push.change(kept.into_values().filter_map(restored).collect())
-        .await
+impl StoredRollouts {
+    fn new(push: &PushHandle, store: Option<RolloutStore>) -> Self {
+        Self {
+            push: push.clone(),
+            store,
+            restored: BTreeMap::new(),
+        }
+    }
+
+    /// Restores the rollouts that are stored, and were not restored before: at once if their
+    /// objects are read, otherwise when they are.
+    ///
+    /// # Errors
+    /// If the push thread has stopped.
+    pub async fn restore(&mut self) -> Result<(), Ended> {
+        let Some(store) = &self.store else {
+            return Ok(());
+        };
+        let kept = match list_at_start(|| store.list()).await {
+            // The first poll logs those that are unreadable.
+            Ok(stored) => stored.readable,
+            Err(error) => {
+                tracing::warn!(%error, "failed to read the rollout state; new versions go to all proxies");
+                return Ok(());
+            }
+        };
+
+        let mut changes = Vec::new();
+        for (name, kept) in kept {
+            let new = kept.new.clone();
+            let before = self.restored.get(&name);
+            if !before.is_some_and(|before| is_version(before, &new)) {
+                changes.extend(restored(kept));
+                self.restored.insert(name, new);
+            }
+        }
+        self.push.change(changes).await
+    }
 }
 
 /// The change that restores a rollout at its stage, unless it is finished.
@@ -104,6 +155,7 @@ pub(super) fn restored(kept: KeptRollout) -> Option<Change> {
             at,
             chosen: Arc::default(),
         },
+        SharedState::Waiting => RolloutProgress::Waiting,
         SharedState::Stopped { reason } => RolloutProgress::Stopped(reason.into()),
         SharedState::Complete { .. } => return None,
     };

@@ -118,7 +118,7 @@ mod tests {
             current,
         };
         let mesh: Vec<_> = (0..4 * IN_TURN)
-            .map(|number| rule(&format!("{number:03}"), 1))
+            .map(|number| rule(&format!("rule-{number:03}"), 1))
             .collect();
         let last = mesh.last().unwrap().object_ref();
         let all_but_last = |object: &AnyObject| {
@@ -152,7 +152,7 @@ mod tests {
 
         let mut edited = mesh;
         edited.truncate(IN_TURN);
-        edited.push(rule("x", 2));
+        edited.push(rule("rule-of-others", 2));
         assert_eq!(rounds.begin(edited).len(), IN_TURN + 1);
         assert!(rounds.end(BTreeMap::new()).is_some(), "objects have gone");
     }

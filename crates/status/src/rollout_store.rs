@@ -34,6 +34,8 @@ const WAITS: &str = "waits.";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "state")]
 pub enum SharedState {
+    /// It waits for a slot: all proxies have the previous version.
+    Waiting,
     /// It is at a stage, from 0.
     Stage {
         /// The index of the stage.
