@@ -473,7 +473,7 @@ impl Decisions {
     }
 }
 
-/// Whether an object is neither a lock nor a report of a replica.
+/// Whether an object is neither a lock nor a report of a replica, nor its pod.
 fn is_settled_object(name: &str) -> bool {
     let is_report = name.ends_with("-distribution") || name.ends_with("/istio-ca-secret");
     let is_lock = name.starts_with("Lease ") || {
@@ -482,7 +482,8 @@ fn is_settled_object(name: &str) -> bool {
     };
     // The fresh process has a name of its own.
     let is_shared = name.starts_with("ConfigMap istio-system/navarch-");
-    !is_report && !is_lock && !is_shared && !name.starts_with("Event ")
+    let is_pod = name.starts_with("Pod istio-system/");
+    !is_report && !is_lock && !is_shared && !is_pod && !name.starts_with("Event ")
 }
 
 /// An object without the condition that counts proxies.

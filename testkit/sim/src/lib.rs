@@ -45,6 +45,7 @@ pub mod proxy;
 pub mod random;
 mod remote;
 pub mod replica;
+mod replica_pod;
 pub mod schedule;
 mod shares;
 pub mod shrink;

@@ -12,7 +12,7 @@ use navarch_api::identity::{Caller, Identity};
 use navarch_xds::{Ads, ConnectionInfo};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::server::TcpConnectInfo;
 
@@ -20,6 +20,7 @@ use crate::api_server::ApiServer;
 use crate::leaders;
 use crate::link::{Condition, Link};
 use crate::random::Random;
+use crate::replica_pod::{self, Life};
 use crate::story::Story;
 use crate::stream::{SimStream, connect};
 use crate::tell;
@@ -37,7 +38,6 @@ const FLAGS: [&str; 1] = ["--keepaliveMaxServerConnectionAge=24h"];
 /// A running replica.
 #[derive(Debug)]
 pub struct Replica {
-    started: Instant,
     process: Arc<Process>,
     incoming: mpsc::UnboundedSender<(SimStream, Peer)>,
     random: Arc<Mutex<Random>>,
@@ -55,6 +55,8 @@ struct Process {
     stop: CancellationToken,
     /// The links of its connections.
     connections: Mutex<Vec<Link>>,
+    /// The condition of its connections since it has crashed.
+    crashed: OnceLock<Condition>,
 }
 
 impl Process {
@@ -133,13 +135,13 @@ impl Replica {
         let (incoming, connections) = mpsc::unbounded_channel();
         let purpose = format!("{name} connections");
         let replica = Self {
-            started: Instant::now(),
             process: Arc::new(Process {
                 name: name.to_owned(),
                 story: story.clone(),
                 link,
                 stop,
                 connections: Mutex::default(),
+                crashed: OnceLock::new(),
             }),
             incoming,
             random: Arc::new(Mutex::new(Random::new(seed, &purpose))),
@@ -151,6 +153,7 @@ impl Replica {
         replica.run(embedded, client);
         replica.serve(starts, connections);
         replica.keep_signing(signs);
+        replica.keep_pod(server);
         Ok(replica)
     }
 
@@ -225,16 +228,24 @@ impl Replica {
         }));
     }
 
+    /// Keeps its pod.
+    #[expect(clippy::disallowed_methods, reason = "a task of the simulation")]
+    fn keep_pod(&self, server: &ApiServer) {
+        let process = self.process.clone();
+        let parts = self.parts.clone();
+        let life = move || match process.crashed.get() {
+            Some(connections) => Life::Crashed(*connections),
+            None if process.stop.is_cancelled() => Life::Stops,
+            None => Life::Runs(parts.get().is_some_and(|parts| parts.push.is_synced())),
+        };
+        let kept = replica_pod::keep(server.clone(), self.name().to_owned(), life);
+        drop(tokio::spawn(kept));
+    }
+
     /// Its name, which is its identity in locks.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.process.name
-    }
-
-    /// When it was started.
-    #[must_use]
-    pub fn started(&self) -> Instant {
-        self.started
     }
 
     /// Its parts, once it can serve.
@@ -296,6 +307,8 @@ impl Replica {
             self.process.name,
             "crashes; its connections are {condition:?}"
         );
+        // It crashes once.
+        _ = self.process.crashed.set(condition);
         let links = self.process.kill();
         for link in &links {
             link.set(condition);

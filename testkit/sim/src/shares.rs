@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use navarch_api::encode::encode_value;
+use navarch_api::object::Kind;
 use navarch_api::rollout::{Share, Stages};
 use navarch_push::rollout::{Rollout, RolloutProgress};
 use parking_lot::Mutex;
@@ -26,9 +27,9 @@ const PREFIX: &str = "navarch-rollout-";
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 /// The pause of all rollouts of the simulated users.
 const PAUSE: Duration = Duration::from_secs(20);
-/// A replica that starts while a rollout begins takes its new version for one that is in force: it
-/// learns of the rollout when it reads the stored ones the next time.
-const START: Duration = Duration::from_secs(30);
+/// A rollout that is stored later than this before a replica has read everything may be unknown to
+/// it.
+const READING: Duration = Duration::from_secs(2);
 
 /// Follows the rollouts of a simulation.
 #[derive(Clone, Debug)]
@@ -46,12 +47,17 @@ struct Seen {
     stages: BTreeMap<String, SeenStage>,
     /// The proxies that were at some time to have a new version.
     entitled: BTreeSet<(String, String)>,
+    /// The replicas that have read everything.
+    synced: BTreeSet<String>,
+    /// The versions that a replica had read when it had read everything, and of whose rollout
+    /// nothing was stored: it cannot know that there is one.
+    unknowable: BTreeSet<String>,
 }
 
-/// A stage of a rollout.
+/// A stage of a rollout; `None` while it waits.
 #[derive(Clone, Copy, Debug)]
 struct SeenStage {
-    at: usize,
+    at: Option<usize>,
     since: Instant,
     /// When the rollout was first seen.
     begun: Instant,
@@ -61,7 +67,8 @@ struct SeenStage {
 struct StoredRollout {
     /// The value of the header of its new version.
     version: String,
-    at: usize,
+    /// `None` while it waits.
+    at: Option<usize>,
 }
 
 impl Shares {
@@ -98,15 +105,22 @@ impl Shares {
                 continue;
             }
             let lasted = now - stage.since;
-            if *at != stage.at + 1 || lasted + LOOK_INTERVAL * 2 < PAUSE {
+            let is_next = match (stage.at, *at) {
+                (None, Some(0)) => true,
+                (Some(before), Some(at)) => at == before + 1 && lasted + LOOK_INTERVAL * 2 >= PAUSE,
+                (Some(_) | None, _) => false,
+            };
+            if !is_next {
                 let text = format!(
-                    "{version} goes from stage {} to {at} after {lasted:?}",
+                    "{version} goes from stage {:?} to {at:?} after {lasted:?}",
                     stage.at
                 );
                 self.story.violated("stages follow each other", &text);
             }
-            (stage.at, stage.since) = (*at, now);
+            stage.at = *at;
+            stage.since = now;
         }
+        self.note_synced(&mut seen);
 
         for (version, rollout) in self.in_force() {
             for proxy in proxies.iter().filter(|proxy| rollout.is_seen_by(proxy)) {
@@ -129,22 +143,38 @@ impl Shares {
             let has_new = routes.any(|(_, route)| contains(&route.bytes, version.as_bytes()));
             let seen = self.seen.lock();
             let is_entitled = seen.entitled.contains(&(version.clone(), name.clone()));
-            if has_new && !is_entitled && !self.starts_at(seen.stages.get(&version)) {
+            if has_new && !is_entitled && !seen.unknowable.contains(&version) {
                 self.story.violated(
                     "a stage reaches no more than its share",
-                    &format!("{} has {version}, which is at stage {at}", spec.name),
+                    &format!("{} has {version}, which is at stage {at:?}", spec.name),
                 );
             }
         }
     }
 
-    /// Whether a replica started when a rollout began.
-    fn starts_at(&self, stage: Option<&SeenStage>) -> bool {
-        let Some(stage) = stage else { return true };
-        self.replicas.lock().iter().any(|replica| {
-            let started = replica.started();
-            started < stage.begun + START && stage.begun < started + START
-        })
+    /// Remembers of replicas that have just read everything which rollouts they cannot know.
+    fn note_synced(&self, seen: &mut Seen) {
+        for replica in self.replicas.lock().iter() {
+            let Some(parts) = replica.parts().filter(|parts| parts.push.is_synced()) else {
+                continue;
+            };
+            if !seen.synced.insert(replica.name().to_owned()) {
+                continue;
+            }
+
+            let context = parts.push.context();
+            let read = context.objects.all_of(Kind::VirtualService);
+            let versions = read.filter_map(|name| {
+                let object = encode_value(&context.objects.any(&name)?).ok()?;
+                version_in(&object.to_string())
+            });
+            let is_unknowable = |version: &String| {
+                let stage = seen.stages.get(version);
+                stage.is_none_or(|stage| stage.begun.elapsed() < READING)
+            };
+            let unknowable: Vec<String> = versions.filter(is_unknowable).collect();
+            seen.unknowable.extend(unknowable);
+        }
     }
 
     /// The stored rollouts at a stage that does not reach all.
@@ -180,14 +210,22 @@ impl StoredRollout {
     fn read(map: &Value) -> Option<Self> {
         let text = |name: &str| map.get("data")?.get(name)?.as_str();
         let state: Value = serde_json::from_str(text("state.json")?).ok()?;
-        let at = usize::try_from(state.get("at")?.as_u64()?).ok()?;
+        let at = match state.get("state")?.as_str()? {
+            "waiting" => None,
+            "stage" => Some(usize::try_from(state.get("at")?.as_u64()?).ok()?),
+            _ => return None,
+        };
         let new: Value = serde_json::from_str(text("new.json")?).ok()?;
         let stages = new
             .pointer("/metadata/annotations/navarch.io~1rollout")?
             .as_str()?;
-        let share = *Stages::parse(stages).ok()?.shares().get(at)?;
+        let stages = Stages::parse(stages).ok()?;
+        let reaches_all = match at {
+            Some(at) => *stages.shares().get(at)? == Share::ALL,
+            None => false,
+        };
         let version = version_in(text("new.json")?)?;
-        (share != Share::ALL).then_some(Self { version, at })
+        (!reaches_all).then_some(Self { version, at })
     }
 }
 
@@ -220,7 +258,8 @@ mod tests {
     #[test]
     fn a_stored_rollout_that_does_not_reach_all_has_a_version_and_a_stage() {
         let rollout = StoredRollout::read(&map(0)).unwrap();
-        assert_eq!((rollout.version.as_str(), rollout.at), ("shop/a@1", 0));
+        assert_eq!(rollout.version, "shop/a@1");
+        assert_eq!(rollout.at, Some(0));
         assert!(StoredRollout::read(&map(1)).is_none());
     }
 }

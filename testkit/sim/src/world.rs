@@ -125,7 +125,7 @@ impl ObjectKey {
         let index = usize::try_from(self.number).unwrap_or_default();
         let namespace = NAMESPACES.get(index % NAMESPACES.len()).copied();
         let namespace = namespace.unwrap_or_default().to_owned();
-        let number = index / NAMESPACES.len() % 3;
+        let number = index / NAMESPACES.len();
 
         match self.slot {
             Slot::Service | Slot::Endpoints => (namespace, format!("s{number}")),

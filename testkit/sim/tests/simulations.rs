@@ -16,11 +16,14 @@ use navarch_sim::simulation::Options;
 /// The seeds that are run. `make simulate` runs others.
 const SEEDS: RangeInclusive<u64> = 1..=6;
 /// The cases of faults that were found, and mended since.
-const CASES: [&str; 4] = [
+const CASES: [&str; 7] = [
     "ca-while-writes-fail",
     "ingress-while-writes-fail",
+    "quarantine-by-one-replica",
     "report-deleted-in-silence",
+    "rollout-begins-at-start",
     "rollout-restored-late",
+    "rollout-waits-at-start",
 ];
 
 fn program() -> &'static Path {

@@ -4,13 +4,17 @@
 use std::time::Duration;
 
 use navarch_api::rollout::ROLLOUT;
+use navarch_push::rollout::slots::MAX_OF_NAMESPACE;
 
 use super::{Action, Event, Schedule};
 use crate::api_server::{FailedWrite, Fault};
 use crate::link::Condition;
-use crate::proxy::POISON;
+use crate::proxy::{Command, POISON};
 use crate::random::Random;
-use crate::world::{Edit, ObjectKey, Slot};
+use crate::world::{ANCHOR, Edit, NAMESPACES, ObjectKey, Slot};
+
+/// The proxies of each seed are at least as many.
+const PROXIES: usize = 5;
 
 impl Schedule {
     /// The schedule of a fault that was found; `None` if there is none of this name.
@@ -20,9 +24,20 @@ impl Schedule {
             "ingress-while-writes-fail" => Some(ingress_while_writes_fail()),
             "ca-while-writes-fail" => Some(ca_while_writes_fail()),
             "rollout-restored-late" => Some(rollout_restored_late()),
+            "quarantine-by-one-replica" => Some(quarantine_by_one_replica()),
+            "rollout-begins-at-start" => Some(rollout_begins_at_start()),
+            "rollout-waits-at-start" => Some(rollout_waits_at_start()),
             "report-deleted-in-silence" => Some(report_deleted_in_silence()),
             _ => None,
         }
+    }
+}
+
+impl Schedule {
+    /// The events in the order of their times.
+    fn of(replicas: usize, mut events: Vec<Event>) -> Self {
+        events.sort_by_key(|event| event.at);
+        Self { replicas, events }
     }
 }
 
@@ -77,22 +92,102 @@ fn ca_while_writes_fail() -> Schedule {
     }
 }
 
-/// A replica starts during a rollout, and cannot read its stage at once.
-fn rollout_restored_late() -> Schedule {
+/// A version of a VirtualService for a host.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Version {
+    /// All proxies accept it, and get it at once.
+    Plain,
+    /// All proxies accept it, and get it in stages.
+    RolledOut,
+    /// Proxies that reject at all reject it.
+    Rejected,
+}
+
+fn virtual_service(number: u64, host: &str, version: Version) -> Action {
     let object = ObjectKey {
         slot: Slot::VirtualService,
-        number: 0,
+        number,
     };
-    let mut random = Random::new(1, "rollout restored late");
-    let mut version = |is_rolled_out: bool| {
-        let content = object.content_with(&mut random, |object| {
-            let text = object.to_string();
-            let is_for_all = text.contains(r#""exportTo":["*"]"#);
-            is_for_all && !text.contains(POISON) && text.contains(ROLLOUT) == is_rolled_out
-        });
-        Action::Edit(Edit::Put { object, content })
-    };
+    let mut random = Random::new(number, host);
+    let hosts = format!(r#""hosts":["{host}"]"#);
+    let content = object.content_with(&mut random, |object| {
+        let text = object.to_string();
+        let is_for_all = text.contains(r#""exportTo":["*"]"#) && text.contains(&hosts);
+        is_for_all
+            && text.contains(POISON) == (version == Version::Rejected)
+            && text.contains(ROLLOUT) == (version == Version::RolledOut)
+    });
+    Action::Edit(Edit::Put { object, content })
+}
 
+/// A restart of the second of two replicas, after which proxies connect to it.
+fn restart_of_second(stops: u64, lasts: u64) -> Vec<Event> {
+    let stop = Action::Stop {
+        replica: 1,
+        lasts: Duration::from_secs(lasts),
+    };
+    let mut events = vec![at(stops, stop)];
+    let begin = stops + lasts + 6;
+    for seconds in begin..begin + 4 {
+        for proxy in 0..PROXIES {
+            let command = Command::Reconnect;
+            events.push(at(seconds, Action::Proxy { proxy, command }));
+        }
+    }
+    events
+}
+
+/// Proxies of one replica reject an object, and some of them connect to another one while it is
+/// quarantined. That one must know who is connected to the first, or it takes them for gone, and the
+/// object goes back and forth.
+fn quarantine_by_one_replica() -> Schedule {
+    let mut events = restart_of_second(5, 60);
+    events.extend([
+        at(20, virtual_service(0, ANCHOR, Version::Plain)),
+        at(40, virtual_service(0, ANCHOR, Version::Rejected)),
+        at(100, create(Slot::Namespace, 0)),
+    ]);
+    Schedule::of(2, events)
+}
+
+/// A rollout begins while a replica starts: when it has read the stored rollouts, and not the
+/// objects.
+fn rollout_begins_at_start() -> Schedule {
+    let failing = Fault::Fail {
+        resource: Some("virtualservices".to_owned()),
+        code: 503,
+        lasts: Duration::from_secs(5),
+    };
+    let mut events = restart_of_second(30, 10);
+    events.extend([
+        at(20, virtual_service(0, ANCHOR, Version::Plain)),
+        at(39, Action::Api(failing)),
+        at(42, virtual_service(0, ANCHOR, Version::RolledOut)),
+        at(100, create(Slot::Namespace, 0)),
+    ]);
+    Schedule::of(2, events)
+}
+
+/// A replica starts while a change waits for its rollout, as its namespace has begun many.
+fn rollout_waits_at_start() -> Schedule {
+    let mut events = restart_of_second(30, 10);
+    events.push(at(20, virtual_service(0, ANCHOR, Version::Plain)));
+    for index in 1..=u64::try_from(MAX_OF_NAMESPACE).unwrap_or(u64::MAX) {
+        let number = index * NAMESPACES.len() as u64;
+        events.push(at(
+            36,
+            virtual_service(number, "ext.example.com", Version::RolledOut),
+        ));
+    }
+    events.extend([
+        at(37, virtual_service(0, ANCHOR, Version::RolledOut)),
+        at(100, create(Slot::Namespace, 0)),
+    ]);
+    Schedule::of(2, events)
+}
+
+/// A replica starts during a rollout, and cannot read its stage at once.
+fn rollout_restored_late() -> Schedule {
     let stop = Action::Stop {
         replica: 0,
         lasts: Duration::from_secs(1),
@@ -105,8 +200,8 @@ fn rollout_restored_late() -> Schedule {
     Schedule {
         replicas: 1,
         events: vec![
-            at(20, version(false)),
-            at(30, version(true)),
+            at(20, virtual_service(0, ANCHOR, Version::Plain)),
+            at(30, virtual_service(0, ANCHOR, Version::RolledOut)),
             // The second stage, which half of the proxies are in.
             at(64, stop),
             at(64, Action::Api(failing)),
