@@ -25,19 +25,22 @@ pub use envoys::{EnvoyStreams, StreamReport};
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
+use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::{HeaderValue, Request, Response, header};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixListener;
 use tokio::sync::watch;
+use tokio_stream::Stream;
 use tokio_stream::wrappers::UnixListenerStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::body::Body;
 use tonic::codec::Codec as _;
 use tonic::server::NamedService;
-use tonic::transport::server::UdsConnectInfo;
+use tonic::transport::server::{Connected, UdsConnectInfo};
 use tonic::{Status, Streaming};
 
 use super::dns::NameTableSink;
@@ -134,6 +137,21 @@ pub async fn serve(
     config: AdsConfig,
     stop: CancellationToken,
 ) -> Result<(), tonic::transport::Error> {
+    serve_connections(UnixListenerStream::new(listener), config, stop).await
+}
+
+/// The same over connections from elsewhere, such as those of a simulation.
+///
+/// # Errors
+/// If accepting fails.
+pub async fn serve_connections<C>(
+    connections: impl Stream<Item = io::Result<C>>,
+    config: AdsConfig,
+    stop: CancellationToken,
+) -> Result<(), tonic::transport::Error>
+where
+    C: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
+{
     let access_logs = config.mesh_metrics.clone().map(mesh_metrics::service);
     let core = Core {
         config,
@@ -154,7 +172,7 @@ pub async fn serve(
         .add_optional_service(access_logs)
         .add_service(reflection_v1)
         .add_service(reflection_v1alpha)
-        .serve_with_incoming_shutdown(UnixListenerStream::new(listener), stop.cancelled())
+        .serve_with_incoming_shutdown(connections, stop.cancelled())
         .await?;
 
     tasks.close();

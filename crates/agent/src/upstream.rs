@@ -3,6 +3,7 @@
 //! replaced at any time.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use tonic::transport::Channel;
 use crate::credentials::{TokenError, TokenSource};
 use navarch_base::regular_file::{self, MAX_SETTINGS_BYTES};
 use navarch_net::cryptography;
-use navarch_net::grpc_target::{GrpcTarget, Io, Keepalive};
+use navarch_net::grpc_target::{GrpcTarget, Io, Keepalive, Opening};
 use navarch_pki::pem::{self, PemError};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -77,8 +78,18 @@ pub struct UpstreamConfig {
 }
 
 /// A connector to the control plane. Clones share their state.
-#[derive(Clone, Debug)]
-pub struct Upstream(Arc<UpstreamConfig>);
+#[derive(Clone)]
+pub struct Upstream {
+    config: Arc<UpstreamConfig>,
+    /// Opens connections in place of TCP and TLS, if set.
+    opener: Option<Arc<dyn Fn() -> Opening + Send + Sync>>,
+}
+
+impl fmt::Debug for Upstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Upstream").field(&self.config).finish()
+    }
+}
 
 /// Errors of connecting and of adding credentials.
 #[derive(Debug, thiserror::Error)]
@@ -120,13 +131,26 @@ impl Upstream {
     /// A connector; no connection is opened yet.
     #[must_use]
     pub fn new(config: UpstreamConfig) -> Self {
-        Self(Arc::new(config))
+        Self {
+            config: Arc::new(config),
+            opener: None,
+        }
+    }
+
+    /// The same over connections that `open` opens, whatever the transport of the configuration:
+    /// those of a simulation.
+    #[must_use]
+    pub fn over(self, open: impl Fn() -> Opening + Send + Sync + 'static) -> Self {
+        Self {
+            opener: Some(Arc::new(open)),
+            ..self
+        }
     }
 
     /// `host:port` as configured, for logs and error messages.
     #[must_use]
     pub fn address(&self) -> &str {
-        &self.0.address
+        &self.config.address
     }
 
     /// A new connection with the current files.
@@ -134,11 +158,20 @@ impl Upstream {
     /// # Errors
     /// If a file is invalid or the server is unreachable.
     pub async fn connect(&self) -> Result<Channel, UpstreamError> {
-        let address = &self.0.address;
+        let address = &self.config.address;
         let wrong = || UpstreamError::Address(address.clone());
         let target = GrpcTarget::parse(address).ok_or_else(wrong)?;
-        let target = target.with_keepalive(self.0.keepalive);
-        let tls = match &self.0.transport {
+        let target = target.with_keepalive(self.config.keepalive);
+        let failed = |source| UpstreamError::Connect {
+            address: address.clone(),
+            source,
+        };
+        if let Some(open) = self.opener.clone() {
+            let connected = target.connect_over(CONNECT_TIMEOUT, move || open()).await;
+            return connected.map_err(failed);
+        }
+
+        let tls = match &self.config.transport {
             Transport::Plain => None,
             Transport::Tls {
                 roots,
@@ -161,10 +194,7 @@ impl Upstream {
         let connected = target
             .connect(CONNECT_TIMEOUT, move |stream| secure(stream, tls.clone()))
             .await;
-        connected.map_err(|source| UpstreamError::Connect {
-            address: address.clone(),
-            source,
-        })
+        connected.map_err(failed)
     }
 
     /// Adds the current token, the cluster and the configured headers to a call.
@@ -176,9 +206,9 @@ impl Upstream {
             text.parse::<AsciiMetadataValue>()
                 .map_err(|_| UpstreamError::Header(name.to_owned()))
         };
-        headers.insert("clusterid", value("the cluster", &self.0.cluster)?);
+        headers.insert("clusterid", value("the cluster", &self.config.cluster)?);
 
-        for (name, text) in &self.0.headers {
+        for (name, text) in &self.config.headers {
             let key = AsciiMetadataKey::from_bytes(name.to_ascii_lowercase().as_bytes());
             headers.insert(
                 key.map_err(|_| UpstreamError::Header(name.clone()))?,
@@ -186,7 +216,7 @@ impl Upstream {
             );
         }
 
-        if let Some(source) = &self.0.token
+        if let Some(source) = &self.config.token
             && let Some(token) = source.token().await?
         {
             let mut value = value("the token", &format!("Bearer {token}"))?;

@@ -49,14 +49,15 @@ pub struct GrpcTarget {
     endpoint: Endpoint,
 }
 
+/// A connection that is being opened.
+pub type Opening = Pin<Box<dyn Future<Output = io::Result<Box<dyn Io>>> + Send>>;
+
 /// Opens the connections of a channel.
 #[derive(Clone)]
-struct Connector<S> {
-    host: Arc<str>,
-    port: u16,
+struct Connector<O> {
     timeout: Duration,
-    /// Wraps a TCP connection in the transport.
-    secure: S,
+    /// Opens a connection, ready for HTTP/2.
+    open: O,
 }
 
 impl GrpcTarget {
@@ -109,7 +110,20 @@ impl GrpcTarget {
         S: Fn(TcpStream) -> F + Clone + Send + 'static,
         F: Future<Output = io::Result<Box<dyn Io>>> + Send + 'static,
     {
-        let (endpoint, connector) = self.connector(timeout, secure);
+        let open = self.over_tcp(secure);
+        self.connect_over(timeout, open).await
+    }
+
+    /// The same over connections that `open` opens, in place of TCP.
+    ///
+    /// # Errors
+    /// If connecting fails.
+    pub async fn connect_over<O>(self, timeout: Duration, open: O) -> Result<Channel, Error>
+    where
+        O: Fn() -> Opening + Clone + Send + 'static,
+    {
+        let endpoint = self.endpoint.connect_timeout(timeout);
+        let connector = Connector { timeout, open };
         endpoint.connect_with_connector(connector).await
     }
 
@@ -120,31 +134,34 @@ impl GrpcTarget {
         S: Fn(TcpStream) -> F + Clone + Send + 'static,
         F: Future<Output = io::Result<Box<dyn Io>>> + Send + 'static,
     {
-        let (endpoint, connector) = self.connector(timeout, secure);
-        endpoint.connect_with_connector_lazy(connector)
+        let open = self.over_tcp(secure);
+        let endpoint = self.endpoint.connect_timeout(timeout);
+        endpoint.connect_with_connector_lazy(Connector { timeout, open })
     }
 
-    /// The endpoint and what opens its connections.
-    fn connector<S>(self, timeout: Duration, secure: S) -> (Endpoint, Connector<S>) {
-        let Self {
-            host,
-            port,
-            endpoint,
-        } = self;
-        let connector = Connector {
-            host,
-            port,
-            timeout,
-            secure,
-        };
-        (endpoint.connect_timeout(timeout), connector)
+    /// Opens TCP connections to the target, each wrapped in the transport.
+    fn over_tcp<S, F>(&self, secure: S) -> impl Fn() -> Opening + Clone + Send + use<S, F>
+    where
+        S: Fn(TcpStream) -> F + Clone + Send + 'static,
+        F: Future<Output = io::Result<Box<dyn Io>>> + Send + 'static,
+    {
+        let host = self.host.clone();
+        let port = self.port;
+        move || {
+            let host = host.clone();
+            let secure = secure.clone();
+            Box::pin(async move {
+                let stream = TcpStream::connect((&*host, port)).await?;
+                stream.set_nodelay(true)?;
+                secure(stream).await
+            })
+        }
     }
 }
 
-impl<S, F> tower_service::Service<Uri> for Connector<S>
+impl<O> tower_service::Service<Uri> for Connector<O>
 where
-    S: Fn(TcpStream) -> F + Clone + Send + 'static,
-    F: Future<Output = io::Result<Box<dyn Io>>> + Send + 'static,
+    O: Fn() -> Opening,
 {
     type Response = TokioIo<Box<dyn Io>>;
     type Error = io::Error;
@@ -155,22 +172,12 @@ where
     }
 
     fn call(&mut self, _: Uri) -> Self::Future {
-        let Self {
-            host,
-            port,
-            timeout,
-            secure,
-        } = self.clone();
-        let open = async move {
-            let stream = TcpStream::connect((&*host, port)).await?;
-            stream.set_nodelay(true)?;
-            Ok(TokioIo::new(secure(stream).await?))
-        };
+        let timeout = self.timeout;
+        let opening = (self.open)();
         let slow = || io::Error::new(io::ErrorKind::TimedOut, "timed out");
         Box::pin(async move {
-            tokio::time::timeout(timeout, open)
-                .await
-                .unwrap_or_else(|_| Err(slow()))
+            let opened = tokio::time::timeout(timeout, opening).await;
+            opened.unwrap_or_else(|_| Err(slow())).map(TokioIo::new)
         })
     }
 }

@@ -13,6 +13,7 @@ use super::request::Request;
 use super::{Secret, Secrets, replace};
 use crate::metrics::AgentMetrics;
 use crate::{Clock, random};
+use navarch_base::blocking;
 use navarch_net::backoff::Backoff;
 use navarch_net::deadline::Deadline;
 
@@ -148,7 +149,7 @@ async fn issue(
     let identity = config.identity.clone();
 
     // Generating an RSA key would block other tasks.
-    let generated = tokio::task::spawn_blocking(move || Request::new(kind, format, &identity));
+    let generated = blocking::run(move || Request::new(kind, format, &identity));
     let request = generated.await??;
     let begun = Instant::now();
     let signed = ca.sign(request.csr, config.lifetime).await;
