@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::bail;
 use navarch_push::engine::EngineSizes;
@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
+use crate::agent::Agent;
 use crate::api_server::{ApiServer, Write};
 use crate::leaders;
 use crate::proxy::{Check, Held, Proxy, Replicas, Spec, Type};
@@ -151,6 +152,13 @@ impl Rest<'_> {
                 self.story.violated(
                     "nothing is sent at rest",
                     &format!("{} got {more} responses", proxy.spec.name),
+                );
+            }
+            let ends = proxy.agent().map(Agent::certificate_ends);
+            if ends.is_some_and(|ends| ends.is_none_or(|ends| ends <= SystemTime::now())) {
+                self.story.violated(
+                    "every agent has a valid certificate at rest",
+                    &proxy.spec.name,
                 );
             }
             if !proxy.is_connected() {

@@ -17,6 +17,7 @@
 //! | `kube::Client` above its HTTP connection, `h2` and gRPC framing on both sides | the network ([`link`], [`stream`]) |
 //! | tokio's scheduler, on one thread | time: tokio's paused clock, which also answers the C library's `clock_gettime`, and so `SystemTime`, `Instant` and `jiff` |
 //! | | random numbers of the C library: keys of hash maps, jitter |
+//! | of the agent: the xDS proxy and the secret cache (`agent`) | TLS, and where its connections go |
 //! | | proxies ([`proxy`]): they decode resources as far as they must, to subscribe as Envoy does |
 //! | keys and signatures of the CA: their bytes differ between runs, and are no part of the story | identities of clients, which authentication would find |
 //!
@@ -33,6 +34,7 @@
     reason = "JSON is built by index; a simulation that panics has failed"
 )]
 
+mod agent;
 pub mod api_server;
 mod checks;
 pub mod driver;

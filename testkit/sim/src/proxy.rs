@@ -26,6 +26,7 @@ pub use held::{Held, Type};
 use state::{Request, Response, State};
 use wire::Call;
 
+use crate::agent::Agent;
 use crate::link::{Condition, Link};
 use crate::random::Random;
 use crate::replica::{Peer, Replica};
@@ -65,6 +66,8 @@ pub struct Spec {
     pub secrets: Vec<String>,
     /// Whether it rejects resources with [`POISON`].
     pub rejects: bool,
+    /// Whether it talks through an agent; then its identity is verified.
+    pub has_agent: bool,
 }
 
 /// A command to a proxy.
@@ -90,6 +93,7 @@ pub struct Proxy {
     pub spec: Arc<Spec>,
     commands: mpsc::UnboundedSender<Command>,
     shown: Arc<Mutex<Shown>>,
+    agent: Option<Agent>,
 }
 
 #[derive(Debug, Default)]
@@ -110,6 +114,7 @@ pub type Check = Arc<dyn Fn(&Spec, &Held) + Send + Sync>;
 struct Runner {
     spec: Arc<Spec>,
     replicas: Replicas,
+    agent: Option<Agent>,
     commands: mpsc::UnboundedReceiver<Command>,
     shown: Arc<Mutex<Shown>>,
     state: State,
@@ -127,10 +132,14 @@ impl Proxy {
         let (commands, inbox) = mpsc::unbounded_channel();
         let spec = Arc::new(spec);
         let shown = Arc::<Mutex<Shown>>::default();
+        let agent = spec
+            .has_agent
+            .then(|| Agent::start(&spec, spec.peer(), replicas, seed, story));
 
         let runner = Runner {
             spec: spec.clone(),
             replicas: replicas.clone(),
+            agent: agent.clone(),
             commands: inbox,
             shown: shown.clone(),
             state: State::new(&spec),
@@ -145,6 +154,7 @@ impl Proxy {
             spec,
             commands,
             shown,
+            agent,
         }
     }
 
@@ -169,16 +179,26 @@ impl Proxy {
     /// How long it has had its stream; `None` without one.
     #[must_use]
     pub fn connected_for(&self) -> Option<Duration> {
-        self.shown
-            .lock()
-            .connected_since
-            .map(|since| since.elapsed())
+        let since = self.shown.lock().connected_since;
+        let own = since.map(|since| since.elapsed())?;
+        match &self.agent {
+            Some(agent) => Some(own.min(agent.connected_for()?)),
+            None => Some(own),
+        }
+    }
+
+    /// Its agent, if it has one.
+    pub(crate) fn agent(&self) -> Option<&Agent> {
+        self.agent.as_ref()
     }
 
     /// Whether it holds this root (PEM).
     #[must_use]
     pub fn trusts(&self, root: &str) -> bool {
-        self.shown.lock().held.trusts(root)
+        match &self.agent {
+            Some(agent) => agent.trusts(root),
+            None => self.shown.lock().held.trusts(root),
+        }
     }
 
     /// The number of responses so far.
@@ -223,6 +243,11 @@ impl Runner {
 
     /// Opens a connection to one of the replicas.
     fn connect(&mut self) -> Option<(crate::stream::SimStream, Link, String)> {
+        if let Some(agent) = &self.agent {
+            let (stream, link) = agent.connect()?;
+            return Some((stream, link, "its agent".to_owned()));
+        }
+
         let ready: Vec<Arc<Replica>> = self
             .replicas
             .lock()
@@ -231,18 +256,7 @@ impl Runner {
             .cloned()
             .collect();
         let replica = ready.get(self.random.index(ready.len()))?;
-        let identity = self.spec.account.as_ref().and_then(|account| {
-            let namespace = &self.spec.namespace;
-            Identity::parse(&format!(
-                "spiffe://cluster.local/ns/{namespace}/sa/{account}"
-            ))
-            .ok()
-        });
-        let peer = Peer {
-            address: self.spec.address,
-            identity,
-        };
-        let (stream, link) = replica.connect(peer)?;
+        let (stream, link) = replica.connect(self.spec.peer())?;
         Some((stream, link, replica.name().to_owned()))
     }
 
@@ -265,6 +279,9 @@ impl Runner {
                         return Ok(());
                     }
                     Some(Command::SlowDown(delay)) => self.delay = delay,
+                    Some(Command::Vanish(time)) if let Some(agent) = &self.agent => {
+                        agent.silence(time);
+                    }
                     Some(Command::Vanish(time)) => {
                         link.set(Condition::Silent);
                         sleep(time).await;
@@ -338,6 +355,21 @@ async fn receive(protocol: Protocol, call: &mut Call) -> io::Result<Option<Respo
 }
 
 impl Spec {
+    /// The peer of its connections.
+    fn peer(&self) -> Peer {
+        let identity = self.account.as_ref().and_then(|account| {
+            let namespace = &self.namespace;
+            Identity::parse(&format!(
+                "spiffe://cluster.local/ns/{namespace}/sa/{account}"
+            ))
+            .ok()
+        });
+        Peer {
+            address: self.address,
+            identity,
+        }
+    }
+
     /// The node message.
     fn node(&self) -> Node {
         let text = |text: &str| Value {

@@ -9,12 +9,17 @@ use futures_util::stream::unfold;
 use navarch::admin::LogScopes;
 use navarch::server::{Embedded, EmbeddedParts, SigningParts};
 use navarch_api::identity::{Caller, Identity};
+use navarch_proto::istio::v1::auth::istio_certificate_service_server::{
+    IstioCertificateService, IstioCertificateServiceServer,
+};
+use navarch_proto::istio::v1::auth::{IstioCertificateRequest, IstioCertificateResponse};
 use navarch_xds::{Ads, ConnectionInfo};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::server::TcpConnectInfo;
+use tonic::{Request, Response, Status};
 
 use crate::api_server::ApiServer;
 use crate::leaders;
@@ -100,6 +105,44 @@ pub struct Peer {
 
 impl ConnectionInfo for Peer {}
 
+/// The CA of a replica.
+#[derive(Clone, Debug)]
+struct Certificates {
+    /// Set once it can sign.
+    signing: Arc<OnceLock<SigningParts>>,
+}
+
+#[tonic::async_trait]
+impl IstioCertificateService for Certificates {
+    async fn create_certificate(
+        &self,
+        mut request: Request<IstioCertificateRequest>,
+    ) -> Result<Response<IstioCertificateResponse>, Status> {
+        authenticate(request.extensions_mut());
+        match self.signing.get() {
+            Some(parts) => parts.certificates.create_certificate(request).await,
+            None => Err(Status::unavailable("the CA has not started")),
+        }
+    }
+}
+
+/// Adds what authentication finds to the extensions of a request.
+fn authenticate(extensions: &mut http::Extensions) {
+    let Some(Peer { address, identity }) = extensions.get::<Peer>().cloned() else {
+        return;
+    };
+    extensions.insert(TcpConnectInfo {
+        local_addr: None,
+        remote_addr: Some(SocketAddr::new(address, 40_000)),
+    });
+    if let Some(identity) = identity {
+        extensions.insert(Caller {
+            identities: vec![identity],
+            ..Caller::default()
+        });
+    }
+}
+
 impl Replica {
     /// Starts a replica. `name` is that of its pod: no other incarnation had it.
     ///
@@ -175,6 +218,7 @@ impl Replica {
         connections: mpsc::UnboundedReceiver<(SimStream, Peer)>,
     ) {
         let slot = self.parts.clone();
+        let signing = self.signing.clone();
         let stop = self.process.stop.clone();
         drop(tokio::spawn(async move {
             let Ok(parts) = started.await else {
@@ -184,24 +228,14 @@ impl Replica {
             // Only set here.
             _ = slot.set(parts);
 
+            let certificates = Certificates { signing };
             let server = ads
                 .server("grpc")
+                .add_service(IstioCertificateServiceServer::new(certificates))
                 .add_streams(Ads::NAME, move |mut request, call| {
                     let ads = ads.clone();
                     async move {
-                        let peer = request.extensions().get::<Peer>().cloned();
-                        if let Some(Peer { address, identity }) = peer {
-                            request.extensions_mut().insert(TcpConnectInfo {
-                                local_addr: None,
-                                remote_addr: Some(SocketAddr::new(address, 40_000)),
-                            });
-                            if let Some(identity) = identity {
-                                request.extensions_mut().insert(Caller {
-                                    identities: vec![identity],
-                                    ..Caller::default()
-                                });
-                            }
-                        }
+                        authenticate(request.extensions_mut());
                         ads.start(request, &call)
                     }
                 });

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep, sleep_until};
+use tonic::transport::server::Connected;
 
 use crate::link::{Link, Passage};
 use crate::random::Random;
@@ -69,6 +70,12 @@ impl SimStream {
             Passage::Stuck => Poll::Pending,
         }
     }
+}
+
+impl Connected for SimStream {
+    type ConnectInfo = ();
+
+    fn connect_info(&self) -> Self::ConnectInfo {}
 }
 
 impl AsyncRead for SimStream {

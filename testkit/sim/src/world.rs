@@ -340,7 +340,13 @@ pub fn proxies(seed: u64) -> Vec<Spec> {
             account: Some(account.to_owned()),
             secrets: vec![SECRET.to_owned()],
             rejects: true,
+            has_agent: false,
         });
+    }
+
+    let mut agents = Random::new(seed, "agents");
+    for spec in specs.iter_mut().filter(|spec| spec.account.is_some()) {
+        spec.has_agent = agents.happens(500);
     }
     specs
 }
@@ -363,5 +369,6 @@ fn sidecar(number: u64, random: &mut Random) -> Spec {
             Vec::new()
         },
         rejects: random.happens(800),
+        has_agent: false,
     }
 }

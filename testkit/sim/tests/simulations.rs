@@ -16,8 +16,9 @@ use navarch_sim::simulation::Options;
 /// The seeds that are run. `make simulate` runs others.
 const SEEDS: RangeInclusive<u64> = 1..=6;
 /// The cases of faults that were found, and mended since.
-const CASES: [&str; 7] = [
+const CASES: [&str; 8] = [
     "ca-while-writes-fail",
+    "control-plane-away",
     "ingress-while-writes-fail",
     "quarantine-by-one-replica",
     "report-deleted-in-silence",

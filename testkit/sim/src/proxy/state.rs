@@ -15,6 +15,8 @@ use super::{Protocol, Spec};
 #[derive(Debug)]
 pub(super) struct State {
     protocol: Protocol,
+    /// Whether an agent subscribes to the roots in its place.
+    has_agent: bool,
     held: Held,
     /// The names that it subscribes to, of types that are subscribed to by name.
     names: BTreeMap<Type, BTreeSet<String>>,
@@ -56,6 +58,7 @@ impl State {
         let secrets = spec.secrets.iter().cloned().collect();
         Self {
             protocol: spec.protocol,
+            has_agent: spec.has_agent,
             held: Held::default(),
             names: BTreeMap::from([(Type::Secret, secrets)]),
             accepted: BTreeMap::new(),
@@ -71,7 +74,9 @@ impl State {
     /// The requests on a new stream: subscriptions with what is held.
     pub(super) fn first_requests(&mut self) -> Vec<Request> {
         self.nonces.clear();
-        let is_subscribed = |kind: &Type| kind.is_wildcard() || !self.subscribed(*kind).is_empty();
+        let is_own = |kind: &Type| *kind != Type::ProxyConfig || !self.has_agent;
+        let has_names = |kind: &Type| kind.is_wildcard() || !self.subscribed(*kind).is_empty();
+        let is_subscribed = |kind: &Type| is_own(kind) && has_names(kind);
         let kinds: Vec<Type> = Type::ALL.into_iter().filter(is_subscribed).collect();
         kinds
             .into_iter()

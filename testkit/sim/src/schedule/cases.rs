@@ -24,6 +24,7 @@ impl Schedule {
             "ingress-while-writes-fail" => Some(ingress_while_writes_fail()),
             "ca-while-writes-fail" => Some(ca_while_writes_fail()),
             "rollout-restored-late" => Some(rollout_restored_late()),
+            "control-plane-away" => Some(control_plane_away()),
             "quarantine-by-one-replica" => Some(quarantine_by_one_replica()),
             "rollout-begins-at-start" => Some(rollout_begins_at_start()),
             "rollout-waits-at-start" => Some(rollout_waits_at_start()),
@@ -135,6 +136,23 @@ fn restart_of_second(stops: u64, lasts: u64) -> Vec<Event> {
         }
     }
     events
+}
+
+/// No replica runs for longer than certificates live. Rotates the root afterwards: before, agents
+/// would renew their certificates because of it.
+fn control_plane_away() -> Schedule {
+    let stop = Action::Stop {
+        replica: 0,
+        lasts: Duration::from_mins(30),
+    };
+    Schedule {
+        replicas: 1,
+        events: vec![
+            at(90, stop),
+            at(2100, Action::Rotate { replica: 0 }),
+            at(2400, create(Slot::Namespace, 0)),
+        ],
+    }
 }
 
 /// Proxies of one replica reject an object, and some of them connect to another one while it is
