@@ -33,6 +33,7 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::tap::Tap;
+use crate::host;
 use crate::link::{Condition, Link};
 use crate::proxy::{Replicas, Spec};
 use crate::random::Random;
@@ -207,7 +208,7 @@ fn secrets(way: &Arc<Way>, stop: &CancellationToken) -> (Secrets, SecretsTask) {
     };
     let ca = CaClient::new(way.upstream(Purpose::Certificates), String::new());
     let metrics = AgentMetrics::default();
-    Secrets::new(config, Some(ca), SystemTime::now, metrics, stop.clone())
+    Secrets::new(config, Some(ca), host::wall_clock, metrics, stop.clone())
 }
 
 impl Way {
@@ -283,7 +284,7 @@ async fn watch(way: Arc<Way>, secrets: Secrets) {
                 let current = certificate.borrow_and_update().clone();
                 if let Some(Secret::Certificate { chain, .. }) = current.as_deref() {
                     check_roots(&way, &secrets, chain);
-                    let left = ends(chain).and_then(|ends| ends.duration_since(SystemTime::now()).ok());
+                    let left = ends(chain).and_then(|ends| ends.duration_since(host::wall_clock()).ok());
                     due = Instant::now() + left.unwrap_or_default() / 2;
                     is_late = false;
                     tell!(way.story, way.name, "has a new certificate");

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use anyhow::bail;
 use navarch_push::engine::EngineSizes;
@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::agent::Agent;
 use crate::api_server::{ApiServer, Write};
+use crate::host;
 use crate::leaders;
 use crate::proxy::{Check, Held, Proxy, Replicas, Spec, Type};
 use crate::replica::Replica;
@@ -155,7 +156,7 @@ impl Rest<'_> {
                 );
             }
             let ends = proxy.agent().map(Agent::certificate_ends);
-            if ends.is_some_and(|ends| ends.is_none_or(|ends| ends <= SystemTime::now())) {
+            if ends.is_some_and(|ends| ends.is_none_or(|ends| ends <= host::wall_clock())) {
                 self.story.violated(
                     "every agent has a valid certificate at rest",
                     &proxy.spec.name,

@@ -10,6 +10,7 @@
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::SystemTime;
 
 use libc::{c_int, c_long, c_uint, clockid_t, size_t, ssize_t, timespec};
 
@@ -132,4 +133,13 @@ unsafe extern "C" fn getrandom(buffer: *mut c_void, length: size_t, flags: c_uin
         }
     }
     ssize_t::try_from(length).unwrap_or(ssize_t::MAX)
+}
+
+/// The simulated wall clock.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "it is the clock, which this module simulates"
+)]
+pub(crate) fn wall_clock() -> SystemTime {
+    SystemTime::now()
 }
