@@ -105,8 +105,8 @@ impl Query for ExtensionsOf {
         extensions.reverse();
         let service = self.service.as_ref();
         let mut found: Vec<(&ObjectMeta, Extension)> = Vec::new();
-        let plugins = policy::attached_in::<WasmPlugin>(view, &plugins, service);
-        let extensions = policy::attached_in::<TrafficExtension>(view, &extensions, service);
+        let plugins = attached_in::<WasmPlugin>(view, &plugins, service);
+        let extensions = attached_in::<TrafficExtension>(view, &extensions, service);
 
         found.extend(
             plugins
@@ -133,6 +133,19 @@ impl Query for ExtensionsOf {
 
         found.into_iter().map(|(_, extension)| extension).collect()
     }
+}
+
+/// As [`policy::attached_in`], and reads each object by its name: whom one of them reaches, which
+/// quarantine and rollouts ask, is found by that (`navarch_push::context::facts_of`).
+fn attached_in<'a, T: Policy>(
+    view: &'a View<'_>,
+    namespaces: &[Namespace],
+    service: Option<&PolicyService>,
+) -> Vec<&'a Arc<Object<T>>> {
+    policy::attached_in::<T>(view, namespaces, service)
+        .iter()
+        .filter_map(|object| view.object::<T>(&object.meta.key))
+        .collect()
 }
 
 fn of_plugin(plugin: &Object<WasmPlugin>) -> Extension {
