@@ -42,7 +42,7 @@ impl<'a> Istiod<'a> {
         self.deployment
     }
 
-    /// Its namespace.
+    /// The namespace that it runs in, which its ConfigMaps and Secrets are in as well.
     #[must_use]
     pub fn namespace(self) -> &'a str {
         namespace(self.deployment)

@@ -260,6 +260,7 @@ mod tests {
             wanted: "/bin/envoy".to_owned(),
             ..ProxyStatus::default()
         };
+
         let judged = ProxyStatus {
             errors: ErrorShares {
                 before: "1 % of 100 requests".to_owned(),
@@ -272,6 +273,7 @@ mod tests {
             ("b".to_owned(), Err("no answer".to_owned())),
             ("c".to_owned(), Ok(judged)),
         ]);
+
         let text = report.to_string();
         assert_eq!(
             text,

@@ -307,7 +307,12 @@ impl ExternalAuthority {
     #[must_use]
     pub fn report(&self) -> SignerReport {
         let away = self.circuits.open_reason();
-        let unavailable = self.circuits.open_namespaces(Instant::now());
+        let unavailable = self
+            .circuits
+            .open_namespaces(Instant::now())
+            .into_iter()
+            .map(|(namespace, why)| UnavailableNamespace::new(&namespace, &why))
+            .collect();
         let (roots, missing) = self
             .distribution
             .as_ref()
@@ -315,7 +320,7 @@ impl ExternalAuthority {
             .unwrap_or_default();
         SignerReport {
             away: away.map(|why| why.as_ref().to_owned()),
-            unavailable: unavailable.into_iter().map(Into::into).collect(),
+            unavailable,
             roots,
             missing,
             ..self.last.lock().report(self.signer.name())

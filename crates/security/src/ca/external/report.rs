@@ -1,6 +1,5 @@
 //! The state of a signer, for operators.
 
-use std::sync::Arc;
 use std::time::SystemTime;
 
 use jiff::Timestamp;
@@ -118,11 +117,11 @@ impl LastEvents {
     }
 }
 
-impl From<(Namespace, Arc<str>)> for UnavailableNamespace {
-    fn from((namespace, why): (Namespace, Arc<str>)) -> Self {
+impl UnavailableNamespace {
+    pub(super) fn new(namespace: &Namespace, why: &str) -> Self {
         Self {
             namespace: namespace.as_str().to_owned(),
-            why: why.as_ref().to_owned(),
+            why: why.to_owned(),
         }
     }
 }
