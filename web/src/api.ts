@@ -215,6 +215,8 @@ export interface Signer {
   name: string;
   namespaces: string[];
   away?: string;
+  /** Namespaces for which it is unavailable; it signs for all others. */
+  unavailable: { namespace: string; why: string }[];
   lastSuccess?: string;
   lastError?: string;
   lastErrorAt?: string;

@@ -15,6 +15,9 @@ const VIEWS = [
   ["plan", "Plan a change"],
 ];
 
+/** Responses about the roots of the mesh. */
+const OF_ROOTS = /\/ca(\?|$)/;
+
 await driven(async () => {
   await to("", "Overview");
   await page.getByText("broken").first().waitFor();
@@ -26,6 +29,7 @@ await driven(async () => {
   await objects();
   await theMesh();
   await certificates();
+  await signers();
   await trace();
   await plan();
   await keyboard();
@@ -129,6 +133,31 @@ async function certificates() {
   await page.getByText("One root signs, and only it is trusted.").waitFor();
   await page.getByText("signs", { exact: true }).waitFor();
   await picture("certificates");
+}
+
+/** This control plane signs itself: the response gets a signer, which is unavailable for one namespace. */
+async function signers() {
+  const signer = {
+    name: "cert-manager",
+    namespaces: [],
+    unavailable: [{ namespace: "billing", why: "no Issuer in the namespace" }],
+    lastSuccess: "2026-11-01T10:00:00Z",
+    chain: [],
+    roots: [],
+    missing: [],
+  };
+  const withSigner = async (route) => {
+    const response = await route.fetch();
+    await route.fulfill({ response, json: { ...(await response.json()), signers: [signer] } });
+  };
+  await page.route(OF_ROOTS, withSigner);
+
+  await to("certificates", "Certificates");
+  await page.reload();
+  await row("cert-manager").getByText("unavailable for 1 namespace").waitFor();
+  await row("billing").getByText("no Issuer in the namespace").waitFor();
+  await picture("signers");
+  await page.unroute(OF_ROOTS);
 }
 
 async function trace() {

@@ -87,6 +87,9 @@ function Signers({ signers }: { signers: Signer[] }) {
     ...signer.chain.map((link) => ({ ...link, signer: signer.name, role: "issuer", isNew: false })),
     ...signer.roots.map((root) => ({ ...root, signer: signer.name, role: "root", isNew: !root.isDistributed })),
   ]);
+  const unavailable = signers.flatMap((signer) =>
+    signer.unavailable.map((where) => ({ ...where, signer: signer.name })),
+  );
   return (
     <>
       <h2>Signers of workloads</h2>
@@ -98,11 +101,24 @@ function Signers({ signers }: { signers: Signer[] }) {
         columns={[
           { name: "Signer", cell: (row) => row.name },
           { name: "Namespaces", cell: (row) => row.namespaces.join(", ") || "all others" },
-          { name: "State", cell: (row) => <Badge tone={row.away ? "bad" : "good"}>{row.away ? "away" : "reachable"}</Badge> },
+          { name: "State", cell: (row) => <State of={row} /> },
           { name: "Last signed", cell: (row) => row.lastSuccess ?? "never" },
           { name: "Last error", cell: (row) => row.away ?? (row.lastError ? `${row.lastErrorAt}: ${row.lastError}` : "none") },
         ]}
       />
+      {unavailable.length > 0 && (
+        <Table
+          caption="Namespaces for which a signer is unavailable"
+          rows={unavailable}
+          id={(row) => `${row.signer} ${row.namespace}`}
+          empty="None."
+          columns={[
+            { name: "Namespace", cell: (row) => row.namespace },
+            { name: "Signer", cell: (row) => row.signer },
+            { name: "Why", cell: (row) => row.why },
+          ]}
+        />
+      )}
       <Table
         caption="Chains of signers"
         rows={links}
@@ -117,6 +133,17 @@ function Signers({ signers }: { signers: Signer[] }) {
       />
     </>
   );
+}
+
+function State({ of: signer }: { of: Signer }) {
+  if (signer.away) {
+    return <Badge tone="bad">away</Badge>;
+  }
+  const namespaces = signer.unavailable.length;
+  if (namespaces > 0) {
+    return <Badge tone="wait">{`unavailable for ${count(namespaces, "namespace", "namespaces")}`}</Badge>;
+  }
+  return <Badge tone="good">reachable</Badge>;
 }
 
 /** The certificates that proxies were sent by SDS: those of gateways. */
