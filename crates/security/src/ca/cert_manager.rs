@@ -33,7 +33,6 @@ use super::signer::{CheckedRequest, SignedChain, Signer, SignerError, api_error}
 use crate::Clock;
 use memory::Memory;
 use navarch_api::names::Namespace;
-use navarch_base::printable::{Layout, bounded};
 use status::Verdict;
 
 /// By this label the watch finds the objects of all replicas.
@@ -52,8 +51,6 @@ const USAGES: [&str; 4] = [
 ];
 /// The reason if the creation of an object is not answered.
 const UNANSWERED: &str = "the API server did not create the CertificateRequest in time";
-/// Maximum length of a caller's text in errors, in bytes.
-const MAX_NAME_BYTES: usize = 100;
 
 /// Where requests are created, and for whom.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -179,14 +176,8 @@ impl CertManager {
 
     /// Checks what cert-manager cannot do, before it is asked.
     fn check(&self, request: &CheckedRequest) -> Result<(), SignerError> {
-        let named = request.named_signer();
-        if !named.is_empty() {
-            let named = bounded(named, MAX_NAME_BYTES, Layout::Quoted);
-            let IssuerReference { kind, group, name } = &self.issuer;
-            return Err(SignerError::Request(format!(
-                "the signer \"{named}\" cannot be used: {kind}.{group}/{name} signs for all"
-            )));
-        }
+        let IssuerReference { kind, group, name } = &self.issuer;
+        request.names_no_signer(format_args!("{kind}.{group}/{name}"))?;
 
         // cert-manager copies the names of the CSR, and adds none.
         if !has_names(request) {

@@ -12,6 +12,7 @@ mod pinned;
 pub(super) mod tests;
 
 use std::error::Error;
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -30,6 +31,8 @@ pub use pinned::{PinnedRootsError, pinned};
 
 /// Maximum length of a signer's text in errors, logs and pages, in bytes.
 const MAX_REASON_BYTES: usize = 300;
+/// Maximum length of a caller's name of a signer in errors, in bytes.
+const MAX_NAME_BYTES: usize = 100;
 
 /// Signs checked requests. Implementations call another program or server, and hold no key.
 #[tonic::async_trait]
@@ -208,6 +211,20 @@ impl CheckedRequest {
     #[must_use]
     pub fn named_signer(&self) -> &str {
         &self.named_signer
+    }
+
+    /// For a signer that signs alone, described by `only`: rejects a request that names one.
+    ///
+    /// # Errors
+    /// If the caller names a signer.
+    pub(super) fn names_no_signer(&self, only: impl Display) -> Result<(), SignerError> {
+        if self.named_signer.is_empty() {
+            return Ok(());
+        }
+        let named = bounded(&self.named_signer, MAX_NAME_BYTES, Layout::Quoted);
+        Err(SignerError::Request(format!(
+            "the signer \"{named}\" cannot be used: {only} signs for all"
+        )))
     }
 
     /// Checks a signer's answer: the key, the identity as only name, no CA, usages, an end at most

@@ -141,6 +141,7 @@ impl Signer for Spire {
     }
 
     async fn sign(&self, request: &CheckedRequest) -> Result<SignedChain, SignerError> {
+        request.names_no_signer("SPIRE")?;
         let channel = self.channel.borrow().clone();
         let channel = channel
             .ok_or_else(|| SignerError::Unreachable("the agent has handed out no SVID".into()))?;

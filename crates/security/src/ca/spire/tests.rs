@@ -187,6 +187,10 @@ async fn svids_are_minted_and_bundles_are_those_of_the_mesh_and_of_named_partner
     let signed = spire.sign(&request).await.unwrap();
     request.accept(signed.clone(), DAY, clock()).unwrap();
 
+    let named = spire.sign(&signer::tests::request(WEB, "blue")).await;
+    let error = named.unwrap_err();
+    assert!(matches!(error, SignerError::Request(_)), "{error}");
+
     // A tainted root stays trusted, but signs nothing new.
     let csr = SigningRequest::parse(request.pem()).unwrap();
     let subject = Subject::Workload(Identity::parse(WEB).unwrap());
