@@ -23,6 +23,7 @@ pub mod joined;
 pub mod mesh;
 pub mod navarch;
 pub mod node;
+pub mod pkcs11;
 pub mod ports;
 pub mod process;
 pub mod skip;

@@ -39,7 +39,7 @@ fn authorization(name: &str, action: &str, accounts: &[&str]) -> Value {
     policy("AuthorizationPolicy", name, spec)
 }
 
-fn identity(account: &str) -> String {
+pub(crate) fn identity(account: &str) -> String {
     format!("spiffe://cluster.local/ns/shop/sa/{account}")
 }
 
@@ -237,7 +237,7 @@ async fn policies(node: &Node) -> BTreeSet<String> {
 }
 
 /// Sends the client's requests during an action; none may fail.
-async fn without_lost_requests<T>(
+pub(crate) async fn without_lost_requests<T>(
     node: &Node,
     load: Duration,
     done: impl Future<Output = Result<T>>,

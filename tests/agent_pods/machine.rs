@@ -11,7 +11,7 @@ use crate::world::World;
 use crate::{LONG, missing};
 
 /// The machine's objects in the cluster: its account, its group, and a service that selects it.
-fn objects() -> [Value; 4] {
+pub(crate) fn objects() -> [Value; 4] {
     let networking = |kind: &str, spec: Value| {
         json!({
             "apiVersion": "networking.istio.io/v1", "kind": kind,
@@ -48,7 +48,7 @@ fn objects() -> [Value; 4] {
 }
 
 /// istioctl's files for that group, with the settings that Istio's start script adds.
-fn launch(inputs: PodInputs) -> Result<Launch> {
+pub(crate) fn launch(inputs: PodInputs) -> Result<Launch> {
     let PodInputs {
         ip,
         envoy,

@@ -28,6 +28,7 @@ mod net;
 mod node;
 mod pod;
 mod rules;
+mod signer;
 mod world;
 mod ztunnel;
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use navarch_testkit::guard::Guard;
@@ -24,7 +25,7 @@ const PODS: [(&str, &str, &str); 4] = [
 ];
 /// Settings of the control plane. It creates no Deployments for gateways, since no kubelet would
 /// run them.
-const VARIABLES: Variables = &[
+const VARIABLES: Variables<'_> = &[
     ("PILOT_ENABLE_AMBIENT", "true"),
     ("CA_TRUSTED_NODE_ACCOUNTS", "istio-system/ztunnel"),
     ("PILOT_ENABLE_GATEWAY_API_DEPLOYMENT_CONTROLLER", "false"),
@@ -52,7 +53,18 @@ pub(crate) struct Node {
 impl Node {
     /// Starts the control plane, the pods and ztunnel.
     pub(crate) async fn start(program: PathBuf) -> Result<Self> {
-        let mut world = World::empty(VARIABLES).await?;
+        Self::start_with(program, &[], None).await
+    }
+
+    /// The same with further variables of the control plane, and with certificates of this
+    /// lifetime in place of a day.
+    pub(crate) async fn start_with(
+        program: PathBuf,
+        variables: Variables<'_>,
+        lifetime: Option<Duration>,
+    ) -> Result<Self> {
+        let mut world = World::empty(&[VARIABLES, variables].concat()).await?;
+        world.lifetime = lifetime;
         define_gateways(&world)?;
         for object in objects(&world)? {
             world.writer().put(&object).await?;
@@ -248,6 +260,7 @@ pub(crate) async fn start_ztunnel_with(
         ip: world.address("ztunnel")?,
         token: &token,
         root: world.root(),
+        lifetime: world.lifetime,
         asks,
         pods,
     };

@@ -22,7 +22,7 @@ use crate::net::Net;
 use crate::pod::{Launch, PORT, Pod, PodConfig, PodInputs, PodKind};
 
 /// Environment variables of the control plane.
-pub(crate) type Variables = &'static [(&'static str, &'static str)];
+pub(crate) type Variables<'a> = &'a [(&'a str, &'a str)];
 
 /// The last byte of the addresses of pods, by name.
 const PODS: [(&str, u8); 3] = [("client", 11), ("web", 12), ("gateway", 13)];
@@ -55,7 +55,10 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// The mesh. Dropping it stops everything.
 pub(crate) struct World {
     navarch: Option<Navarch>,
-    variables: Variables,
+    /// Environment variables of the control plane.
+    variables: Vec<(String, String)>,
+    /// Of the certificates that ztunnel requests; a day if unset.
+    pub(crate) lifetime: Option<Duration>,
     cluster: Cluster,
     writer: Writer,
     /// The root certificate in the namespaces' ConfigMaps.
@@ -68,7 +71,13 @@ pub(crate) struct World {
 impl World {
     /// Starts the API server with the objects for pods with sidecars, and the control plane.
     pub(crate) async fn start() -> Result<Self> {
-        let world = Self::empty(&[("PILOT_WORKLOAD_ENTRY_GRACE_PERIOD", "1s")]).await?;
+        Self::start_with(&[]).await
+    }
+
+    /// The same with further variables of the control plane.
+    pub(crate) async fn start_with(variables: Variables<'_>) -> Result<Self> {
+        let usual = [("PILOT_WORKLOAD_ENTRY_GRACE_PERIOD", "1s")];
+        let world = Self::empty(&[&usual, variables].concat()).await?;
         for object in world.objects() {
             world.writer.put(&object).await?;
         }
@@ -77,7 +86,7 @@ impl World {
     }
 
     /// Starts the API server; `variables` are for the control plane.
-    pub(crate) async fn empty(variables: Variables) -> Result<Self> {
+    pub(crate) async fn empty(variables: Variables<'_>) -> Result<Self> {
         let net = Net::new()?;
         let folder = tempfile::tempdir()?;
 
@@ -113,10 +122,13 @@ impl World {
         let writer = cluster.writer().await?;
         let navarch = None;
         let root = String::new();
+        let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        let variables = variables.iter().map(owned).collect();
 
         Ok(Self {
             navarch,
             variables,
+            lifetime: None,
             cluster,
             writer,
             root,
@@ -141,7 +153,12 @@ impl World {
         );
         let program = Path::new(env!("CARGO_BIN_EXE_navarch"));
         let kubeconfig = self.cluster.admin_kubeconfig();
-        let environment = [&[("POD_NAMESPACE", "istio-system")], self.variables].concat();
+        let mut environment = vec![("POD_NAMESPACE", "istio-system")];
+        environment.extend(
+            self.variables
+                .iter()
+                .map(|(name, value)| (name.as_str(), value.as_str())),
+        );
         self.navarch = Some(
             Navarch::start_on_kubernetes(program, &kubeconfig, &[&secure], &environment).await?,
         );

@@ -4,6 +4,7 @@
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use navarch_testkit::guard::Guard;
@@ -36,6 +37,8 @@ pub(crate) struct ZtunnelConfig<'a> {
     pub(crate) token: &'a str,
     /// The control plane's root.
     pub(crate) root: &'a str,
+    /// Of the certificates that it requests; a day if unset.
+    pub(crate) lifetime: Option<Duration>,
     pub(crate) asks: Asks,
     /// The pods of its node.
     pub(crate) pods: &'a [Enrolled],
@@ -59,6 +62,7 @@ impl Ztunnel {
             ip,
             token,
             root,
+            lifetime,
             asks,
             pods,
         } = *config;
@@ -102,6 +106,10 @@ impl Ztunnel {
                 .iter()
                 .map(|(name, value)| format!("{name}={value}")),
         );
+
+        if let Some(lifetime) = lifetime {
+            args.push(format!("SECRET_TTL={}s", lifetime.as_secs()));
+        }
 
         args.extend([
             program.display().to_string(),

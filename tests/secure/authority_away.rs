@@ -18,6 +18,7 @@ use navarch::security::ca::{Authority, Bundle, Subject};
 use navarch_proto::navarch::signer::v1::signer_server::{Signer, SignerServer};
 use navarch_proto::navarch::signer::v1::{Roots, SignRequest, SignResponse, WatchRootsRequest};
 use navarch_testkit::wait::{until_some, wanted};
+use navarch_tests::chain::check_chain;
 use parking_lot::Mutex;
 use rcgen::{CertificateParams, DistinguishedName, KeyPair, SanType};
 use serde_json::json;
@@ -27,7 +28,7 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Code, Request, Response, Status};
 
 use crate::client::Proof;
-use crate::own_authority::{WEB, check_chain, csr, signers};
+use crate::own_authority::{WEB, csr, signers};
 use crate::server::{MESH, Server};
 
 /// The other namespace's workload.

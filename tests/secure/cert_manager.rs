@@ -1,8 +1,10 @@
 //! cert-manager signs: CertificateRequests on a real API server, with the rights of `deploy/extras`
-//! only. The test approves and signs in place of cert-manager's controllers.
+//! only. Here the test approves and signs in place of cert-manager's controllers, so that it can do
+//! it wrongly; the real ones sign in [`controllers`].
 //!
 //! Needs the programs of `scripts/kube`.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -18,6 +20,7 @@ use navarch::security::ca::cert_manager::{CertManager, CertManagerConfig};
 use navarch::security::ca::external::{
     DistributionRules, ExternalAuthority, ExternalLimits, ExternalSigners,
 };
+use navarch::security::ca::keeper::FindMissing;
 use navarch::security::ca::service::{CertificateService, CertificateServiceConfig};
 use navarch::security::ca::signer::{CheckedRequest, IssuedChain, SignerError};
 use navarch::security::ca::{Authority, Bundle, Metrics, Subject, in_force};
@@ -25,13 +28,17 @@ use navarch_proto::istio::v1::auth::IstioCertificateRequest;
 use navarch_proto::istio::v1::auth::istio_certificate_service_server::IstioCertificateService as _;
 use navarch_testkit::cluster::Cluster;
 use navarch_testkit::wait::until;
+use navarch_tests::chain::check_chain;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::bare_mesh::Mesh;
-use crate::own_authority::{WEB, check_chain, csr};
+use crate::own_authority::{WEB, csr};
+
+mod controllers;
 
 /// The path of the requests.
 const REQUESTS: &str = "/apis/cert-manager.io/v1/namespaces/istio-system/certificaterequests";
@@ -80,8 +87,60 @@ enum Controllers {
     SignForOther,
 }
 
-/// A client with Navarch's rights from the file.
-async fn as_navarch(cluster: &Cluster) -> Result<kube::Client> {
+/// Navarch's client of cert-manager, for the ClusterIssuer `mesh`.
+struct Manager {
+    external: Arc<ExternalAuthority>,
+    metrics: Metrics,
+    /// Follows the objects and deletes them, and follows the pinned roots.
+    _following: JoinSet<()>,
+}
+
+impl Manager {
+    fn start(client: kube::Client, pinned: watch::Receiver<Arc<str>>) -> Result<Self> {
+        let config = CertManagerConfig {
+            namespace: None,
+            issuer: "ClusterIssuer/mesh".parse()?,
+        };
+        let (manager, follow) = CertManager::start(
+            client,
+            config,
+            &Namespace::new("istio-system"),
+            pinned,
+            ExternalLimits::default().objects(),
+            SystemTime::now,
+        );
+
+        let metrics = Metrics::register(&mut Registry::default(), SystemTime::now);
+        let at_once = DistributionRules {
+            overlap: Duration::ZERO,
+            wait: Duration::ZERO,
+        };
+        let external = ExternalAuthority::new(
+            Arc::new(manager),
+            ExternalLimits::default(),
+            at_once,
+            &Arc::default(),
+            metrics.clone(),
+            SystemTime::now,
+        );
+        let external = Arc::new(external);
+
+        let mut following = JoinSet::new();
+        following.spawn(follow);
+        let signers = ExternalSigners::new(Some(external.clone()), BTreeMap::new());
+        let all_trust: FindMissing = Arc::new(|_| Vec::new());
+        following.spawn(signers.follow(external.clone(), all_trust));
+        Ok(Self {
+            external,
+            metrics,
+            _following: following,
+        })
+    }
+}
+
+/// A client with Navarch's rights from the file, on a cluster that gets the definitions of these
+/// kinds.
+async fn as_navarch(cluster: &Cluster, definitions: &str) -> Result<kube::Client> {
     cluster.apply("{apiVersion: v1, kind: Namespace, metadata: {name: istio-system}}")?;
     cluster.apply(
         "{apiVersion: v1, kind: ServiceAccount, metadata: {name: istiod, namespace: istio-system}}",
@@ -89,7 +148,7 @@ async fn as_navarch(cluster: &Cluster) -> Result<kube::Client> {
     let file = "deploy/extras/cert-manager-signs.yaml";
     let rights = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
     cluster.apply(&std::fs::read_to_string(rights)?)?;
-    cluster.apply(CRD)?;
+    cluster.apply(definitions)?;
     let crd = "crd/certificaterequests.cert-manager.io";
     cluster.kubectl(
         &["wait", "--for=condition=Established", "--timeout=30s", crd],
@@ -182,42 +241,17 @@ async fn control(cluster: &Cluster, authority: &Authority, what: Controllers) ->
 #[tokio::test]
 async fn cert_manager_signs_what_its_policy_approves() -> Result<()> {
     let cluster = Cluster::start().await?;
-    let client = as_navarch(&cluster).await?;
+    let client = as_navarch(&cluster, CRD).await?;
     let authority = authority()?;
     let root = authority.roots().pem().to_owned();
-    let config = CertManagerConfig {
-        namespace: None,
-        issuer: "ClusterIssuer/mesh".parse()?,
-    };
     let (_sender, pinned) = watch::channel(Arc::from(root.as_str()));
-    let (manager, follow) = CertManager::start(
-        client,
-        config,
-        &Namespace::new("istio-system"),
-        pinned,
-        ExternalLimits::default().objects(),
-        SystemTime::now,
-    );
-    let following = tokio::spawn(follow);
-
-    let metrics = Metrics::register(&mut Registry::default(), SystemTime::now);
-    let external = Arc::new(ExternalAuthority::new(
-        Arc::new(manager),
-        ExternalLimits::default(),
-        DistributionRules {
-            overlap: Duration::ZERO,
-            wait: Duration::ZERO,
-        },
-        &Arc::default(),
-        metrics.clone(),
-        SystemTime::now,
-    ));
+    let manager = Manager::start(client, pinned)?;
 
     let sign = async |what: Controllers| -> Result<Result<IssuedChain, SignerError>> {
         let hour = Duration::from_secs(3600);
         let request = CheckedRequest::new(&csr(WEB)?, Identity::parse(WEB)?, hour, "")?;
         tokio::select! {
-            signed = external.sign(&request) => Ok(signed),
+            signed = manager.external.sign(&request) => Ok(signed),
             failed = control(&cluster, &authority, what) => Err(failed.expect_err("an error")),
         }
     };
@@ -242,28 +276,24 @@ async fn cert_manager_signs_what_its_policy_approves() -> Result<()> {
     })
     .await;
 
-    by_service(&cluster, &authority, external, metrics).await?;
-    following.abort();
-    Ok(())
+    tokio::select! {
+        issued = by_service(&manager, authority.roots().pem()) => issued,
+        failed = control(&cluster, &authority, Controllers::Sign) => failed,
+    }
 }
 
-/// The same through the service that agents and node proxies call.
-async fn by_service(
-    cluster: &Cluster,
-    authority: &Authority,
-    external: Arc<ExternalAuthority>,
-    metrics: Metrics,
-) -> Result<()> {
-    let own = self::authority()?;
+/// Certificates by the service that agents and node proxies call.
+async fn by_service(manager: &Manager, root: &str) -> Result<()> {
+    let own = authority()?;
     let own_roots = own.roots().pem().to_owned();
     let (_switch, own) = in_force(own);
-    let signers = ExternalSigners::new(Some(external), std::collections::BTreeMap::new());
+    let signers = ExternalSigners::new(Some(manager.external.clone()), BTreeMap::new());
     let service = CertificateService::new(
         own,
         Arc::new(Mesh),
         CertificateServiceConfig::default(),
         SystemTime::now,
-        metrics,
+        manager.metrics.clone(),
     )
     .signed_by(signers);
 
@@ -278,14 +308,11 @@ async fn by_service(
             identities: vec![Identity::parse(WEB)?],
             ..navarch::api::identity::Caller::default()
         });
-    let answer = tokio::select! {
-        answer = service.create_certificate(request) => answer?.into_inner(),
-        failed = control(cluster, authority, Controllers::Sign) => return failed,
-    };
-    check_chain(&answer.cert_chain, WEB, authority.roots().pem())?;
+    let response = service.create_certificate(request).await?.into_inner();
+    check_chain(&response.cert_chain, WEB, root)?;
 
     // A proxy without PCDS has no other roots.
-    let roots = answer.cert_chain.last().context("roots")?;
+    let roots = response.cert_chain.last().context("roots")?;
     ensure!(roots.contains(own_roots.trim()), "the own root: {roots}");
     Ok(())
 }

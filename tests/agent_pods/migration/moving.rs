@@ -23,7 +23,7 @@ use crate::ztunnel::{Asks, Ztunnel};
 
 /// Settings of the control plane. It creates no Deployments for gateways, since no kubelet would
 /// run them.
-const VARIABLES: Variables = &[
+const VARIABLES: Variables<'_> = &[
     ("PILOT_ENABLE_AMBIENT", "true"),
     ("NAVARCH_SIDECAR_WAYPOINTS", "true"),
     ("CA_TRUSTED_NODE_ACCOUNTS", "istio-system/ztunnel"),

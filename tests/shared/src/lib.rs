@@ -19,6 +19,7 @@
 
 pub mod any_certificate;
 pub mod bare_mesh;
+pub mod chain;
 pub mod client;
 pub mod clients;
 pub mod growth;
