@@ -1,4 +1,4 @@
-//! `navarch shadow` beside a real istiod on real API servers with random worlds, which
+//! `navarch shadow` beside a real istiod on real API servers with the bookshop and random worlds, which
 //! `scripts/shadow-worlds` makes and names by `NAVARCH_SHADOW_WORLDS`: no difference is expected that
 //! is not documented.
 
@@ -25,8 +25,8 @@ const WORKLOADS: &str = "type.googleapis.com/istio.workload.Address";
 /// Settings of istiod in all worlds: it writes no objects.
 const VARIABLE: &str = "PILOT_ENABLE_GATEWAY_API_DEPLOYMENT_CONTROLLER=false";
 
-/// What scripts/mass_worlds has made for one seed.
-struct RandomWorld {
+/// The bookshop, or what scripts/mass_worlds has made for one seed.
+struct ShadowWorld {
     folder: PathBuf,
     proxies: Vec<Value>,
     /// The environment variables of istiod, as `NAME=VALUE`.
@@ -35,7 +35,7 @@ struct RandomWorld {
     mesh: String,
 }
 
-impl RandomWorld {
+impl ShadowWorld {
     /// The worlds in `folder`, by area and seed.
     fn all(folder: &Path) -> Vec<Self> {
         let folders = |parent: &Path| -> Vec<PathBuf> {
@@ -69,7 +69,7 @@ impl RandomWorld {
         let text = std::fs::read_to_string(self.folder.join("input.yaml")).unwrap();
         let documents = text.split("\n---\n").filter(|text| !text.trim().is_empty());
         let mut objects: Vec<Value> = documents
-            .map(|document| serde_json::from_str(document).unwrap())
+            .map(|document| serde_saphyr::from_str(document).unwrap())
             .collect();
         objects.push(self.istiod());
         objects.push(json!({
@@ -134,7 +134,7 @@ impl RandomWorld {
 
 /// Writes the objects, and returns how many the API server rejects: the two control planes read the
 /// same ones in any case.
-async fn write(cluster: &Cluster, world: &RandomWorld) -> usize {
+async fn write(cluster: &Cluster, world: &ShadowWorld) -> usize {
     let writer = cluster.writer().await.unwrap();
     let mut rejected = 0;
     for mut object in world.objects() {
@@ -208,7 +208,7 @@ async fn shadow(istiod: &Istiod, kubeconfig: &Path) -> (Value, i32) {
 }
 
 /// Compares one world; returns its report if something is unexplained or was not compared.
-async fn compare(program: &Path, world: &RandomWorld) -> Option<Value> {
+async fn compare(program: &Path, world: &ShadowWorld) -> Option<Value> {
     let cluster = Cluster::start_with(World::cluster_config()).await.unwrap();
     cluster
         .apply_crds(Path::new(env!("CARGO_MANIFEST_DIR")))
@@ -250,13 +250,13 @@ async fn compare(program: &Path, world: &RandomWorld) -> Option<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn random_worlds_have_no_unexplained_difference() {
+async fn worlds_have_no_unexplained_difference() {
     let Some(folder) = std::env::var_os("NAVARCH_SHADOW_WORLDS") else {
-        skip_test("scripts/shadow-worlds makes random worlds");
+        skip_test("scripts/shadow-worlds makes the worlds");
         return;
     };
     let program = istio::istiod().expect("scripts/istiod has built no istiod");
-    let worlds = RandomWorld::all(Path::new(&folder));
+    let worlds = ShadowWorld::all(Path::new(&folder));
     assert!(!worlds.is_empty(), "no worlds in NAVARCH_SHADOW_WORLDS");
 
     let mut different = Vec::new();
