@@ -140,6 +140,53 @@ async fn the_api_server_reviews_tokens_and_secret_access_and_stores_the_root() -
     one_root_for_two_replicas(client).await
 }
 
+#[tokio::test]
+async fn the_token_of_a_pod_cannot_be_replayed_once_the_pod_is_deleted() -> Result<()> {
+    let cluster = Cluster::start().await?;
+    let pods = "/api/v1/namespaces/shop/pods";
+    let namespace = json!({"metadata": {"name": "shop"}});
+    create(&cluster, "/api/v1/namespaces", namespace).await?;
+    let accounts = "/api/v1/namespaces/shop/serviceaccounts";
+    create(&cluster, accounts, json!({"metadata": {"name": "web"}})).await?;
+    let spec = json!({
+        "serviceAccountName": "web",
+        "containers": [{"name": "app", "image": "app"}],
+    });
+    let pod = json!({"metadata": {"name": "web-1"}, "spec": spec});
+    create(&cluster, pods, pod).await?;
+
+    let bound = json!({"apiVersion": "v1", "kind": "Pod", "name": "web-1"});
+    let request = json!({"spec": {"audiences": ["istio-ca"], "boundObjectRef": bound}});
+    let made = create(&cluster, &format!("{accounts}/web/token"), request).await?;
+    let token = made["status"]["token"].as_str().context("a token")?;
+
+    // One that has no review in its cache, as after its 60 s, or another replica.
+    let client = cluster.client().await?;
+    let authenticator = || {
+        let api_server = Arc::new(ApiServer::new(client.clone()));
+        let reviews = TokenReviews::new(api_server, vec!["istio-ca".into()]);
+        Authenticator::new(
+            Arc::new(Mesh),
+            None,
+            Some(reviews),
+            TrustedNetworks::default(),
+        )
+    };
+    let admitted = admit(&authenticator(), token).await;
+    ensure!(admitted.is_ok(), "{admitted:?}");
+
+    let at_once = json!({"gracePeriodSeconds": 0});
+    let path = format!("{pods}/web-1");
+    cluster
+        .call("DELETE", &path, "application/json", &at_once)
+        .await?;
+    until("the token is rejected", async || {
+        admit(&authenticator(), token).await.is_err()
+    })
+    .await;
+    Ok(())
+}
+
 /// Two replicas that start at once share one root, and one of them rotates it for both.
 async fn one_root_for_two_replicas(client: kube::Client) -> Result<()> {
     let secrets = kube::Api::namespaced(client, "istio-system");
