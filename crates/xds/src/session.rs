@@ -8,6 +8,7 @@ pub(crate) mod encoding_cache;
 pub(crate) mod initial_resource_versions;
 mod interner;
 pub(crate) mod mailbox;
+mod name_sets;
 mod order;
 pub(crate) mod payload;
 pub(crate) mod push_ring;
@@ -230,6 +231,11 @@ impl Session {
             .values()
             .find(|watch| watch.awaits(nonce))
             .map(|watch| watch.resource_type)
+    }
+
+    /// The rejection of the last answered response of a type, if it was rejected.
+    pub(crate) fn rejection(&self, resource_type: ResourceType) -> Option<Rejection> {
+        self.watches.get(&resource_type)?.history.rejected.clone()
     }
 
     /// The client's `initial_resource_versions` of a type, until the first response.

@@ -12,6 +12,7 @@ use std::time::Duration;
 use crate::session::Session;
 use crate::session::compose::RemovalPolicy;
 use crate::session::diff::{Diff, Names};
+use crate::session::name_sets::NameSets;
 use navarch_api::names::ResourceName;
 use navarch_push::resource::ResourceType;
 
@@ -28,7 +29,7 @@ const POLICY_WAIT: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(crate) struct Order {
     /// Endpoint sets that sent clusters wait for.
-    warming: Vec<Names>,
+    warming: NameSets,
     /// The client got clusters with endpoints, and did not subscribe to any in time.
     ignores_endpoints: bool,
     /// Since when listeners or routes wait.
@@ -36,7 +37,7 @@ pub(crate) struct Order {
     /// Since when policies wait.
     policies_held_since: Option<Duration>,
     /// Policies that were sent before the workloads that may refer to them.
-    early_policies: Vec<Names>,
+    early_policies: NameSets,
     /// The client rejected routes: it is unknown whether it accepted their virtual hosts.
     pub(crate) hosts_in_doubt: bool,
 }
@@ -50,7 +51,7 @@ impl Session {
         if warming.is_empty() {
             return;
         }
-        self.order.warming.push(warming.clone());
+        self.order.warming.add(warming);
         if let Some(endpoints) = self.watches.get_mut(&ResourceType::Endpoint) {
             endpoints.force(warming);
         }
@@ -62,13 +63,7 @@ impl Session {
         if self.order.warming.is_empty() {
             return;
         }
-        let left = &changes.removed_endpoints();
-        for names in &mut self.order.warming {
-            if !names.is_disjoint(left) {
-                *names = Arc::new(&**names - left);
-            }
-        }
-        self.order.warming.retain(|names| !names.is_empty());
+        self.order.warming.remove(&changes.removed_endpoints());
     }
 
     /// Whether changes of a type may be sent now, as far as other types are concerned.
@@ -118,7 +113,7 @@ impl Session {
     /// Records that these policies were sent.
     pub(crate) fn policies_sent(&mut self, names: impl Iterator<Item = ResourceName>) {
         if self.are_workloads_unsent() {
-            self.order.early_policies.push(Arc::new(names.collect()));
+            self.order.early_policies.add(&Arc::new(names.collect()));
         }
     }
 
@@ -130,8 +125,8 @@ impl Session {
         }
         let early = std::mem::take(&mut self.order.early_policies);
         if let Some(policies) = self.watches.get_mut(&ResourceType::Authorization) {
-            for names in early {
-                policies.force(&names);
+            for names in early.as_slice() {
+                policies.force(names);
             }
         }
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::session::compose::Composed;
 use crate::session::diff::{Base, Diff, Names};
 use crate::session::discovery_request::Rejection;
+use crate::session::name_sets::NameSets;
 use crate::session::push_ring::Reason;
 use navarch_api::names::ResourceName;
 use navarch_push::engine::Interest;
@@ -92,7 +93,7 @@ pub(crate) struct Pending {
     /// Newly subscribed names.
     pub(crate) requested: BTreeSet<ResourceName>,
     /// Names that the client needs again.
-    pub(crate) forced: Vec<Names>,
+    pub(crate) forced: NameSets,
 }
 
 /// A response that the client has neither acknowledged nor rejected.
@@ -140,7 +141,7 @@ impl Watch {
             owed: Pending {
                 first: true,
                 requested,
-                forced: Vec::new(),
+                forced: NameSets::default(),
             },
             in_flight: VecDeque::new(),
             barred: false,
@@ -204,7 +205,7 @@ impl Watch {
     /// Sends these names again, if the client is subscribed to them.
     pub(crate) fn force(&mut self, names: &Names) {
         if self.interest.wildcard || names.iter().any(|name| self.interest.names.contains(name)) {
-            self.owed.forced.push(names.clone());
+            self.owed.forced.add(names);
         }
     }
 
