@@ -9,7 +9,7 @@ use super::boot::Boot;
 use navarch_push::worker::{Ended, PushHandle};
 use navarch_quarantine::{QuarantineControl, Replicas};
 use navarch_status::{Cluster, QuarantineStore};
-use navarch_xds::Nack;
+use navarch_xds::NackQueue;
 use navarch_xds::connections::Connections;
 
 /// Capacity of the channel of operators' commands.
@@ -22,7 +22,7 @@ pub(super) struct Parts<'a> {
     pub(super) push: &'a PushHandle,
     pub(super) connections: Arc<Connections>,
     /// The NACKs of clients.
-    pub(super) nacks: mpsc::Receiver<Nack>,
+    pub(super) nacks: NackQueue,
 }
 
 /// Restores stored quarantines, and starts to judge rejections, unless that is disabled; before

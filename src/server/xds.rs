@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use tokio::sync::mpsc;
-
 use super::boot::Boot;
 use super::engine::Engine;
 use super::{Config, quarantine, rollout, secret_access, security, traces, workloads};
@@ -13,7 +11,7 @@ use navarch_rollout::{RolloutControl, StoredRollouts};
 use navarch_security::authenticate::Authenticator;
 use navarch_security::remote_servers::RemoteServers;
 use navarch_xds::metrics::Metrics;
-use navarch_xds::{Ads, AdsParts, Nack, Served};
+use navarch_xds::{Ads, AdsParts, NackQueue, Served};
 
 /// The xDS server, which no port serves yet.
 pub(super) struct Xds {
@@ -36,8 +34,8 @@ impl Xds {
         boot: &mut Boot,
     ) -> anyhow::Result<(Self, StoredRollouts)> {
         let push = &engine.push;
-        let (nacks, received) = mpsc::channel(navarch_quarantine::QUEUE);
-        let ads = ads(config, client, servers, engine, nacks, boot);
+        let nacks = NackQueue::default();
+        let ads = ads(config, client, servers, engine, nacks.clone(), boot);
 
         let (rollouts, stored) =
             rollout::start(client, config, push, ads.connections(), boot).await?;
@@ -46,7 +44,7 @@ impl Xds {
             config,
             push,
             connections: ads.connections(),
-            nacks: received,
+            nacks,
         };
         let quarantine = quarantine::start(parts, boot).await?;
         let authenticator =
@@ -69,7 +67,7 @@ fn ads(
     client: Option<&kube::Client>,
     servers: &RemoteServers,
     engine: &Engine,
-    nacks: mpsc::Sender<Nack>,
+    nacks: NackQueue,
     boot: &mut Boot,
 ) -> Ads {
     let push = &engine.push;

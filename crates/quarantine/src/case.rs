@@ -17,6 +17,7 @@ use navarch_push::quarantine::votes::{Answer, VoteCounter, Voter, Votes};
 use navarch_push::resource::{Collection, ResourceType};
 use navarch_push::worker::{Ended, Inspect, PushHandle};
 use navarch_xds::connections::{ConnectionInfo, Connections, TypeInfo};
+use tokio::time::Instant;
 
 /// A stream, and the type of its response.
 pub(super) type Subscription = (ProxyId, ResourceType);
@@ -37,6 +38,8 @@ pub(super) struct Case {
     pub(super) rejecting: Namespace,
     /// Its place in the order in which objects were rejected.
     pub(super) number: u64,
+    /// When its answers were last looked at.
+    pub(super) looked_at: Option<Instant>,
 }
 
 /// A stream whose rejection is attributed to an object.
@@ -62,6 +65,7 @@ impl Case {
             trials: BTreeMap::new(),
             rejecting: object_namespace,
             number: 0,
+            looked_at: None,
         }
     }
 

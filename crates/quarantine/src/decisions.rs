@@ -14,12 +14,16 @@ use navarch_push::quarantine::turnout::Turnout;
 use navarch_push::quarantine::{RestoredQuarantine, excerpt, keeps_reach};
 use navarch_push::worker::Ended;
 use navarch_status::{KeptQuarantine, QuarantineOutcome};
+use tokio::time::Instant;
 
 use super::case::{Case, Clients, votes, written};
 use super::stored::{NotStored, SharedVotes, is_of, rejudged_of};
+use super::turns::{OpenCase, in_turn};
 use super::watch::StoredDecision;
 use super::{QuarantineRelease, QuarantineWork, ReleaseError};
 
+/// How long a round of judgements may take; the next one begins with the other objects.
+const MAX_JUDGING_TIME: Duration = Duration::from_millis(100);
 /// How long a change may take until it is in force.
 const APPLY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Why a quarantine ended.
@@ -28,20 +32,31 @@ pub(super) const REACHES_OTHERS: &str =
     "the object reaches proxies that did not take part in the judgement";
 
 impl QuarantineWork {
-    /// Judges all rejected objects by the current answers, and looks whether quarantines
-    /// are over.
+    /// Judges rejected objects by the current answers, as many as there is time for, and looks
+    /// whether quarantines are over.
     pub(super) async fn judge_all(&mut self) -> Result<(), Ended> {
         let context = self.push.context();
         self.cases.retain(|_, case| case.is_current(&context));
-        let open: Vec<ObjectRef> = self
+        let open = self
             .cases
             .iter()
             .filter(|(_, case)| case.judgement.is_open())
-            .map(|(name, _)| name.clone())
+            .map(|(name, case)| OpenCase {
+                name: name.clone(),
+                rejecting: case.rejecting.clone(),
+                looked_at: case.looked_at,
+            })
             .collect();
 
-        for name in open {
+        let begun = Instant::now();
+        for name in in_turn(open) {
+            if let Some(case) = self.cases.get_mut(&name) {
+                case.looked_at = Some(Instant::now());
+            }
             self.judge(&name).await?;
+            if begun.elapsed() >= MAX_JUDGING_TIME {
+                break;
+            }
         }
         self.watch_all().await
     }

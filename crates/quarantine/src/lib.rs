@@ -17,6 +17,7 @@
 //! | `places` | whose rejection is tried next, and when |
 //! | `room` | whether there is a place for the object |
 //! | `case` | what each proxy answered to it |
+//! | `turns` | whose answers are looked at next |
 //! | `decisions` | what follows: quarantine, release, another judgement |
 //! | `watch` | whether those who decided are still there |
 //! | `shared`, `stored` | what other replicas know: ConfigMaps ([`navarch_status::QuarantineStore`]), and what may be written to them |
@@ -33,6 +34,7 @@ mod start;
 mod stored;
 mod trial;
 mod trials;
+mod turns;
 mod watch;
 
 use std::collections::BTreeMap;
@@ -50,6 +52,7 @@ pub use start::{Parts, start};
 
 use candidates::{accepted_at, candidates};
 use case::{Case, Rejecter, Streams, Subscription, voices, voter_of};
+use navarch_api::names::Namespace;
 use navarch_api::object::ObjectRef;
 use navarch_push::context::facts_of;
 use navarch_push::fact::FactKey;
@@ -58,21 +61,20 @@ use navarch_push::quarantine::judgement::Judgement;
 use navarch_push::quarantine::votes::Voter;
 use navarch_push::resource::{Collection, ResourceType};
 use navarch_push::worker::{Ended, PushHandle};
-use navarch_xds::Nack;
 use navarch_xds::connections::{ConnectionInfo, Connections};
+use navarch_xds::{Nack, NackQueue};
 use places::Places;
 use shared::Shared;
 use trials::Finished;
 
-/// Capacity of the queue of rejections that [`Parts`] receives; further ones are dropped by the
-/// streams.
-pub const QUEUE: usize = 256;
 /// Maximum number of rejections that are remembered as looked into.
 const MAX_LOOKED_INTO: usize = 8_192;
 /// Minimum interval between looks at the answers, and the interval as a multiple of the duration of
 /// the last look.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 const POLL_FACTOR: u32 = 9;
+/// The longest pause after a look, which may have waited for the API server.
+const MAX_PAUSE: Duration = Duration::from_secs(1);
 /// The same while no judgement waits for answers.
 const IDLE_POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The interval without an expected event.
@@ -100,6 +102,9 @@ struct QuarantineWork {
     no_room_logged_at: Option<Instant>,
     /// When answers are looked at next.
     polls_at: Instant,
+    /// The end of the pause after the last look: a rejection does not end it, as a client can send
+    /// arbitrarily many.
+    rests_until: Instant,
     /// When quarantined objects are looked at next, and the last one that was.
     watches_at: Instant,
     watched_last: Option<ObjectRef>,
@@ -131,7 +136,7 @@ impl QuarantineWork {
     /// Runs until `stop` is cancelled.
     async fn run(
         mut self,
-        mut nacks: mpsc::Receiver<Nack>,
+        nacks: NackQueue,
         mut releases: mpsc::Receiver<QuarantineRelease>,
         stop: CancellationToken,
     ) {
@@ -139,7 +144,7 @@ impl QuarantineWork {
             let due = self.due();
             let next = async {
                 tokio::select! {
-                    nack = nacks.recv() => nack.map(Event::Nack),
+                    nack = nacks.next() => Some(Event::Nack(nack)),
                     Some(finished) = self.trials.join_next() => {
                         // Tasks are not aborted, and a trial that panics returns `None`.
                         Some(finished.map_or(Event::Due, |one| Event::Tried(Box::new(one))))
@@ -154,6 +159,8 @@ impl QuarantineWork {
             };
 
             let done = match event {
+                // It is looked at when its namespace may have a trial.
+                Event::Nack(nack) if self.places.is_deferred(&nack) => Ok(()),
                 Event::Nack(nack) => self.look(nack).await,
                 Event::Tried(finished) => self.finish(*finished).await,
                 Event::Released(release) => self.release(release).await,
@@ -216,7 +223,9 @@ impl QuarantineWork {
             } else {
                 IDLE_POLL_INTERVAL
             };
-            self.polls_at = Instant::now() + interval.max(POLL_FACTOR * begun.elapsed());
+            let pause = MAX_PAUSE.min(POLL_FACTOR * begun.elapsed());
+            self.rests_until = Instant::now() + pause;
+            self.polls_at = Instant::now() + interval.max(pause);
         }
 
         Ok(())
@@ -322,7 +331,8 @@ impl QuarantineWork {
             .places
             .tried()
             .any(|tried| tried == (id, resource_type));
-        if is_known || is_tried || self.is_of_rollout(&info, resource_type).await? {
+        let namespace = &voter.account.namespace;
+        if is_known || is_tried || self.stops_rollout(&info, resource_type, namespace).await? {
             return Ok(None);
         }
 
@@ -336,18 +346,20 @@ impl QuarantineWork {
         }))
     }
 
-    /// Whether the rejected response contains the new version of an object in a rollout. That
-    /// rollout is stopped, and the proxy gets another response.
-    async fn is_of_rollout(
+    /// Whether the rejected response contains the new version of an object in a rollout of the
+    /// client's namespace. That rollout is stopped, and the proxy gets another response. It stops
+    /// none of another namespace, whose users could else keep all rejections of clients that their
+    /// object reaches from being looked into.
+    async fn stops_rollout(
         &self,
         info: &ConnectionInfo,
         resource_type: ResourceType,
+        namespace: &Namespace,
     ) -> Result<bool, Ended> {
         let context = self.push.context();
-        let seen = context
-            .rollouts
-            .iter()
-            .filter(|(_, rollout)| rollout.is_seen_by(&info.proxy.name));
+        let seen = context.rollouts.iter().filter(|(name, rollout)| {
+            name.name.namespace == *namespace && rollout.is_seen_by(&info.proxy.name)
+        });
         let facts: Vec<FactKey> = seen
             .filter_map(|(name, _)| context.new_versions.any(name))
             .flat_map(|object| facts_of(&object))
@@ -446,7 +458,7 @@ impl QuarantineWork {
         }
 
         case.judgement.reject(now);
-        self.polls_at = Instant::now();
+        self.polls_at = self.polls_at.min(self.rests_until);
         Ok(())
     }
 

@@ -81,6 +81,12 @@ impl Places {
         }
     }
 
+    /// Whether a rejection waits until its namespace may have a trial.
+    pub(super) fn is_deferred(&self, nack: &Nack) -> bool {
+        let mut waiting = self.deferred.values();
+        waiting.any(|deferred| deferred.nacks.contains(nack))
+    }
+
     /// When the next deferred rejection may have its trial; `None` if there is none, or if the end
     /// of a trial has to be awaited.
     pub(super) fn next(&self, now: Instant) -> Option<Instant> {

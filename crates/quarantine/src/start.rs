@@ -7,7 +7,7 @@ use navarch_push::mesh_state::Change;
 use navarch_push::quarantine::RestoredQuarantine;
 use navarch_push::worker::{Ended, PushHandle};
 use navarch_status::{KeptQuarantine, QuarantineOutcome, QuarantineStore, list_at_start};
-use navarch_xds::Nack;
+use navarch_xds::NackQueue;
 use navarch_xds::connections::Connections;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
@@ -27,7 +27,7 @@ pub struct Parts {
     /// The streams of proxies, with their ACKs and NACKs.
     pub connections: Arc<Connections>,
     /// The NACKs of clients.
-    pub nacks: mpsc::Receiver<Nack>,
+    pub nacks: NackQueue,
     /// The commands of operators.
     pub releases: mpsc::Receiver<QuarantineRelease>,
     /// Where replicas share answers and decisions; `None` for a single replica without an API
@@ -76,6 +76,7 @@ pub async fn start(
         shared,
         no_room_logged_at: None,
         polls_at: Instant::now(),
+        rests_until: Instant::now(),
         watches_at: Instant::now(),
         watched_last: None,
         started: Instant::now(),

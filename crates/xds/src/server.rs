@@ -27,6 +27,7 @@ use crate::connections::Connections;
 use crate::debug::DebugPages;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
+use crate::nacks::NackQueue;
 use crate::node::Served;
 use crate::session::discovery_request::Wire;
 use crate::session::encoding_cache::{EncodingCache, RELEASE_INTERVAL};
@@ -41,9 +42,7 @@ use navarch_base::blocking;
 use navarch_net::budget::Budget;
 use navarch_net::port::Port;
 use navarch_net::rejections::Rejections;
-use navarch_push::engine::ProxyId;
 use navarch_push::observer::PushObserver;
-use navarch_push::resource::ResourceType;
 use navarch_push::worker::PushHandle;
 use navarch_security::secret_access::AccessRequest;
 
@@ -70,8 +69,8 @@ pub struct AdsParts {
     pub access: Option<mpsc::Sender<AccessRequest>>,
     /// Listener for proxies of workloads that are not pods; `None` if there is none.
     pub workloads: Option<Arc<dyn Workloads>>,
-    /// Listener for NACKs; `None` if there is none.
-    pub nacks: Option<mpsc::Sender<Nack>>,
+    /// Where NACKs wait to be looked into; `None` if nobody does.
+    pub nacks: Option<NackQueue>,
     /// Listener for each ACK and NACK; `None` without a recording.
     pub observer: Option<Arc<dyn PushObserver>>,
     /// Selects the proxies that are served.
@@ -79,15 +78,6 @@ pub struct AdsParts {
     /// Whether all clients may subscribe to objects of Istio's kinds, not only those of the root
     /// namespace.
     pub objects_for_all: bool,
-}
-
-/// The NACK of a client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Nack {
-    /// The client's id in the engine.
-    pub proxy: ProxyId,
-    /// Type of the rejected resources.
-    pub resource_type: ResourceType,
 }
 
 impl AdsParts {
@@ -158,8 +148,8 @@ pub(super) struct Core {
     pub(super) access: Option<mpsc::Sender<AccessRequest>>,
     /// Listener for workloads that are not pods; `None` if there is none.
     pub(super) workloads: Option<Arc<dyn Workloads>>,
-    /// Listener for NACKs; `None` if there is none.
-    pub(super) nacks: Option<mpsc::Sender<Nack>>,
+    /// Where NACKs wait to be looked into; `None` if nobody does.
+    pub(super) nacks: Option<NackQueue>,
     /// Listener for each ACK and NACK; `None` without a recording.
     pub(super) observer: Option<Arc<dyn PushObserver>>,
     /// Selects the proxies that are served.

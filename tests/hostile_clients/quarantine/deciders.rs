@@ -431,3 +431,52 @@ fn rule_in(namespace: &str, number: usize) -> String {
          spec: {{host: {namespace}.example, exportTo: ['.'], subsets: [{{name: bad{number}, labels: {{a: b}}}}]}}\n---\n"
     )
 }
+
+#[test]
+fn rejections_without_end_do_not_drop_those_of_others() -> Result<()> {
+    network::run(
+        "quarantine::deciders::rejections_without_end_do_not_drop_those_of_others",
+        flood,
+    )
+}
+
+async fn flood() -> Result<()> {
+    let plane = Plane::start().await?;
+    let flooding = |number: usize, is_proved: bool| Client {
+        namespace: "evil0",
+        at: network::client(3, number),
+        rejects: Some("|82|bad"),
+        is_patient: true,
+        floods: true,
+        is_proved,
+        ..Client::default()
+    };
+    let evil = [flooding(0, true), flooding(1, false)];
+    let honest = [bad("web-1", 1, "|80|broken"), bad("web-2", 2, "|80|broken")];
+    let pods: String = evil.iter().chain(&honest).map(Client::pod).collect();
+    write(&plane, "pods.yaml", &pods)?;
+    write(&plane, "services.yaml", &service_in("evil0"))?;
+    write(&plane, "bookshop.yaml", &subsets("v2"))?;
+
+    let evil = connect(&plane, &evil, "|82||").await?;
+    let honest = connect(&plane, &honest, "|v2|").await?;
+    write(&plane, "rules.yaml", &rule_in("evil0", 0))?;
+    until("they have rejected their rule", async || {
+        evil.iter().all(|proxy| proxy.rejected() > 0)
+    })
+    .await;
+
+    for number in 1..4 {
+        write(
+            &plane,
+            "bookshop.yaml",
+            &subsets(&format!("broken{number}")),
+        )?;
+        is_quarantined_promptly(&plane, "DestinationRule bookshop/reviews").await?;
+        let mended = format!("mended{number}");
+        write(&plane, "bookshop.yaml", &subsets(&mended))?;
+        all_get(&plane, &honest, &mended).await;
+    }
+    ensure!(plane.navarch.stop().await?, "navarch exits on SIGTERM");
+    Ok(())
+}

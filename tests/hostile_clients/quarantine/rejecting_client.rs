@@ -50,6 +50,8 @@ pub(super) struct Client<'a> {
     pub(super) delay: Duration,
     /// Whether it subscribes to a Secret alone, so that no object reaches it.
     pub(super) is_decoy: bool,
+    /// Whether it sends each rejection again without end.
+    pub(super) floods: bool,
 }
 
 impl Default for Client<'_> {
@@ -66,6 +68,7 @@ impl Default for Client<'_> {
             is_patient: false,
             delay: Duration::ZERO,
             is_decoy: false,
+            floods: false,
         }
     }
 }
@@ -219,6 +222,7 @@ impl Client<'_> {
         let rejects = self.rejects.map(ToOwned::to_owned);
         let delay = self.delay;
         let is_patient = self.is_patient;
+        let floods = self.floods;
         let task = tokio::spawn(async move {
             let mut seen = BTreeSet::new();
             while let Ok(Some(response)) = responses.message().await {
@@ -255,6 +259,14 @@ impl Client<'_> {
                     }),
                     ..DeltaDiscoveryRequest::default()
                 };
+                if is_bad && floods {
+                    let requests = requests.clone();
+                    let again = answer.clone();
+                    // Until the stream ends.
+                    tokio::spawn(
+                        async move { while requests.send(again.clone()).await.is_ok() {} },
+                    );
+                }
                 if requests.send(answer).await.is_err() {
                     return;
                 }

@@ -135,6 +135,81 @@ async fn attacks() -> Result<()> {
 }
 
 #[test]
+fn a_rollout_of_another_namespace_hides_no_rejection() -> Result<()> {
+    network::run(
+        "quarantine::rollouts::a_rollout_of_another_namespace_hides_no_rejection",
+        hiding,
+    )
+}
+
+/// A service that all proxies see, with a change of its subsets that rests at its first stage.
+fn resting(mark: &str) -> String {
+    let staged = "kind: DestinationRule\nmetadata: {name: reviews, namespace: evil, \
+                  annotations: {navarch.io/rollout: '99.99%,100%', navarch.io/rollout-pause: 24h}}";
+    subsets(mark)
+        .replace("bookshop", "evil")
+        .replace("reviews.example", "evil.example")
+        .replace(
+            "kind: DestinationRule\nmetadata: {name: reviews, namespace: evil}",
+            staged,
+        )
+}
+
+async fn hiding() -> Result<()> {
+    let plane = Plane::start().await?;
+    let write = |name: &str, text: &str| std::fs::write(plane.mesh().join(name), text);
+    let honest = [("web-0", 0), ("web-1", 1)].map(|(pod, number)| Client {
+        pod,
+        at: network::client(1, number),
+        rejects: Some("|broken|"),
+        is_patient: true,
+        ..Client::default()
+    });
+    let pods: String = honest.iter().map(Client::pod).collect();
+    write("pods.yaml", &pods)?;
+    write("reviews.yaml", &subsets("v2"))?;
+    write("evil.yaml", &resting("v2"))?;
+
+    let mut proxies = Vec::new();
+    for client in &honest {
+        proxies.push(client.connect(&plane).await?);
+    }
+    let all_have = |part: &str| proxies.iter().all(|proxy| proxy.has(part));
+    until("they have their configuration", async || {
+        all_have("|v2|reviews.example")
+    })
+    .await;
+
+    write("evil.yaml", &resting("v3"))?;
+    until("they are in the stage of another namespace", async || {
+        all_have("|v3|evil.example")
+    })
+    .await;
+
+    write("reviews.yaml", &subsets("broken"))?;
+    until_some("their own rule is quarantined", async || {
+        let all = quarantined().await.unwrap_or_default();
+        if all
+            .iter()
+            .any(|one| one["object"] == "DestinationRule bookshop/reviews")
+        {
+            Ok(())
+        } else {
+            Err((all.len(), Verbatim(plane.navarch.output())))
+        }
+    })
+    .await;
+    ensure!(
+        rollout()
+            .await?
+            .is_some_and(|rollout| rollout["stage"] == 1),
+        "the rollout goes on"
+    );
+    ensure!(plane.navarch.stop().await?, "navarch exits on SIGTERM");
+    Ok(())
+}
+
+#[test]
 fn clients_without_identity_take_no_place_in_a_stage_and_one_foreigner_does_not_stop_it()
 -> Result<()> {
     network::run(

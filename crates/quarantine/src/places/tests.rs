@@ -129,6 +129,9 @@ fn the_rejections_that_wait_are_bounded_for_each_namespace() {
     places.defer(quiet.clone(), nack(7), now);
     places.defer(quiet.clone(), nack(7), now);
 
+    assert!(places.is_deferred(&nack(1)), "another look is of no use");
+    assert!(!places.is_deferred(&nack(1_000_000)));
+
     let mut taken = 0;
     while places.take(&noisy, now).is_some() {
         taken += 1;

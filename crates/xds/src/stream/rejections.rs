@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use super::Stream;
-use crate::server::Nack;
+use crate::nacks::Nack;
 use crate::session::discovery_request::Rejection;
 use navarch_push::observer;
 use navarch_push::resource::ResourceType;
@@ -30,23 +30,6 @@ impl Stream {
             debug!(%proxy, resource_type = resource_type.short_name(), code, error, "proxy rejected a response");
         }
 
-        if let Some(observer) = &self.core.observer {
-            let message = rejection.message.clone();
-            observer.observe(observer::Event::Rejected(
-                self.connection.proxy_id,
-                resource_type,
-                message,
-            ));
-        }
-
-        if let Some(nacks) = &self.core.nacks {
-            // If the channel is full, it has enough rejections, and this proxy will reject again.
-            _ = nacks.try_send(Nack {
-                proxy: self.connection.proxy_id,
-                resource_type,
-            });
-        }
-
         let label = self
             .core
             .metrics
@@ -58,6 +41,28 @@ impl Stream {
             .filter(|earlier| *earlier != label)
         {
             self.core.metrics.forget(resource_type, &earlier);
+        }
+    }
+
+    /// Has the rejection of a response recorded and looked into, once the session knows it. A client
+    /// can reject what it was never sent, arbitrarily often: that is only counted and logged.
+    pub(super) fn report_rejection(&self, resource_type: ResourceType) {
+        let rejection = self.connection.session.lock().rejection(resource_type);
+        if let (Some(observer), Some(rejection)) = (&self.core.observer, rejection) {
+            observer.observe(observer::Event::Rejected(
+                self.connection.proxy_id,
+                resource_type,
+                rejection.message,
+            ));
+        }
+
+        let identity = self.connection.proxy.identity.as_ref();
+        if let (Some(nacks), Some(identity)) = (&self.core.nacks, identity) {
+            let nack = Nack {
+                proxy: self.connection.proxy_id,
+                resource_type,
+            };
+            nacks.add(&identity.namespace, nack);
         }
     }
 }

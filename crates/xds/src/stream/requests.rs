@@ -31,6 +31,7 @@ impl Stream {
             presence.report(wrong.as_ref().map(|wrong| &*wrong.message));
         }
 
+        let mut rejected = None;
         if let Some((nonce, is_taken)) = request.answers() {
             let answered =
                 self.connection
@@ -45,6 +46,7 @@ impl Stream {
                     resource_type,
                 ));
             }
+            rejected = answered.filter(|_| !is_taken);
         }
 
         match request {
@@ -54,7 +56,13 @@ impl Stream {
             request @ (Request::State(_)
             | Request::Delta(_)
             | Request::Unserved { .. }
-            | Request::Health(_)) => self.apply(Event::Request(request), turn).await,
+            | Request::Health(_)) => {
+                self.apply(Event::Request(request), turn).await?;
+                if let Some(resource_type) = rejected {
+                    self.report_rejection(resource_type);
+                }
+                Ok(())
+            }
         }
     }
 
