@@ -24,11 +24,13 @@ use imbl::OrdMap;
 use super::change::Change;
 use super::quarantined::Before;
 use navarch_api::any_object::AnyObject;
+use navarch_api::names::Namespace;
 use navarch_api::object::{Kind, ObjectRef};
 use navarch_store::Objects;
 
 /// Number of most recently changed objects whose previous version is kept. Others are removed when
-/// quarantined.
+/// quarantined. The oldest one of the namespace with the most makes room for another one: who changes
+/// many objects would else have those of others removed.
 const MAX_PREVIOUS_VERSIONS: usize = 256;
 
 /// All quarantined objects, and the previous versions of recently changed ones.
@@ -38,6 +40,8 @@ pub(super) struct Quarantine {
     quarantined: OrdMap<ObjectRef, Arc<Quarantined>>,
     /// The previous versions of recently changed objects, the latest last.
     before: Before,
+    /// How many of these each namespace has.
+    of_namespaces: BTreeMap<Namespace, usize>,
     /// Quarantines of versions that have not been read yet.
     awaited: BTreeMap<ObjectRef, Arc<RestoredQuarantine>>,
 }
@@ -197,17 +201,45 @@ impl Quarantine {
     /// Stores the previous version of an object.
     fn remember(&mut self, name: ObjectRef, object: Option<AnyObject>) {
         self.forget(&name);
-        let before = Arc::make_mut(&mut self.before);
-        if before.len() >= MAX_PREVIOUS_VERSIONS {
-            before.pop_front();
+        if self.before.len() >= MAX_PREVIOUS_VERSIONS {
+            self.make_room();
         }
-        before.push_back((name, object));
+
+        let namespace = name.name.namespace.clone();
+        *self.of_namespaces.entry(namespace).or_default() += 1;
+        Arc::make_mut(&mut self.before).push_back((name, object));
+    }
+
+    /// Drops the oldest previous version of the namespace with the most.
+    fn make_room(&mut self) {
+        let most = self.of_namespaces.iter().max_by_key(|(_, count)| **count);
+        let Some((namespace, _)) = most else {
+            return;
+        };
+        let mut names = self.before.iter().map(|(name, _)| &name.name.namespace);
+        if let Some(at) = names.position(|of| of == namespace) {
+            self.drop_at(at);
+        }
     }
 
     /// Drops the previous version of an object, if it is known.
     fn forget(&mut self, name: &ObjectRef) {
         if let Some(at) = self.before.iter().position(|(known, _)| known == name) {
-            Arc::make_mut(&mut self.before).remove(at);
+            self.drop_at(at);
+        }
+    }
+
+    /// Drops a previous version by its place.
+    fn drop_at(&mut self, at: usize) {
+        let Some((name, _)) = Arc::make_mut(&mut self.before).remove(at) else {
+            return;
+        };
+        let namespace = &name.name.namespace;
+        if let Some(count) = self.of_namespaces.get_mut(namespace) {
+            *count -= 1;
+            if *count == 0 {
+                self.of_namespaces.remove(namespace);
+            }
         }
     }
 }
@@ -324,6 +356,30 @@ mod tests {
                 .and_then(|one| one.served),
             None
         );
+    }
+
+    #[test]
+    fn a_namespace_that_changes_many_objects_drops_its_own_previous_versions() {
+        let name = |namespace: &str, number: usize| ObjectRef {
+            kind: Kind::VirtualService,
+            name: NamespacedName::new(namespace, &format!("v{number}")),
+        };
+        let mut quarantine = Quarantine::default();
+        quarantine.remember(name("shop", 0), Some(rule("good")));
+        for number in 0..3 * MAX_PREVIOUS_VERSIONS {
+            quarantine.remember(name("evil", number), Some(rule("a")));
+        }
+        quarantine.remember(name("shop", 1), None);
+
+        let count = |namespace: &str| {
+            let all = quarantine.before().iter();
+            all.filter(|(name, _)| name.name.namespace.as_str() == namespace)
+                .count()
+        };
+        assert_eq!(count("shop"), 2);
+        assert_eq!(count("evil"), MAX_PREVIOUS_VERSIONS - 2);
+        let counts: Vec<usize> = quarantine.of_namespaces.values().copied().collect();
+        assert_eq!(counts, [MAX_PREVIOUS_VERSIONS - 2, 2]);
     }
 
     #[test]

@@ -1,5 +1,7 @@
-//! Trials: versions of a response without some of its objects, which are sent to the proxy that
-//! rejected it, to find the object that it rejects.
+//! Trials: versions of a response with some of its objects as they were before their last change,
+//! which are sent to the proxy that rejected it, to find the object that it rejects. They are what a
+//! quarantine would serve: without the object altogether, the proxy might lack access control that it
+//! had, and keeps what it has accepted last.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -13,6 +15,7 @@ use navarch_api::object::ObjectRef;
 use navarch_net::background;
 use navarch_push::engine::Interest;
 use navarch_push::mesh_state::Change;
+use navarch_push::observer::Before;
 use navarch_push::resource::{Collection, ResourceType};
 use navarch_push::worker::PushHandle;
 use navarch_xds::connections::{ConnectionInfo, Connections};
@@ -53,8 +56,8 @@ pub(super) struct Trial {
 /// What a trial has found.
 #[derive(Debug)]
 pub(super) struct Found {
-    /// The object without which the proxy accepts its resources; `None` if there is none, it does
-    /// not answer in time, or the trial panics.
+    /// The object without whose last change the proxy accepts its resources; `None` if there is
+    /// none, it does not answer in time, or the trial panics.
     pub(super) object: Option<ObjectRef>,
     /// The time of computing and of the proxy's answers.
     pub(super) took: Duration,
@@ -70,7 +73,7 @@ impl Trial {
         }
     }
 
-    /// Leaves out the suspect; then halves of the other candidates in turn.
+    /// Takes back the suspect; then halves of the other candidates in turn.
     async fn bisect(&mut self) -> Option<ObjectRef> {
         let mut names = std::mem::take(&mut self.candidates);
 
@@ -99,8 +102,8 @@ impl Trial {
         None
     }
 
-    /// Whether the proxy accepts its resources without some objects; `None` if it does not answer
-    /// in time.
+    /// Whether the proxy accepts its resources without the last change of some objects; `None` if it
+    /// does not answer in time.
     async fn is_accepted_without(&mut self, left_out: Vec<ObjectRef>) -> Option<bool> {
         let place = self.computing.clone().acquire_owned().await.ok()?;
 
@@ -121,7 +124,7 @@ impl Trial {
         self.is_accepted(collection).await
     }
 
-    /// The collection for the proxy without some objects.
+    /// The collection for the proxy without the last change of some objects.
     async fn without(
         &self,
         left_out: Vec<ObjectRef>,
@@ -143,10 +146,17 @@ impl Trial {
         };
 
         let context = self.push.context();
+        let changes = self.push.inspect(move |inspect| {
+            let before = inspect.mesh_state.before();
+            let changes = left_out.into_iter();
+            changes.map(|name| taken_back(name, &before)).collect()
+        });
+        let changes: Vec<Change> = changes.await.ok()?;
+
         let (answer, made) = oneshot::channel();
         let work = move || {
             let mut mirror = Mirror::of(&context, vec![client]);
-            mirror.apply(left_out.into_iter().map(Change::Removed).collect());
+            mirror.apply(changes);
             // The caller may have disconnected.
             _ = answer.send(mirror.had(0).get(&resource_type).cloned());
 
@@ -209,6 +219,16 @@ impl Trial {
     }
 }
 
+/// The change that takes an object back to its version before its last change; it is removed if there
+/// was none, or it is not known.
+fn taken_back(name: ObjectRef, before: &Before) -> Change {
+    let known = before.iter().rev().find(|(known, _)| *known == name);
+    match known.and_then(|(_, version)| version.clone()) {
+        Some(version) => Change::Put(version),
+        None => Change::Removed(name),
+    }
+}
+
 /// The output of a trial; `None` if it panics, which the panic hook logs. The task must return its
 /// rejection in any case: until then its namespace has no other trial, and the proxy keeps the
 /// version that was tried last.
@@ -221,7 +241,30 @@ async fn none_on_panic(trial: impl Future<Output = Option<ObjectRef>>) -> Option
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+
+    use navarch_api::decode::{Format, Outcome, decode_documents};
+
     use super::*;
+
+    #[test]
+    fn an_edited_object_is_taken_back_and_a_new_one_removed() {
+        let yaml = "apiVersion: networking.istio.io/v1alpha3\nkind: EnvoyFilter\n\
+                    metadata: {name: waf, namespace: shop}\nspec: {}\n";
+        let Outcome::Read { object, .. } = decode_documents(yaml, Format::Yaml).remove(0).outcome
+        else {
+            panic!("it is valid")
+        };
+        let name = object.object_ref();
+        let of = |before: Option<Option<_>>| {
+            let entries = before.map(|version| (name.clone(), version));
+            taken_back(name.clone(), &Arc::new(VecDeque::from_iter(entries)))
+        };
+
+        assert!(matches!(of(Some(Some(object.clone()))), Change::Put(old) if old == object));
+        assert!(matches!(of(Some(None)), Change::Removed(_)), "it is new");
+        assert!(matches!(of(None), Change::Removed(_)), "it is not known");
+    }
 
     async fn broken() -> Option<ObjectRef> {
         panic!("a defect of a trial")
