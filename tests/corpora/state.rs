@@ -175,6 +175,7 @@ fn the_state_of_a_rollout_is_read_and_written() {
         )]
         .into(),
         version: None,
+        bytes: 0,
     };
     let name = "rollout-config-map.1.json";
 

@@ -1,8 +1,5 @@
 //! Applies decisions of other replicas, and stores the decisions of this one.
 
-use std::collections::BTreeMap;
-
-use navarch_api::names::Namespace;
 use navarch_api::object::ObjectRef;
 use navarch_push::context::PushContext;
 use navarch_push::rollout::{Rollout, RolloutCommand, RolloutProgress};
@@ -12,9 +9,11 @@ use navarch_xds::connections::ConnectionInfo;
 
 use super::RolloutController;
 use super::shared::StoredState;
+use super::waiting::WaitingQueue;
 
-/// Maximum number of waiting rollouts of a namespace that are stored.
-const MAX_STORED_WAITING: usize = 64;
+/// Maximum number of waiting rollouts that one poll stores: it is as much later that other rollouts
+/// go on, and that replicas report proxies that have not acknowledged a stage.
+const MAX_STORED_AT_ONCE: usize = 16;
 
 /// The outcome of other replicas' decisions about a rollout.
 pub(super) enum Agreement {
@@ -144,36 +143,41 @@ impl RolloutController {
     }
 
     /// Stores that changes wait, unless that is stored: a replica that starts would take them for
-    /// ones that all proxies have. Of each namespace the first are stored, as users decide how many
-    /// there are, up to one that cannot be; the next poll goes on.
+    /// ones that all proxies have. Of each namespace the first are stored, up to one that cannot be;
+    /// the next poll goes on.
     pub(super) async fn store_waiting(&mut self, context: &PushContext) {
-        let mut by_namespace: BTreeMap<&Namespace, Vec<(u64, &ObjectRef)>> = BTreeMap::new();
-        for (name, rollout) in &context.rollouts {
-            if rollout.progress == RolloutProgress::Waiting {
-                let waiting = by_namespace.entry(&name.name.namespace).or_default();
-                waiting.push((rollout.serial, name));
-            }
+        if self.shared.is_none() {
+            return;
         }
+        let waiting = context
+            .rollouts
+            .iter()
+            .filter(|(_, rollout)| rollout.progress == RolloutProgress::Waiting)
+            .map(|(name, rollout)| (rollout.serial, name));
+        let mut queue = WaitingQueue::new(waiting);
 
-        for mut waiting in by_namespace.into_values() {
-            waiting.sort_unstable_by_key(|(serial, _)| *serial);
-            for (_, name) in waiting.into_iter().take(MAX_STORED_WAITING) {
-                if self.is_unstored(name, context)
-                    && !self.decide(name, context, SharedState::Waiting).await
-                {
-                    break;
-                }
+        for _ in 0..MAX_STORED_AT_ONCE {
+            let Some(name) = queue.next(|name| self.stored_bytes(name, context)) else {
+                break;
+            };
+            if !self.decide(name, context, SharedState::Waiting).await {
+                queue.give_up(&name.name.namespace);
             }
         }
     }
 
-    /// Whether replicas share their decisions, and none is stored about a change.
-    fn is_unstored(&self, name: &ObjectRef, context: &PushContext) -> bool {
-        let new = context.new_versions.any(name);
-        self.shared.as_ref().zip(new).is_some_and(|(shared, new)| {
-            let stored = shared.of(name, &new);
-            matches!(stored, StoredState::Nothing)
-        })
+    /// The size of what is stored about a change; `None` if nothing is.
+    fn stored_bytes(&self, name: &ObjectRef, context: &PushContext) -> Option<usize> {
+        let shared = self.shared.as_ref()?;
+        let Some(new) = context.new_versions.any(name) else {
+            return Some(0);
+        };
+        match shared.of(name, &new) {
+            StoredState::Nothing => None,
+            StoredState::State(_) => Some(shared.bytes(name)),
+            // It is not known, and nothing can be stored now.
+            StoredState::Unknown(_) | StoredState::Unreadable(_) | StoredState::Newer => Some(0),
+        }
     }
 
     /// Records why a rollout does not advance.

@@ -24,6 +24,7 @@ mod stage;
 mod stages;
 mod start;
 mod status;
+mod waiting;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::agree::Agreement;
-use super::proxy_counts::{ProxyCounts, rejecting};
+use super::proxy_counts::{ProxyCounts, Rejecting, rejecting};
 use super::shared::Shared;
 use super::start::restored;
 use super::{OperatorRequest, RolloutController, TrackedRollout};
@@ -211,8 +211,13 @@ impl RolloutController {
                 .or_else(|| at.map(|_| Instant::now())),
             since: Instant::now(),
             is_paused: of_same.is_some_and(|known| known.is_paused),
-            rejecting: of_same
-                .map_or_else(|| rejecting(connections), |known| known.rejecting.clone()),
+            rejecting: match (of_same, at) {
+                (Some(known), _) => known.rejecting.clone(),
+                // The stages of others began before this process knew them.
+                (None, Some(_)) => rejecting(connections),
+                // Looked at when its first stage begins: thousands may wait.
+                (None, None) => Rejecting::default(),
+            },
             tally: ProxyCounts::default(),
             is_going_on_logged: false,
             query: None,

@@ -201,6 +201,11 @@ impl Shared {
             .collect()
     }
 
+    /// The size of what is stored about an object, in bytes.
+    pub(super) fn bytes(&self, name: &ObjectRef) -> usize {
+        self.kept.get(name).map_or(0, |kept| kept.bytes)
+    }
+
     /// The version before the change, as stored by the replica that started the rollout.
     pub(super) fn before(&self, name: &ObjectRef) -> Option<&AnyObject> {
         self.kept.get(name).and_then(|kept| kept.before.as_ref())
@@ -236,6 +241,7 @@ impl Shared {
             state,
             waits,
             version,
+            bytes: 0,
         })
         .await
     }

@@ -69,6 +69,8 @@ pub struct KeptRollout {
     pub waits: BTreeMap<String, Timestamp>,
     /// The `resourceVersion` of the ConfigMap; `None` if there is none yet.
     pub version: Option<String>,
+    /// The size of the ConfigMap's data; 0 until it is read or stored.
+    pub bytes: usize,
 }
 
 /// The ConfigMaps.
@@ -193,6 +195,7 @@ impl KeptRollout {
             state: state.ok_or(UnreadableMap::Entry(STATE))?,
             waits: data.iter().filter_map(wait).collect(),
             version: map.metadata.resource_version.clone(),
+            bytes: size(map),
         })
     }
 
@@ -244,6 +247,7 @@ impl RolloutStore {
             None => self.maps.create(&params, &map).await?,
         };
         Ok(KeptRollout {
+            bytes: size(&map),
             version: map.metadata.resource_version,
             ..kept.clone()
         })
@@ -266,6 +270,12 @@ impl RolloutStore {
         self.maps.delete(&name, &with).await?;
         Ok(())
     }
+}
+
+/// The size of a ConfigMap's data.
+fn size(map: &ConfigMap) -> usize {
+    let entries = map.data.iter().flatten();
+    entries.map(|(key, text)| key.len() + text.len()).sum()
 }
 
 #[cfg(test)]
@@ -312,10 +322,12 @@ mod tests {
                 state,
                 waits,
                 version: Some("7".to_owned()),
+                bytes: 0,
             };
             let back = KeptRollout::from_config_map(&kept.to_config_map().unwrap()).unwrap();
             assert!(back.new.same_effect(&kept.new) && back.new.meta().generation == 3);
             assert_eq!(back.before.is_some(), kept.before.is_some());
+            assert!(back.bytes > 100, "{}", back.bytes);
             assert!(
                 back.before
                     .iter()

@@ -2,16 +2,19 @@
 //!
 //! A rollout holds a slot while proxies are about to acknowledge its stage. One that rests (in its
 //! pause, paused by an operator, or not acknowledged for long) holds none, so others pass it. The
-//! number of begun ones is limited as well, since each may split the proxies that share results,
-//! but never so that a namespace without any has to wait for those of others.
+//! number of begun ones is limited as well, since each may split the proxies that share results.
+//! Both limits leave room for the first ones of other namespaces: two namespaces whose proxies
+//! acknowledge nothing hold all slots but those.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 
 use navarch_api::names::Namespace;
 
 /// Maximum number of rollouts that proxies are about to acknowledge.
 pub const MAX_MOVING: usize = 16;
+/// The same when a namespace begins its first.
+pub const MAX_MOVING_WITH_FIRSTS: usize = 32;
 /// Maximum number of begun rollouts of one namespace.
 pub const MAX_OF_NAMESPACE: usize = 8;
 /// Maximum number of begun rollouts.
@@ -23,6 +26,8 @@ pub const MAX_BEGUN_WITH_FIRSTS: usize = 128;
 #[derive(Clone, Debug, Default)]
 pub struct Slots {
     moving: usize,
+    /// The namespaces of those that proxies are about to acknowledge.
+    with_moving: BTreeSet<Namespace>,
     begun: BTreeMap<Namespace, usize>,
     total: usize,
 }
@@ -42,7 +47,10 @@ impl Slots {
     /// Adds a begun rollout of a namespace; `is_moving`: whether proxies are about to acknowledge
     /// it.
     pub fn add(&mut self, namespace: &Namespace, is_moving: bool) {
-        self.moving += usize::from(is_moving);
+        if is_moving {
+            self.moving += 1;
+            self.with_moving.insert(namespace.clone());
+        }
         self.total += 1;
         *self.begun.entry(namespace.clone()).or_default() += 1;
     }
@@ -64,6 +72,11 @@ impl Slots {
         } else {
             MAX_BEGUN
         };
+        let max_moving = if self.with_moving.contains(namespace) {
+            MAX_MOVING
+        } else {
+            MAX_MOVING_WITH_FIRSTS
+        };
 
         if own >= MAX_OF_NAMESPACE {
             return Err(Full::Namespace);
@@ -71,7 +84,7 @@ impl Slots {
         if self.total >= max {
             return Err(Full::Mesh);
         }
-        if self.moving >= MAX_MOVING {
+        if self.moving >= max_moving {
             return Err(Full::Moving);
         }
 
@@ -80,28 +93,33 @@ impl Slots {
     }
 
     /// Decides which of the waiting rollouts begin, given their namespaces, the oldest first: the
-    /// namespace with the fewest begun ones is served first.
+    /// namespace with the fewest begun ones is served first, and of equal ones that with the oldest
+    /// rollout.
     pub fn assign<T>(&mut self, waiting: Vec<(Namespace, T)>) -> Vec<(T, Result<(), Full>)> {
-        let mut queues: BTreeMap<Namespace, VecDeque<T>> = BTreeMap::new();
-        for (namespace, rollout) in waiting {
-            queues.entry(namespace).or_default().push_back(rollout);
+        let mut queues: BTreeMap<Namespace, VecDeque<(usize, T)>> = BTreeMap::new();
+        for (place, (namespace, rollout)) in waiting.into_iter().enumerate() {
+            let queue = queues.entry(namespace).or_default();
+            queue.push_back((place, rollout));
         }
 
         let mut assigned = Vec::new();
         while let Some(namespace) = queues
-            .keys()
-            .min_by_key(|namespace| self.of(namespace))
-            .cloned()
+            .iter()
+            .min_by_key(|(namespace, queue)| {
+                let oldest = queue.front().map(|(place, _)| *place);
+                (self.of(namespace), oldest)
+            })
+            .map(|(namespace, _)| namespace.clone())
         {
             let Some(queue) = queues.get_mut(&namespace) else {
                 break;
             };
-            if let Some(rollout) = queue.pop_front() {
+            if let Some((_, rollout)) = queue.pop_front() {
                 let taken = self.take(&namespace);
                 assigned.push((rollout, taken));
                 // What the others of the namespace wait for is the same.
                 if let Err(full) = taken {
-                    assigned.extend(queue.drain(..).map(|rollout| (rollout, Err(full))));
+                    assigned.extend(queue.drain(..).map(|(_, rollout)| (rollout, Err(full))));
                 }
             }
 
@@ -170,7 +188,7 @@ mod tests {
         assert!(assigned.contains(&("shop/1".to_owned(), Err(Full::Mesh))));
 
         let mut slots = Slots::default();
-        for number in 0..MAX_MOVING {
+        for number in 0..MAX_MOVING_WITH_FIRSTS {
             slots.add(&Namespace::new(format!("n{number}")), true);
         }
         assert_eq!(
@@ -178,6 +196,27 @@ mod tests {
             Err(Full::Moving),
             "for as long as proxies answer"
         );
+    }
+
+    #[test]
+    fn namespaces_whose_proxies_answer_nothing_leave_room_for_the_first_of_others() {
+        let mut slots = Slots::default();
+        for number in 0..MAX_MOVING {
+            slots.add(&Namespace::new(format!("evil{}", number % 2)), true);
+        }
+        let assigned = slots.assign(waiting(&[("evil2", 2), ("shop", 2)]));
+        assert_eq!(begun(&assigned), ["evil2/0", "shop/0"]);
+        assert!(assigned.contains(&("shop/1".to_owned(), Err(Full::Moving))));
+    }
+
+    #[test]
+    fn of_namespaces_without_rollouts_the_one_that_has_waited_longest_is_next() {
+        let mut slots = Slots::default();
+        for number in 0..MAX_MOVING_WITH_FIRSTS - 1 {
+            slots.add(&Namespace::new(format!("n{number}")), true);
+        }
+        let assigned = slots.assign(waiting(&[("shop", 1), ("evil", 1)]));
+        assert_eq!(begun(&assigned), ["shop/0"], "whatever their names are");
     }
 
     #[test]
