@@ -1,5 +1,7 @@
 //! HTTP GET requests, each on its own connection: limited in time, size and redirects, and never to
-//! a blocked address. A server elsewhere cannot redirect to this machine. A body is collected in memory, or written to a file while it arrives.
+//! a blocked address. A server elsewhere cannot redirect to this machine, also not one that a server
+//! of this machine has redirected to. A body is collected in memory, or written to a file while it
+//! arrives.
 
 use std::io;
 use std::net::SocketAddr;
@@ -96,14 +98,15 @@ pub(crate) struct FetchRequest<'a> {
 /// A response, whatever its status.
 #[derive(Clone, Debug)]
 pub(crate) struct FetchResponse {
-    /// Whether the first server that was asked is on this machine.
+    /// Whether all servers that were asked are on this machine: the first one, and those that it
+    /// redirected to.
     pub(crate) is_local: bool,
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
 }
 
-/// A response without its body, and whether its server is on this machine.
+/// A response without its body, and whether all servers that led to it are on this machine.
 struct Answered {
     response: Response<Incoming>,
     is_local: bool,
@@ -142,10 +145,10 @@ pub(crate) async fn save(ask: FetchRequest<'_>, file: &mut File) -> Result<Strin
 /// Follows redirects. Returns the last response without its body.
 async fn follow(mut ask: FetchRequest<'_>) -> Result<Answered, FetchError> {
     let mut addresses = ask.addresses.clone();
-    let mut is_local = None;
+    let mut is_local = true;
     for _ in 0..=MAX_REDIRECTS {
         let answered = hop(&ask, &addresses).await?;
-        let is_local = *is_local.get_or_insert(answered.is_local);
+        is_local &= answered.is_local;
         addresses = addresses_for(ask.addresses, is_local);
         let response = answered.response;
         let location = response
@@ -356,12 +359,16 @@ mod tests {
 
     use super::*;
 
-    /// Serves `/there`, and `/here`, which redirects to it on loopback.
+    /// Serves `/there`, `/here`, which redirects to it on loopback, and `/away`, which redirects to
+    /// `/here` at this machine's outer address.
     async fn serve(tasks: &mut JoinSet<()>) -> u16 {
         let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let target = format!("http://127.0.0.1:{port}/there");
+        let outer = outer_address().unwrap_or(IpAddr::from([127, 0, 0, 1]));
+        let away = format!("http://{outer}:{port}/here");
         let app = axum::Router::new()
+            .route("/away", route(async move || Redirect::temporary(&away)))
             .route("/here", route(async move || Redirect::temporary(&target)))
             .route("/there", route(async || "for this machine alone"));
         tasks.spawn(async move { axum::serve(listener, app).await.unwrap() });
@@ -376,13 +383,13 @@ mod tests {
         (!address.is_loopback() && !address.is_unspecified()).then_some(address)
     }
 
-    async fn fetch(host: IpAddr, port: u16) -> Result<FetchResponse, FetchError> {
+    async fn fetch(host: IpAddr, port: u16, path: &str) -> Result<FetchResponse, FetchError> {
         let addresses = AddressPolicy {
             allow_loopback: true,
             ..AddressPolicy::default()
         };
         get(FetchRequest {
-            url: format!("http://{host}:{port}/here").parse().unwrap(),
+            url: format!("http://{host}:{port}/{path}").parse().unwrap(),
             headers: HeaderMap::new(),
             insecure: false,
             addresses: &addresses,
@@ -396,7 +403,8 @@ mod tests {
     async fn only_a_server_of_this_machine_may_redirect_to_it() {
         let mut tasks = JoinSet::new();
         let port = serve(&mut tasks).await;
-        let own = fetch(IpAddr::from([127, 0, 0, 1]), port).await.unwrap();
+        let loopback = IpAddr::from([127, 0, 0, 1]);
+        let own = fetch(loopback, port, "here").await.unwrap();
         assert_eq!(&*own.body, b"for this machine alone");
         assert!(own.is_local);
 
@@ -404,11 +412,14 @@ mod tests {
             eprintln!("skipped: this machine has no network, and so no other address");
             return;
         };
-        let error = fetch(outer, port).await.unwrap_err();
-        assert!(
-            matches!(&error, FetchError::Blocked { host, .. } if host == "127.0.0.1"),
-            "{error}"
-        );
+        // Also one that a server of this machine has redirected to.
+        for (host, path) in [(outer, "here"), (loopback, "away")] {
+            let error = fetch(host, port, path).await.unwrap_err();
+            assert!(
+                matches!(&error, FetchError::Blocked { host, .. } if host == "127.0.0.1"),
+                "{error}"
+            );
+        }
     }
 
     #[test]

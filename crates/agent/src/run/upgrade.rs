@@ -244,7 +244,7 @@ impl Upgrades {
         let config = &self.config;
         let path = match Wanted::parse(text)? {
             Wanted::Original => config.original.clone(),
-            Wanted::Path(path) => admitted(&path, &config.folders)?,
+            Wanted::Path(path) => admitted(&path, &config.folders, config.user)?,
             Wanted::Artefact(name) => {
                 let keys = match &config.keys {
                     None => return Err(Refusal::NoKey),
@@ -252,7 +252,10 @@ impl Upgrades {
                     Some(Ok(keys)) => keys,
                 };
                 let store = Store::new(config.store.clone());
-                store.program(&name, keys, config.limits.fetch).await?
+                let path = store.program(&name, keys, config.limits.fetch).await?;
+                // Who else can write to the store may have put something else there.
+                admitted(&path, std::slice::from_ref(&config.store), config.user)?;
+                path
             }
         };
         if self.runs(&path) {

@@ -1,6 +1,6 @@
 //! What the annotation asks for.
 
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use crate::oci::SCHEME;
@@ -59,6 +59,16 @@ pub enum WantedError {
     /// Others than the owner can change the file.
     #[error("{0} can be written by others than its owner")]
     Writable(PathBuf),
+    /// The owner, who can change the file, is a user of another container, for instance.
+    #[error(
+        "{path} belongs to user {owner}, who is neither root nor the user of the agent or Envoy"
+    )]
+    Owner {
+        /// Without links.
+        path: PathBuf,
+        /// The number of the user.
+        owner: u32,
+    },
 }
 
 fn listed(folders: &[PathBuf]) -> String {
@@ -100,11 +110,17 @@ impl Wanted {
     }
 }
 
-/// The file that a path leads to, if it is a program in one of the folders.
+/// The file that a path leads to, if it is a program in one of the folders. `user` is that of Envoy,
+/// if it is not the agent's own.
 ///
 /// # Errors
-/// If it is missing, elsewhere, not executable, or can be written by others than its owner.
-pub fn admitted(path: &Path, folders: &[PathBuf]) -> Result<PathBuf, WantedError> {
+/// If it is missing, elsewhere, not executable, or can be written by others than root, the agent and
+/// Envoy.
+pub fn admitted(
+    path: &Path,
+    folders: &[PathBuf],
+    user: Option<u32>,
+) -> Result<PathBuf, WantedError> {
     let failed = |source| WantedError::File {
         path: path.to_owned(),
         source,
@@ -130,13 +146,22 @@ pub fn admitted(path: &Path, folders: &[PathBuf]) -> Result<PathBuf, WantedError
     if mode & 0o022 != 0 {
         return Err(WantedError::Writable(target));
     }
+
+    let owner = metadata.uid();
+    let own = nix::unistd::geteuid().as_raw();
+    if owner != 0 && owner != own && Some(owner) != user {
+        return Err(WantedError::Owner {
+            path: target,
+            owner,
+        });
+    }
     Ok(target)
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs::{Permissions, set_permissions, write};
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{chown, symlink};
 
     use super::*;
 
@@ -182,22 +207,43 @@ mod tests {
         };
 
         let good = add(inside.join("envoy"), 0o755);
-        let found = admitted(&good, &folders).unwrap();
+        let found = admitted(&good, &folders, None).unwrap();
         assert_eq!(found, good.canonicalize().unwrap());
 
         let outside = add(folder.path().join("envoy"), 0o755);
         let link = inside.join("link");
         symlink(&outside, &link).unwrap();
         for path in [outside, link, inside.join("../envoy")] {
-            let error = admitted(&path, &folders).unwrap_err();
+            let error = admitted(&path, &folders, None).unwrap_err();
             assert!(matches!(error, WantedError::Folder { .. }), "{error}");
         }
 
-        let plain = admitted(&add(inside.join("plain"), 0o644), &folders).unwrap_err();
+        let refused = |path: &Path| admitted(path, &folders, None).unwrap_err();
+        let plain = refused(&add(inside.join("plain"), 0o644));
         assert!(matches!(plain, WantedError::NotExecutable(_)), "{plain}");
-        let open = admitted(&add(inside.join("open"), 0o775), &folders).unwrap_err();
+        let open = refused(&add(inside.join("open"), 0o775));
         assert!(matches!(open, WantedError::Writable(_)), "{open}");
-        let missing = admitted(&inside.join("no"), &folders).unwrap_err();
+        let missing = refused(&inside.join("no"));
         assert!(matches!(missing, WantedError::File { .. }), "{missing}");
+    }
+
+    #[test]
+    fn a_program_of_another_user_is_not_admitted() {
+        const OTHER: u32 = 4_242;
+        if !nix::unistd::geteuid().is_root() {
+            eprintln!("skipped: only root can give a file to another user");
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("envoy");
+        write(&path, "#!/bin/sh\n").unwrap();
+        set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+        chown(&path, Some(OTHER), Some(OTHER)).unwrap();
+
+        let folders = [folder.path().to_owned()];
+        let error = admitted(&path, &folders, None).unwrap_err();
+        let is_owner = matches!(error, WantedError::Owner { owner: OTHER, .. });
+        assert!(is_owner, "{error}");
+        admitted(&path, &folders, Some(OTHER)).unwrap();
     }
 }
