@@ -207,6 +207,8 @@ impl ExternalAuthority {
                 pass.unavailable(why.clone(), Instant::now());
                 return Err(SignerError::Unavailable(why));
             }
+            // A caller can ask for what no signer is asked for: that closes no circuit.
+            Ok(Err(error)) if !error.is_answer() => return Err(error),
             Ok(answered) => {
                 pass.answered();
                 answered?

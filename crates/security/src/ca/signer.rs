@@ -273,6 +273,27 @@ impl SignerError {
         Self::Failed(reason(text))
     }
 
+    /// Whether the signer has answered, and so was reached.
+    #[must_use]
+    pub fn is_answer(&self) -> bool {
+        match self {
+            Self::Beyond(_)
+            | Self::Request(_)
+            | Self::Rate(_)
+            | Self::QueueFull
+            | Self::Unreachable(_)
+            | Self::TimedOut(_)
+            | Self::NoRoots => false,
+            Self::Unavailable(_)
+            | Self::Busy(_)
+            | Self::Denied(_)
+            | Self::Failed(_)
+            | Self::Mismatch(_)
+            | Self::Chain(_)
+            | Self::Undistributed(_) => true,
+        }
+    }
+
     /// The value of the label `result` in metrics.
     #[must_use]
     pub fn result(&self) -> &'static str {

@@ -43,6 +43,8 @@ enum Fault {
     /// For the namespace `shop` alone.
     Unavailable,
     Denied,
+    /// Not reached by those of `shop`; requests of `bank` are rejected before it is asked.
+    NotAsked,
 }
 
 /// A signer with a CA of its own.
@@ -116,9 +118,12 @@ impl Signer for FakeSigner {
     }
 
     async fn sign(&self, request: &CheckedRequest) -> Result<SignedChain, SignerError> {
-        *self.calls.lock() += 1;
         let fault = *self.fault.lock();
-        if fault == Fault::Away {
+        if fault == Fault::NotAsked && request.identity().namespace.as_str() == "bank" {
+            return Err(SignerError::Request("no such signer".to_owned()));
+        }
+        *self.calls.lock() += 1;
+        if matches!(fault, Fault::Away | Fault::NotAsked) {
             return Err(SignerError::Unreachable("connection refused".into()));
         }
         if fault == Fault::Unavailable && request.identity().namespace.as_str() == "shop" {
@@ -234,6 +239,27 @@ async fn a_signer_that_is_away_is_left_alone_and_a_silent_one_costs_its_own_time
     assert_eq!(begun.elapsed().as_secs(), 30);
     *signer.fault.lock() = Fault::None;
     external.sign(&request(WEB)).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_no_signer_is_asked_for_does_not_close_the_circuit() {
+    let signer = FakeSigner::new();
+    let external = authority(&signer, ExternalLimits::default());
+    *signer.fault.lock() = Fault::NotAsked;
+    for _ in 0..10 {
+        external.sign(&request(WEB)).await.unwrap_err();
+    }
+    assert_eq!(*signer.calls.lock(), 3, "the circuit is open");
+
+    tokio::time::advance(Duration::from_secs(120)).await;
+    let error = external.sign(&request(BANK)).await.unwrap_err();
+    assert!(matches!(error, SignerError::Request(_)), "{error}");
+    assert!(external.report().away.is_some(), "the signer was not asked");
+
+    for _ in 0..10 {
+        external.sign(&request(WEB)).await.unwrap_err();
+    }
+    assert_eq!(*signer.calls.lock(), 4, "one more probe");
 }
 
 #[tokio::test(start_paused = true)]
