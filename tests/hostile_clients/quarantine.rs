@@ -17,7 +17,7 @@ use serde_json::Value;
 use crate::network;
 use crate::others;
 use crate::plane::{self, Plane};
-use rejecting_client::{Client, Connected};
+use rejecting_client::{Client, Connected, Repetition};
 
 /// The subsets of the reviews, the last one named by `mark`.
 fn subsets(mark: &str) -> String {

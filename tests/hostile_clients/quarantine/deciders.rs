@@ -447,7 +447,7 @@ async fn flood() -> Result<()> {
         at: network::client(3, number),
         rejects: Some("|82|bad"),
         is_patient: true,
-        floods: true,
+        rejections: Repetition::WithoutEnd,
         is_proved,
         ..Client::default()
     };

@@ -50,8 +50,15 @@ pub(super) struct Client<'a> {
     pub(super) delay: Duration,
     /// Whether it subscribes to a Secret alone, so that no object reaches it.
     pub(super) is_decoy: bool,
-    /// Whether it sends each rejection again without end.
-    pub(super) floods: bool,
+    /// How often it sends each rejection.
+    pub(super) rejections: Repetition,
+}
+
+/// How often something is sent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Repetition {
+    Once,
+    WithoutEnd,
 }
 
 impl Default for Client<'_> {
@@ -68,7 +75,7 @@ impl Default for Client<'_> {
             is_patient: false,
             delay: Duration::ZERO,
             is_decoy: false,
-            floods: false,
+            rejections: Repetition::Once,
         }
     }
 }
@@ -222,7 +229,7 @@ impl Client<'_> {
         let rejects = self.rejects.map(ToOwned::to_owned);
         let delay = self.delay;
         let is_patient = self.is_patient;
-        let floods = self.floods;
+        let floods = self.rejections == Repetition::WithoutEnd;
         let task = tokio::spawn(async move {
             let mut seen = BTreeSet::new();
             while let Ok(Some(response)) = responses.message().await {
