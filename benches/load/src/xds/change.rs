@@ -4,7 +4,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::xds::kind::Kind;
+use crate::xds::resource_type::ResourceType;
 use crate::xds::world::{self, Size};
 
 /// A kind of change.
@@ -41,7 +41,7 @@ pub(crate) struct Edit {
     /// The object.
     pub(crate) value: Value,
     /// The types of resources that contain its text, and the text; `None` if it reaches no proxy.
-    pub(crate) marker: Option<(Vec<Kind>, String)>,
+    pub(crate) marker: Option<(Vec<ResourceType>, String)>,
 }
 
 /// The object of one change. Each turn gives another object.
@@ -54,7 +54,7 @@ pub(crate) fn object(size: &Size, what: What, turn: usize) -> Edit {
             let ip = format!("10.250.{}.{}", turn / 200, 1 + turn % 200);
             Edit {
                 value: world::slice(size, n, Some(&ip)),
-                marker: Some((vec![Kind::Endpoints], ip)),
+                marker: Some((vec![ResourceType::Endpoints], ip)),
             }
         }
         What::VirtualService => {
@@ -65,7 +65,10 @@ pub(crate) fn object(size: &Size, what: What, turn: usize) -> Edit {
             };
             Edit {
                 value,
-                marker: Some((vec![Kind::Routes, Kind::VirtualHosts], header)),
+                marker: Some((
+                    vec![ResourceType::Routes, ResourceType::VirtualHosts],
+                    header,
+                )),
             }
         }
         What::DestinationRule => {
@@ -73,7 +76,7 @@ pub(crate) fn object(size: &Size, what: What, turn: usize) -> Edit {
             let value = world::destination_rule(size, n, &sni);
             Edit {
                 value,
-                marker: Some((vec![Kind::Clusters], sni)),
+                marker: Some((vec![ResourceType::Clusters], sni)),
             }
         }
         What::Unseen => Edit {

@@ -5,8 +5,8 @@ use prost::Message;
 
 use crate::xds::follow::{Follower, Gone};
 use crate::xds::grpc::Outbox;
-use crate::xds::kind::Kind;
 use crate::xds::names::Names;
+use crate::xds::resource_type::ResourceType;
 use crate::xds::wire::{self, Response};
 
 /// Field numbers of a `DeltaDiscoveryRequest`.
@@ -44,45 +44,47 @@ impl Delta {
         names: &Names,
         outbox: &mut Outbox,
     ) {
-        let is_back = follower.held(Kind::Clusters).next().is_some();
+        let is_back = follower.held(ResourceType::Clusters).next().is_some();
         self.listens = is_back;
         self.takes_hosts = is_back && follower.wants_hosts();
         let texts = names.texts();
-        let mut ask = |kind: Kind, node: &[u8]| {
+        let mut ask = |resource_type: ResourceType, node: &[u8]| {
             outbox.message(|out| {
                 wire::put(out, field::NODE, node);
-                wire::put(out, field::TYPE_URL, kind.type_url().as_bytes());
-                for name in follower.wanted(kind) {
-                    wire::put_always(out, field::SUBSCRIBE, texts.name(kind, name));
+                wire::put(out, field::TYPE_URL, resource_type.type_url().as_bytes());
+                for name in follower.wanted(resource_type) {
+                    wire::put_always(out, field::SUBSCRIBE, texts.name(resource_type, name));
                 }
-                for (name, version) in follower.held(kind) {
+                for (name, version) in follower.held(resource_type) {
                     wire::put_entry(
                         out,
                         field::VERSIONS,
-                        texts.name(kind, name),
+                        texts.name(resource_type, name),
                         texts.version(version),
                     );
                 }
             });
         };
 
-        ask(Kind::Clusters, &node.encode_to_vec());
+        ask(ResourceType::Clusters, &node.encode_to_vec());
 
-        for kind in [
-            Kind::Endpoints,
-            Kind::Listeners,
-            Kind::Routes,
-            Kind::VirtualHosts,
+        for resource_type in [
+            ResourceType::Endpoints,
+            ResourceType::Listeners,
+            ResourceType::Routes,
+            ResourceType::VirtualHosts,
         ] {
-            let is_requested = match kind {
-                Kind::Clusters => false,
+            let is_requested = match resource_type {
+                ResourceType::Clusters => false,
                 // Without names, the request would be a wildcard subscription.
-                Kind::Endpoints | Kind::Routes => is_back && follower.wanted(kind).next().is_some(),
-                Kind::Listeners => is_back,
-                Kind::VirtualHosts => self.takes_hosts,
+                ResourceType::Endpoints | ResourceType::Routes => {
+                    is_back && follower.wanted(resource_type).next().is_some()
+                }
+                ResourceType::Listeners => is_back,
+                ResourceType::VirtualHosts => self.takes_hosts,
             };
             if is_requested {
-                ask(kind, &[]);
+                ask(resource_type, &[]);
             }
         }
     }
@@ -90,7 +92,7 @@ impl Delta {
     /// Applies and acknowledges a response, and returns how many resources it removed.
     pub(crate) fn answer(
         &mut self,
-        kind: Kind,
+        resource_type: ResourceType,
         response: &Response<'_>,
         follower: &mut Follower,
         names: &Names,
@@ -98,42 +100,44 @@ impl Delta {
     ) -> usize {
         let turn = follower.take(
             names,
-            kind,
+            resource_type,
             &response.resources,
             Gone::These(&response.removed),
         );
 
         outbox.message(|out| {
-            wire::put(out, field::TYPE_URL, kind.type_url().as_bytes());
+            wire::put(out, field::TYPE_URL, resource_type.type_url().as_bytes());
             wire::put(out, field::NONCE, response.nonce);
         });
 
-        if let Some(kind) = turn.kind {
+        if let Some(resource_type) = turn.resource_type {
             let texts = names.texts();
             outbox.message(|out| {
-                wire::put(out, field::TYPE_URL, kind.type_url().as_bytes());
+                wire::put(out, field::TYPE_URL, resource_type.type_url().as_bytes());
                 for (field, ids) in [
                     (field::SUBSCRIBE, turn.names.more),
                     (field::UNSUBSCRIBE, turn.names.less),
                 ] {
-                    ids.iter()
-                        .for_each(|id| wire::put_always(out, field, texts.name(kind, *id)));
+                    ids.iter().for_each(|id| {
+                        wire::put_always(out, field, texts.name(resource_type, *id))
+                    });
                 }
             });
         }
 
-        let mut ask = |kind: Kind| {
-            outbox.message(|out| wire::put(out, field::TYPE_URL, kind.type_url().as_bytes()))
+        let mut ask = |resource_type: ResourceType| {
+            outbox
+                .message(|out| wire::put(out, field::TYPE_URL, resource_type.type_url().as_bytes()))
         };
 
         if !self.takes_hosts && follower.wants_hosts() {
             self.takes_hosts = true;
-            ask(Kind::VirtualHosts);
+            ask(ResourceType::VirtualHosts);
         }
 
         if !self.listens && follower.wants_listeners() {
             self.listens = true;
-            ask(Kind::Listeners);
+            ask(ResourceType::Listeners);
         }
 
         turn.removed

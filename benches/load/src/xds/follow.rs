@@ -7,9 +7,9 @@
 use rustc_hash::FxHashSet;
 
 use crate::xds::asking::{Asking, Asks, Difference, place};
-use crate::xds::kind::Kind;
 use crate::xds::names::{Id, Names, UNASSIGNED};
 use crate::xds::peek;
+use crate::xds::resource_type::ResourceType;
 use crate::xds::wire::ReceivedResource;
 
 /// The state of a proxy.
@@ -40,7 +40,7 @@ pub(crate) enum Gone<'a> {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Turn {
     /// The type whose subscription changes; `None` if none does.
-    pub(crate) kind: Option<Kind>,
+    pub(crate) resource_type: Option<ResourceType>,
     /// The change of that subscription.
     pub(crate) names: Difference,
     /// How many resources it removed.
@@ -52,20 +52,20 @@ impl Follower {
     pub(crate) fn take(
         &mut self,
         names: &Names,
-        kind: Kind,
+        resource_type: ResourceType,
         received: &[ReceivedResource<'_>],
         gone: Gone<'_>,
     ) -> Turn {
-        let ids = names.numbers(kind, received);
+        let ids = names.numbers(resource_type, received);
         let gone = match gone {
-            Gone::These(gone) => names.ids(kind, gone),
-            Gone::Others => self.others(kind, &ids),
+            Gone::These(gone) => names.ids(resource_type, gone),
+            Gone::Others => self.others(resource_type, &ids),
         };
-        if let Some(answered) = self.answered.get_mut(kind.index()) {
+        if let Some(answered) = self.answered.get_mut(resource_type.index()) {
             *answered = true;
         }
 
-        if let Some(held) = self.held.get_mut(kind.index()) {
+        if let Some(held) = self.held.get_mut(resource_type.index()) {
             for (id, version) in &ids {
                 *place(held, *id) = *version;
             }
@@ -79,47 +79,47 @@ impl Follower {
         let all = ids.iter().map(|(id, _)| *id).chain(gone.iter().copied());
         let mut difference = Difference::default();
 
-        match kind {
-            Kind::Endpoints => self.endpoints.mark_received(all),
-            Kind::Routes => {
+        match resource_type {
+            ResourceType::Endpoints => self.endpoints.mark_received(all),
+            ResourceType::Routes => {
                 self.has_vhds = self.has_vhds
                     || received
                         .iter()
                         .any(|received| peek::has_vhds(received.content));
                 self.routes.mark_received(all);
             }
-            Kind::Clusters => {
-                let requested = requested_by(names, Kind::Endpoints, received);
+            ResourceType::Clusters => {
+                let requested = requested_by(names, ResourceType::Endpoints, received);
                 all.zip(requested).for_each(|(id, requested)| {
                     self.endpoints.replace(id, requested, &mut difference)
                 });
             }
-            Kind::Listeners => {
-                let requested = requested_by(names, Kind::Routes, received);
+            ResourceType::Listeners => {
+                let requested = requested_by(names, ResourceType::Routes, received);
                 all.zip(requested).for_each(|(id, requested)| {
                     self.routes.replace(id, requested, &mut difference)
                 });
             }
-            Kind::VirtualHosts => {}
+            ResourceType::VirtualHosts => {}
         }
 
-        let target = match kind {
-            Kind::Clusters => Some(Kind::Endpoints),
-            Kind::Listeners => Some(Kind::Routes),
-            Kind::Endpoints | Kind::Routes | Kind::VirtualHosts => None,
+        let target = match resource_type {
+            ResourceType::Clusters => Some(ResourceType::Endpoints),
+            ResourceType::Listeners => Some(ResourceType::Routes),
+            ResourceType::Endpoints | ResourceType::Routes | ResourceType::VirtualHosts => None,
         };
         let changes = !difference.more.is_empty() || !difference.less.is_empty();
         Turn {
-            kind: target.filter(|_| changes),
+            resource_type: target.filter(|_| changes),
             names: difference,
             removed: gone.len(),
         }
     }
 
     /// The resources of a type except these.
-    fn others(&self, kind: Kind, these: &[(Id, Id)]) -> Vec<Id> {
+    fn others(&self, resource_type: ResourceType, these: &[(Id, Id)]) -> Vec<Id> {
         let these: FxHashSet<Id> = these.iter().map(|(id, _)| *id).collect();
-        self.held(kind)
+        self.held(resource_type)
             .map(|(id, _)| id)
             .filter(|id| !these.contains(id))
             .collect()
@@ -127,9 +127,12 @@ impl Follower {
 
     /// Whether every subscription has been answered.
     pub(crate) fn is_synced(&self) -> bool {
-        let hosts = !self.has_vhds || self.is_answered(Kind::VirtualHosts);
+        let hosts = !self.has_vhds || self.is_answered(ResourceType::VirtualHosts);
         let complete = self.endpoints.is_complete() && self.routes.is_complete();
-        complete && self.is_answered(Kind::Clusters) && self.is_answered(Kind::Listeners) && hosts
+        complete
+            && self.is_answered(ResourceType::Clusters)
+            && self.is_answered(ResourceType::Listeners)
+            && hosts
     }
 
     /// Whether to subscribe to virtual hosts. Envoy does so once, at the first route configuration
@@ -140,12 +143,15 @@ impl Follower {
 
     /// Whether to subscribe to listeners. Envoy does so when its clusters have their endpoints.
     pub(crate) fn wants_listeners(&self) -> bool {
-        self.is_answered(Kind::Clusters) && self.endpoints.is_complete()
+        self.is_answered(ResourceType::Clusters) && self.endpoints.is_complete()
     }
 
     /// Whether a response of a type has arrived on this stream.
-    fn is_answered(&self, kind: Kind) -> bool {
-        self.answered.get(kind.index()).copied().unwrap_or(false)
+    fn is_answered(&self, resource_type: ResourceType) -> bool {
+        self.answered
+            .get(resource_type.index())
+            .copied()
+            .unwrap_or(false)
     }
 
     /// The stream ended: every subscription must be answered again.
@@ -154,19 +160,24 @@ impl Follower {
     }
 
     /// Names and versions of the resources of a type.
-    pub(crate) fn held(&self, kind: Kind) -> impl Iterator<Item = (Id, Id)> {
-        let versions = self.held.get(kind.index()).into_iter().flatten().copied();
+    pub(crate) fn held(&self, resource_type: ResourceType) -> impl Iterator<Item = (Id, Id)> {
+        let versions = self
+            .held
+            .get(resource_type.index())
+            .into_iter()
+            .flatten()
+            .copied();
         (0..)
             .zip(versions)
             .filter(|(_, version)| *version != UNASSIGNED)
     }
 
     /// The names in the subscription to a type; empty for wildcard subscriptions.
-    pub(crate) fn wanted(&self, kind: Kind) -> impl Iterator<Item = Id> {
-        let asking = match kind {
-            Kind::Endpoints => Some(&self.endpoints),
-            Kind::Routes => Some(&self.routes),
-            Kind::Clusters | Kind::Listeners | Kind::VirtualHosts => None,
+    pub(crate) fn wanted(&self, resource_type: ResourceType) -> impl Iterator<Item = Id> {
+        let asking = match resource_type {
+            ResourceType::Endpoints => Some(&self.endpoints),
+            ResourceType::Routes => Some(&self.routes),
+            ResourceType::Clusters | ResourceType::Listeners | ResourceType::VirtualHosts => None,
         };
         asking.into_iter().flat_map(Asking::names)
     }
@@ -176,7 +187,7 @@ impl Follower {
 /// resources.
 fn requested_by(
     names: &Names,
-    target: Kind,
+    target: ResourceType,
     received: &[ReceivedResource<'_>],
 ) -> impl Iterator<Item = Asks> + use<> {
     let mut texts = Vec::new();
@@ -184,9 +195,9 @@ fn requested_by(
 
     for received in received {
         match target {
-            Kind::Endpoints => texts.extend(peek::endpoints_of(received.content)),
-            Kind::Routes => peek::routes_of(received.content, &mut texts),
-            Kind::Clusters | Kind::Listeners | Kind::VirtualHosts => {}
+            ResourceType::Endpoints => texts.extend(peek::endpoints_of(received.content)),
+            ResourceType::Routes => peek::routes_of(received.content, &mut texts),
+            ResourceType::Clusters | ResourceType::Listeners | ResourceType::VirtualHosts => {}
         }
         ends.push(texts.len());
     }
@@ -239,7 +250,7 @@ mod tests {
         let texts = |ids: &[Id]| {
             let texts = names.texts();
             ids.iter()
-                .map(|id| texts.name(Kind::Endpoints, *id).to_vec())
+                .map(|id| texts.name(ResourceType::Endpoints, *id).to_vec())
                 .collect::<Vec<_>>()
         };
 
@@ -247,11 +258,11 @@ mod tests {
 
         let all = [received(b"a", b"1", &x), received(b"b", b"1", &x)];
         let Turn {
-            kind,
+            resource_type,
             names: difference,
             removed,
-        } = proxy.take(&names, Kind::Clusters, &all, Gone::These(&[]));
-        assert_eq!((kind, removed), (Some(Kind::Endpoints), 0));
+        } = proxy.take(&names, ResourceType::Clusters, &all, Gone::These(&[]));
+        assert_eq!((resource_type, removed), (Some(ResourceType::Endpoints), 0));
         assert_eq!(
             (texts(&difference.more), texts(&difference.less)),
             (vec![b"x".to_vec()], none.clone())
@@ -260,7 +271,7 @@ mod tests {
         // One of two clusters changes its reference; the other still refers to the old name.
         let turn = proxy.take(
             &names,
-            Kind::Clusters,
+            ResourceType::Clusters,
             &[received(b"a", b"2", &y)],
             Gone::These(&[]),
         );
@@ -269,20 +280,23 @@ mod tests {
             (texts(&turn.names.more), texts(&turn.names.less)),
             (vec![b"y".to_vec()], none.clone())
         );
-        let turn = proxy.take(&names, Kind::Clusters, &[], Gone::These(&[b"b"]));
+        let turn = proxy.take(&names, ResourceType::Clusters, &[], Gone::These(&[b"b"]));
         assert_eq!(
             (texts(&turn.names.more), texts(&turn.names.less)),
             (none, vec![b"x".to_vec()])
         );
 
-        assert_eq!((proxy.held(Kind::Clusters).count(), turn.removed), (1, 1));
+        assert_eq!(
+            (proxy.held(ResourceType::Clusters).count(), turn.removed),
+            (1, 1)
+        );
 
-        proxy.take(&names, Kind::Listeners, &[], Gone::Others);
+        proxy.take(&names, ResourceType::Listeners, &[], Gone::Others);
         assert!(!proxy.is_synced(), "y has not arrived");
         assert_eq!(
             proxy.take(
                 &names,
-                Kind::Endpoints,
+                ResourceType::Endpoints,
                 &[received(b"y", b"1", b"")],
                 Gone::These(&[])
             ),
@@ -307,12 +321,17 @@ mod tests {
 
         proxy.take(
             &names,
-            Kind::Clusters,
+            ResourceType::Clusters,
             &[received(b"a"), received(b"b"), received(b"c")],
             Gone::Others,
         );
 
-        let turn = proxy.take(&names, Kind::Clusters, &[received(b"b")], Gone::Others);
+        let turn = proxy.take(
+            &names,
+            ResourceType::Clusters,
+            &[received(b"b")],
+            Gone::Others,
+        );
         assert_eq!(
             turn,
             Turn {
@@ -322,15 +341,15 @@ mod tests {
             "b still refers to x"
         );
 
-        let turn = proxy.take(&names, Kind::Clusters, &[], Gone::Others);
+        let turn = proxy.take(&names, ResourceType::Clusters, &[], Gone::Others);
         assert_eq!(
-            (turn.kind, turn.names.less.len(), turn.removed),
-            (Some(Kind::Endpoints), 1, 1)
+            (turn.resource_type, turn.names.less.len(), turn.removed),
+            (Some(ResourceType::Endpoints), 1, 1)
         );
         assert_eq!(
             (
-                proxy.held(Kind::Clusters).count(),
-                proxy.wanted(Kind::Endpoints).count()
+                proxy.held(ResourceType::Clusters).count(),
+                proxy.wanted(ResourceType::Endpoints).count()
             ),
             (0, 0)
         );

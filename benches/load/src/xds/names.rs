@@ -4,7 +4,7 @@ use bytes::Bytes;
 use parking_lot::{RwLock, RwLockReadGuard};
 use rustc_hash::FxHashMap;
 
-use crate::xds::kind::Kind;
+use crate::xds::resource_type::ResourceType;
 use crate::xds::wire::ReceivedResource;
 
 /// The number of a name within its type, or of a version. Numbers are small, so that proxies can
@@ -37,28 +37,32 @@ struct Table {
 
 impl Names {
     /// The numbers of names of a type, in the same order.
-    pub(crate) fn ids(&self, kind: Kind, names: &[&[u8]]) -> Vec<Id> {
+    pub(crate) fn ids(&self, resource_type: ResourceType, names: &[&[u8]]) -> Vec<Id> {
         if names.is_empty() {
             return Vec::new();
         }
         if let Some(ids) = self
             .0
             .read()
-            .of(kind)
+            .of(resource_type)
             .and_then(|table| names.iter().map(|name| table.known(name)).collect())
         {
             return ids;
         }
         let mut texts = self.0.write();
-        let table = texts.of_mut(kind);
+        let table = texts.of_mut(resource_type);
         names.iter().map(|name| table.id(name)).collect()
     }
 
     /// The numbers of the names and versions of resources, in the same order.
-    pub(crate) fn numbers(&self, kind: Kind, received: &[ReceivedResource<'_>]) -> Vec<(Id, Id)> {
+    pub(crate) fn numbers(
+        &self,
+        resource_type: ResourceType,
+        received: &[ReceivedResource<'_>],
+    ) -> Vec<(Id, Id)> {
         {
             let texts = self.0.read();
-            let names = texts.of(kind);
+            let names = texts.of(resource_type);
             let known = |received: &ReceivedResource<'_>| {
                 Some((
                     names?.known(received.name)?,
@@ -75,7 +79,7 @@ impl Names {
             .iter()
             .map(|received| {
                 (
-                    texts.of_mut(kind).id(received.name),
+                    texts.of_mut(resource_type).id(received.name),
                     texts.versions.id(received.version),
                 )
             })
@@ -90,8 +94,8 @@ impl Names {
 
 impl Texts {
     /// A resource's name; empty if the number was not given out.
-    pub(crate) fn name(&self, kind: Kind, id: Id) -> &[u8] {
-        self.of(kind)
+    pub(crate) fn name(&self, resource_type: ResourceType, id: Id) -> &[u8] {
+        self.of(resource_type)
             .map(|table| table.text(id))
             .unwrap_or_default()
     }
@@ -101,19 +105,19 @@ impl Texts {
     }
 
     /// The names of a type.
-    fn of(&self, kind: Kind) -> Option<&Table> {
-        self.names.get(kind.index())
+    fn of(&self, resource_type: ResourceType) -> Option<&Table> {
+        self.names.get(resource_type.index())
     }
 
     /// The names of a type, mutable.
-    fn of_mut(&mut self, kind: Kind) -> &mut Table {
+    fn of_mut(&mut self, resource_type: ResourceType) -> &mut Table {
         let [clusters, endpoints, listeners, routes, hosts] = &mut self.names;
-        match kind {
-            Kind::Clusters => clusters,
-            Kind::Endpoints => endpoints,
-            Kind::Listeners => listeners,
-            Kind::Routes => routes,
-            Kind::VirtualHosts => hosts,
+        match resource_type {
+            ResourceType::Clusters => clusters,
+            ResourceType::Endpoints => endpoints,
+            ResourceType::Listeners => listeners,
+            ResourceType::Routes => routes,
+            ResourceType::VirtualHosts => hosts,
         }
     }
 }
@@ -150,11 +154,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_keeps_its_number_among_those_of_its_kind() {
+    fn a_name_keeps_its_number_among_those_of_its_type() {
         let names = Names::default();
-        assert_eq!(names.ids(Kind::Clusters, &[b"a", b"b", b"a"]), [1, 2, 1]);
-        assert_eq!(names.ids(Kind::Clusters, &[b"b"]), [2]);
-        assert_eq!(names.ids(Kind::Routes, &[b"b"]), [1]);
+        assert_eq!(
+            names.ids(ResourceType::Clusters, &[b"a", b"b", b"a"]),
+            [1, 2, 1]
+        );
+        assert_eq!(names.ids(ResourceType::Clusters, &[b"b"]), [2]);
+        assert_eq!(names.ids(ResourceType::Routes, &[b"b"]), [1]);
         let received = |name, version| ReceivedResource {
             name,
             version,
@@ -163,14 +170,17 @@ mod tests {
 
         assert_eq!(
             names.numbers(
-                Kind::Clusters,
+                ResourceType::Clusters,
                 &[received(b"c", b"v"), received(b"a", b"v")]
             ),
             [(3, 1), (1, 1)]
         );
         let texts = names.texts();
         assert_eq!(
-            (texts.name(Kind::Clusters, 2), texts.name(Kind::Routes, 1)),
+            (
+                texts.name(ResourceType::Clusters, 2),
+                texts.name(ResourceType::Routes, 1)
+            ),
             (&b"b"[..], &b"b"[..])
         );
 

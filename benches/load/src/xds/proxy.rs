@@ -172,10 +172,15 @@ impl Proxy {
 
         let body = &*message.body;
         let response = talk.read(body)?;
-        if let Some(kind) = response.kind {
-            tally.arrived(self.number, kind, body);
-            let removed = talk.answer(kind, &response, follower, names, outbox);
-            tally.response(kind, message.wire_length, response.resources.len(), removed);
+        if let Some(resource_type) = response.resource_type {
+            tally.arrived(self.number, resource_type, body);
+            let removed = talk.answer(resource_type, &response, follower, names, outbox);
+            tally.response(
+                resource_type,
+                message.wire_length,
+                response.resources.len(),
+                removed,
+            );
         } else {
             tally.strange();
         }

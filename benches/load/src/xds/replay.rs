@@ -118,8 +118,8 @@ async fn record(from: SocketAddr) -> Result<Tape> {
         let body = response.encode_to_vec();
         let mut answers = Outbox::default();
         let read = talk.read(&body)?;
-        if let Some(kind) = read.kind {
-            talk.answer(kind, &read, &mut follower, &names, &mut answers);
+        if let Some(resource_type) = read.resource_type {
+            talk.answer(resource_type, &read, &mut follower, &names, &mut answers);
         }
 
         send(answers).await?;

@@ -11,7 +11,7 @@ use crate::distribution::{Middle, Spread};
 use crate::results;
 use crate::xds::change::What;
 use crate::xds::churn::{ChurnResult, Moment};
-use crate::xds::kind::Kind;
+use crate::xds::resource_type::ResourceType;
 use crate::xds::talk::Protocol;
 use crate::xds::tally::Counts;
 use crate::xds::world::Size;
@@ -207,13 +207,13 @@ impl Display for Report {
             "\n| first sync | responses | resources | MB |\n| --- | --- | --- | --- |"
         )?;
 
-        for (kind, count) in Kind::ALL.iter().zip(&self.first_sync.counts) {
+        for (resource_type, count) in ResourceType::ALL.iter().zip(&self.first_sync.counts) {
             #[expect(clippy::cast_precision_loss, reason = "output for people")]
             let mb = count.bytes as f64 / 1e6;
             writeln!(
                 out,
                 "| {} | {} | {} | {mb:.2} |",
-                kind.label(),
+                resource_type.label(),
                 count.responses,
                 count.resources
             )?;

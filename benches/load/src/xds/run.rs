@@ -341,7 +341,7 @@ impl Run {
         let marker = object
             .marker
             .as_ref()
-            .map(|(kinds, text)| tally.mark(kinds, text));
+            .map(|(resource_types, text)| tally.mark(resource_types, text));
         let counts = tally.counts();
         let usage = self.usage()?;
 

@@ -5,8 +5,8 @@ use prost::Message;
 
 use crate::xds::follow::{Follower, Gone};
 use crate::xds::grpc::Outbox;
-use crate::xds::kind::Kind;
 use crate::xds::names::Names;
+use crate::xds::resource_type::ResourceType;
 use crate::xds::wire::{self, Response};
 
 /// Field numbers of a `DiscoveryRequest`.
@@ -51,17 +51,21 @@ impl State {
         for last in &mut self.last {
             last.nonce.clear();
         }
-        self.listens = follower.held(Kind::Clusters).next().is_some();
+        self.listens = follower.held(ResourceType::Clusters).next().is_some();
         self.ask(
-            Kind::Clusters,
+            ResourceType::Clusters,
             &node.encode_to_vec(),
             follower,
             names,
             outbox,
         );
         if self.listens {
-            for kind in [Kind::Endpoints, Kind::Listeners, Kind::Routes] {
-                self.ask(kind, &[], follower, names, outbox);
+            for resource_type in [
+                ResourceType::Endpoints,
+                ResourceType::Listeners,
+                ResourceType::Routes,
+            ] {
+                self.ask(resource_type, &[], follower, names, outbox);
             }
         }
     }
@@ -69,19 +73,21 @@ impl State {
     /// Applies and acknowledges a response, and returns how many resources it removed.
     pub(crate) fn answer(
         &mut self,
-        kind: Kind,
+        resource_type: ResourceType,
         response: &Response<'_>,
         follower: &mut Follower,
         names: &Names,
         outbox: &mut Outbox,
     ) -> usize {
-        let gone = match kind {
-            Kind::Clusters | Kind::Listeners => Gone::Others,
-            Kind::Endpoints | Kind::Routes | Kind::VirtualHosts => Gone::These(&[]),
+        let gone = match resource_type {
+            ResourceType::Clusters | ResourceType::Listeners => Gone::Others,
+            ResourceType::Endpoints | ResourceType::Routes | ResourceType::VirtualHosts => {
+                Gone::These(&[])
+            }
         };
-        let turn = follower.take(names, kind, &response.resources, gone);
+        let turn = follower.take(names, resource_type, &response.resources, gone);
 
-        if let Some(last) = self.last.get_mut(kind.index()) {
+        if let Some(last) = self.last.get_mut(resource_type.index()) {
             for (last, now) in [
                 (&mut last.version, response.version),
                 (&mut last.nonce, response.nonce),
@@ -91,14 +97,14 @@ impl State {
             }
         }
 
-        self.ask(kind, &[], follower, names, outbox);
-        if let Some(kind) = turn.kind {
-            self.ask(kind, &[], follower, names, outbox);
+        self.ask(resource_type, &[], follower, names, outbox);
+        if let Some(resource_type) = turn.resource_type {
+            self.ask(resource_type, &[], follower, names, outbox);
         }
 
         if !self.listens && follower.wants_listeners() {
             self.listens = true;
-            self.ask(Kind::Listeners, &[], follower, names, outbox);
+            self.ask(ResourceType::Listeners, &[], follower, names, outbox);
         }
 
         turn.removed
@@ -109,21 +115,21 @@ impl State {
     /// would mean a wildcard subscription.
     fn ask(
         &self,
-        kind: Kind,
+        resource_type: ResourceType,
         node: &[u8],
         follower: &Follower,
         names: &Names,
         outbox: &mut Outbox,
     ) {
-        let Some(last) = self.last.get(kind.index()) else {
+        let Some(last) = self.last.get(resource_type.index()) else {
             return;
         };
 
-        let is_by_name = match kind {
-            Kind::Endpoints | Kind::Routes => true,
-            Kind::Clusters | Kind::Listeners | Kind::VirtualHosts => false,
+        let is_by_name = match resource_type {
+            ResourceType::Endpoints | ResourceType::Routes => true,
+            ResourceType::Clusters | ResourceType::Listeners | ResourceType::VirtualHosts => false,
         };
-        if is_by_name && last.nonce.is_empty() && follower.wanted(kind).next().is_none() {
+        if is_by_name && last.nonce.is_empty() && follower.wanted(resource_type).next().is_none() {
             return;
         }
 
@@ -131,10 +137,10 @@ impl State {
         outbox.message(|out| {
             wire::put(out, field::VERSION, &last.version);
             wire::put(out, field::NODE, node);
-            for name in follower.wanted(kind) {
-                wire::put_always(out, field::NAMES, texts.name(kind, name));
+            for name in follower.wanted(resource_type) {
+                wire::put_always(out, field::NAMES, texts.name(resource_type, name));
             }
-            wire::put(out, field::TYPE_URL, kind.type_url().as_bytes());
+            wire::put(out, field::TYPE_URL, resource_type.type_url().as_bytes());
             wire::put(out, field::NONCE, &last.nonce);
         });
     }

@@ -8,8 +8,8 @@ use serde::Serialize;
 use crate::xds::delta::Delta;
 use crate::xds::follow::Follower;
 use crate::xds::grpc::Outbox;
-use crate::xds::kind::Kind;
 use crate::xds::names::Names;
+use crate::xds::resource_type::ResourceType;
 use crate::xds::state::State;
 use crate::xds::wire::Response;
 
@@ -81,15 +81,15 @@ impl ProxyStreams {
     /// Applies and acknowledges a response, and returns how many resources it removed.
     pub(crate) fn answer(
         &mut self,
-        kind: Kind,
+        resource_type: ResourceType,
         response: &Response<'_>,
         follower: &mut Follower,
         names: &Names,
         outbox: &mut Outbox,
     ) -> usize {
         match self {
-            Self::Delta(delta) => delta.answer(kind, response, follower, names, outbox),
-            Self::State(state) => state.answer(kind, response, follower, names, outbox),
+            Self::Delta(delta) => delta.answer(resource_type, response, follower, names, outbox),
+            Self::State(state) => state.answer(resource_type, response, follower, names, outbox),
         }
     }
 }

@@ -9,7 +9,7 @@ use memchr::memmem::Finder;
 use serde::Serialize;
 use tokio::time::Instant;
 
-use crate::xds::kind::Kind;
+use crate::xds::resource_type::ResourceType;
 
 /// The counters of one type, which are incremented together.
 #[derive(Debug, Default)]
@@ -36,14 +36,14 @@ pub(crate) struct Count {
     pub(crate) bytes: u64,
 }
 
-/// The counters of all types, by [`Kind::index`].
+/// The counters of all types, by [`ResourceType::index`].
 pub(crate) type Counts = [Count; 5];
 
 /// A text that a change puts into a resource, and when each proxy received it.
 #[derive(Debug)]
 pub(crate) struct Marker {
-    /// The types of the resource; an empty list means any.
-    kinds: Vec<Kind>,
+    /// The types whose responses are searched.
+    resource_types: Vec<ResourceType>,
     finder: Finder<'static>,
     /// Nanoseconds from the start of the tally until each proxy received it; 0 until then.
     arrived: Vec<AtomicU64>,
@@ -89,11 +89,11 @@ impl Tally {
     }
 
     /// Looks for the marker in a response that has just arrived; `body` is the whole message.
-    pub(crate) fn arrived(&self, proxy: usize, kind: Kind, body: &[u8]) {
+    pub(crate) fn arrived(&self, proxy: usize, resource_type: ResourceType, body: &[u8]) {
         let marker = self.marker.load();
         let Some(marker) = marker
             .as_deref()
-            .filter(|marker| marker.kinds.contains(&kind))
+            .filter(|marker| marker.resource_types.contains(&resource_type))
         else {
             return;
         };
@@ -107,8 +107,14 @@ impl Tally {
     }
 
     /// Counts a response after it was applied.
-    pub(crate) fn response(&self, kind: Kind, bytes: usize, resources: usize, removed: usize) {
-        let Some(counters) = self.counters.get(kind.index()) else {
+    pub(crate) fn response(
+        &self,
+        resource_type: ResourceType,
+        bytes: usize,
+        resources: usize,
+        removed: usize,
+    ) {
+        let Some(counters) = self.counters.get(resource_type.index()) else {
             return;
         };
         let add = |counter: &AtomicU64, n: usize| {
@@ -165,9 +171,9 @@ impl Tally {
     }
 
     /// Starts to look for a text in responses of some types.
-    pub(crate) fn mark(&self, kinds: &[Kind], text: &str) -> Arc<Marker> {
+    pub(crate) fn mark(&self, resource_types: &[ResourceType], text: &str) -> Arc<Marker> {
         let marker = Arc::new(Marker {
-            kinds: kinds.to_vec(),
+            resource_types: resource_types.to_vec(),
             finder: Finder::new(text.as_bytes()).into_owned(),
             arrived: self.synced.iter().map(|_| AtomicU64::new(0)).collect(),
             count: AtomicUsize::new(0),
@@ -251,22 +257,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_marker_is_seen_once_by_each_proxy_and_only_in_its_kind() {
+    fn a_marker_is_seen_once_by_each_proxy_and_only_in_its_type() {
         let tally = Tally::new(2);
         let before = tally.counts();
-        let marker = tally.mark(&[Kind::Routes], "m-1");
-        tally.arrived(0, Kind::Clusters, b"..m-1..");
-        tally.arrived(0, Kind::Routes, b"..m-2..");
+        let marker = tally.mark(&[ResourceType::Routes], "m-1");
+        tally.arrived(0, ResourceType::Clusters, b"..m-1..");
+        tally.arrived(0, ResourceType::Routes, b"..m-2..");
         assert_eq!(marker.count(), 0);
-        tally.arrived(1, Kind::Routes, b"..m-1..");
-        tally.arrived(1, Kind::Routes, b"m-1");
+        tally.arrived(1, ResourceType::Routes, b"..m-1..");
+        tally.arrived(1, ResourceType::Routes, b"m-1");
 
         assert_eq!((marker.count(), marker.times(Duration::ZERO).len()), (1, 1));
-        tally.response(Kind::Clusters, 7, 1, 0);
-        tally.response(Kind::Routes, 7, 2, 1);
-        tally.response(Kind::Routes, 10, 2, 0);
+        tally.response(ResourceType::Clusters, 7, 1, 0);
+        tally.response(ResourceType::Routes, 7, 2, 1);
+        tally.response(ResourceType::Routes, 10, 2, 0);
         let counts = between(&before, &tally.counts());
-        let routes = counts[Kind::Routes.index()];
+        let routes = counts[ResourceType::Routes.index()];
         assert_eq!(
             routes,
             Count {

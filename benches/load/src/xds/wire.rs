@@ -3,8 +3,8 @@
 
 use anyhow::{Context, Result, bail};
 
-use crate::xds::kind::Kind;
 use crate::xds::peek;
+use crate::xds::resource_type::ResourceType;
 
 /// The value of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +80,7 @@ pub(crate) struct ReceivedResource<'a> {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Response<'a> {
     /// The type of its resources; `None` for types without a subscription.
-    pub(crate) kind: Option<Kind>,
+    pub(crate) resource_type: Option<ResourceType>,
     pub(crate) version: &'a [u8],
     /// The nonce for the acknowledgement.
     pub(crate) nonce: &'a [u8],
@@ -142,7 +142,7 @@ impl<'a> Response<'a> {
     fn common(&mut self, field: (u64, Value<'a>)) {
         match field {
             (1, Value::Bytes(version)) => self.version = version,
-            (4, Value::Bytes(type_url)) => self.kind = Kind::of(type_url),
+            (4, Value::Bytes(type_url)) => self.resource_type = ResourceType::of(type_url),
             (5, Value::Bytes(nonce)) => self.nonce = nonce,
             _ => {}
         }
@@ -231,7 +231,7 @@ mod tests {
             ..Default::default()
         };
         Any {
-            type_url: Kind::Endpoints.type_url().to_owned(),
+            type_url: ResourceType::Endpoints.type_url().to_owned(),
             value: content.encode_to_vec(),
         }
     }
@@ -250,7 +250,7 @@ mod tests {
         let delta = DeltaDiscoveryResponse {
             system_version_info: "s".to_owned(),
             resources: names.iter().map(resource).collect(),
-            type_url: Kind::Endpoints.type_url().to_owned(),
+            type_url: ResourceType::Endpoints.type_url().to_owned(),
             removed_resources: vec!["x".to_owned(), "y".to_owned()],
             nonce: "n1".to_owned(),
             ..DeltaDiscoveryResponse::default()
@@ -272,11 +272,11 @@ mod tests {
         let read = Response::delta(&body).unwrap();
         let version = &b"s"[..];
         let nonce = &b"n1"[..];
-        let kind = Some(Kind::Endpoints);
+        let resource_type = Some(ResourceType::Endpoints);
         assert_eq!(
             read,
             Response {
-                kind,
+                resource_type,
                 version,
                 nonce,
                 resources: received(b"v"),
@@ -287,7 +287,7 @@ mod tests {
         let state = DiscoveryResponse {
             version_info: "s".to_owned(),
             resources: names.iter().map(|name| any(name)).collect(),
-            type_url: Kind::Endpoints.type_url().to_owned(),
+            type_url: ResourceType::Endpoints.type_url().to_owned(),
             nonce: "n1".to_owned(),
             ..DiscoveryResponse::default()
         };
@@ -297,7 +297,7 @@ mod tests {
         assert_eq!(
             read,
             Response {
-                kind,
+                resource_type,
                 version,
                 nonce,
                 resources: received(b"s"),
@@ -313,7 +313,7 @@ mod tests {
 
         assert!(Response::delta(&[0xff; 20]).is_err() && Response::delta(&[0x0b]).is_err());
         assert_eq!(
-            Response::delta(b"\x22\x01x").unwrap().kind,
+            Response::delta(b"\x22\x01x").unwrap().resource_type,
             None,
             "of a type without a subscription"
         );

@@ -14,7 +14,7 @@ use tonic::codec::CompressionEncoding;
 
 use super::*;
 use crate::xds::answering::{Answer, Answering};
-use crate::xds::kind::Kind;
+use crate::xds::resource_type::ResourceType;
 
 /// The number of the server's clusters: their names exceed its flow-control window.
 const CLUSTERS: usize = 3_000;
@@ -54,7 +54,7 @@ impl Server {
             return None;
         }
 
-        let kind = Kind::of(request.type_url.as_bytes()).unwrap();
+        let resource_type = ResourceType::of(request.type_url.as_bytes()).unwrap();
         let resource = |name: String, content: Vec<u8>| {
             let any = prost_types::Any {
                 type_url: request.type_url.clone(),
@@ -68,8 +68,8 @@ impl Server {
             }
         };
 
-        let resources = match kind {
-            Kind::Clusters => {
+        let resources = match resource_type {
+            ResourceType::Clusters => {
                 let discovery =
                     cluster::ClusterDiscoveryType::Type(cluster::DiscoveryType::Eds.into());
                 let name = |n| {
@@ -89,13 +89,15 @@ impl Server {
                     .map(|n| resource(name(n), content(name(n))))
                     .collect()
             }
-            Kind::Endpoints => {
+            ResourceType::Endpoints => {
                 let names = request.resource_names_subscribe.iter();
                 names
                     .map(|name| resource(name.clone(), vec![b'x'; 300]))
                     .collect()
             }
-            Kind::Listeners | Kind::Routes | Kind::VirtualHosts => Vec::new(),
+            ResourceType::Listeners | ResourceType::Routes | ResourceType::VirtualHosts => {
+                Vec::new()
+            }
         };
 
         let nonce = "n".to_owned();
@@ -182,12 +184,12 @@ async fn proxies_follow_disconnect_and_reconnect_with_their_state() {
     .await;
     let counts = shared.tally.counts();
 
-    for kind in [Kind::Clusters, Kind::Endpoints] {
-        let count = counts[kind.index()];
+    for resource_type in [ResourceType::Clusters, ResourceType::Endpoints] {
+        let count = counts[resource_type.index()];
         assert_eq!(
             (count.responses, count.resources),
             (PROXIES as u64, (PROXIES * CLUSTERS) as u64),
-            "{kind:?}"
+            "{resource_type:?}"
         );
     }
 

@@ -2,7 +2,7 @@
 
 /// A resource type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ResourceType {
     /// CDS.
     Clusters,
     /// EDS.
@@ -15,7 +15,7 @@ pub(crate) enum Kind {
     VirtualHosts,
 }
 
-impl Kind {
+impl ResourceType {
     /// All types, by index.
     pub(crate) const ALL: [Self; 5] = [
         Self::Clusters,
@@ -44,7 +44,7 @@ impl Kind {
     pub(crate) fn of(type_url: &[u8]) -> Option<Self> {
         Self::ALL
             .into_iter()
-            .find(|kind| kind.type_url().as_bytes() == type_url)
+            .find(|resource_type| resource_type.type_url().as_bytes() == type_url)
     }
 
     /// The short name in reports.
