@@ -13,6 +13,7 @@ use super::names::Namespace;
 use super::shared_texts::{HasTexts, SharedTexts};
 use super::text_map::TextMap;
 use super::uid::Uid;
+use navarch_base::interned::Interned;
 
 /// The metadata that Navarch keeps of an object (`metav1.ObjectMeta` without unused fields).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -348,9 +349,9 @@ impl NamespacedName {
         Self::of(Namespace::new(namespace), Arc::from(name))
     }
 
-    /// Whether there is another copy.
-    pub(super) fn is_shared(&self) -> bool {
-        Arc::strong_count(&self.0) > 1
+    /// Replaces it with its stored copy, or stores it.
+    pub(super) fn intern(&mut self, names: &Interned<NameParts>) {
+        self.0 = names.intern(self.0.clone());
     }
 
     /// From its parts.

@@ -5,7 +5,7 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 use super::kubernetes::ContainerPort;
-use super::object::{ControllerRef, NamespacedName};
+use super::object::{ControllerRef, NameParts, NamespacedName};
 use super::text_map::TextMap;
 use navarch_base::interned::Interned;
 use navarch_tables::hash::keyed_hash;
@@ -31,7 +31,7 @@ pub struct SharedTexts {
 }
 
 /// The names of pods, which the readers of pods and of EndpointSlices of a cluster share.
-pub type PodNames = Interned<NamespacedName>;
+pub type PodNames = Interned<NameParts>;
 
 /// Values by hash. Of two values in the same place, the later one stays.
 #[derive(Clone)]
@@ -224,13 +224,7 @@ impl SharedTexts {
 
     /// Replaces the name of a pod with its stored copy.
     pub(super) fn share_pod(&mut self, name: &mut NamespacedName) {
-        let hash = keyed_hash(name);
-        *name = self.pods.get_or_insert(
-            hash,
-            |known| known == name,
-            NamespacedName::is_shared,
-            || name.clone(),
-        );
+        name.intern(&self.pods);
     }
 
     /// The same for a map. Where it is not known, its texts are shared; of no effect on them once

@@ -1,19 +1,20 @@
 //! One copy of values that many objects repeat, as long as one of them is in use.
 
 use std::fmt;
-use std::sync::Arc;
+use std::hash::Hash;
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use navarch_tables::hash::KeyedMap;
+use navarch_tables::hash::{KeyedMap, keyed_hash};
 
 /// Values in use. Clones share them.
-#[derive(Clone)]
 pub struct Interned<T>(Arc<Mutex<Known<T>>>);
 
 struct Known<T> {
-    /// By hash. Of two values with one hash the first is kept.
-    values: KeyedMap<u64, T>,
+    /// By hash. Of two values with one hash the first is kept, and the other is not shared, which
+    /// costs memory but is correct.
+    values: KeyedMap<u64, Weak<T>>,
     /// The number of values at which those that are not in use are dropped.
     limit: usize,
 }
@@ -26,6 +27,12 @@ impl<T> Default for Interned<T> {
             values: KeyedMap::default(),
             limit: FIRST_LIMIT,
         })))
+    }
+}
+
+impl<T> Clone for Interned<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
     }
 }
 
@@ -43,66 +50,75 @@ impl<T> PartialEq for Interned<T> {
     }
 }
 
-impl<T: Clone> Interned<T> {
-    /// The kept value of this hash if `is_it` returns true for it, else a new one, which is kept
-    /// from then on. `is_used` returns whether a kept value has other copies.
+impl<T: Hash + Eq> Interned<T> {
+    /// The copy of this value that is in use, else `value` itself, which is shared from then on.
+    /// Costs a hash of it.
+    #[must_use]
+    pub fn intern(&self, value: Arc<T>) -> Arc<T> {
+        let hash = keyed_hash(&*value);
+        self.get_or_insert(hash, |known| *known == *value, || value.clone())
+    }
+}
+
+impl<T> Interned<T> {
+    /// The value of this hash that is in use if `is_it` returns true for it, else a new one, which
+    /// is shared from then on.
     pub fn get_or_insert(
         &self,
         hash: u64,
         is_it: impl Fn(&T) -> bool,
-        is_used: impl Fn(&T) -> bool,
-        make: impl FnOnce() -> T,
-    ) -> T {
+        make: impl FnOnce() -> Arc<T>,
+    ) -> Arc<T> {
         let mut known = self.0.lock();
-        if let Some(kept) = known.values.get(&hash) {
-            return if is_it(kept) { kept.clone() } else { make() };
+        if let Some(used) = known.values.get(&hash).and_then(Weak::upgrade) {
+            return if is_it(&used) { used } else { make() };
         }
+
         if known.values.len() >= known.limit {
-            known.values.retain(|_, value| is_used(value));
-            known.limit = FIRST_LIMIT.max(known.values.len() * 3 / 2);
-            let limit = known.limit;
-            known.values.shrink_to(limit);
+            known.drop_unused();
         }
         let new = make();
-        known.values.insert(hash, new.clone());
+        known.values.insert(hash, Arc::downgrade(&new));
         new
+    }
+}
+
+impl<T> Known<T> {
+    fn drop_unused(&mut self) {
+        self.values.retain(|_, value| value.strong_count() > 0);
+        self.limit = FIRST_LIMIT.max(self.values.len() * 3 / 2);
+        self.values.shrink_to(self.limit);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use navarch_tables::hash::keyed_hash;
 
     #[test]
     fn values_in_use_are_one_and_others_are_dropped() {
-        let interned: Interned<Arc<str>> = Interned::default();
-        let get = |text: &str| {
-            let is_used = |kept: &Arc<str>| Arc::strong_count(kept) > 1;
-            interned.get_or_insert(
-                keyed_hash(text),
-                |kept| **kept == *text,
-                is_used,
-                || text.into(),
-            )
-        };
+        let interned = Interned::default();
+        let get = |text: &str| interned.intern(Arc::new(text.to_owned()));
+
         let first = get("web");
         for number in 0..10 * FIRST_LIMIT {
-            assert_eq!(*get(&number.to_string()), *number.to_string());
+            assert_eq!(*get(&number.to_string()), number.to_string());
         }
+
         assert!(interned.0.lock().values.len() <= FIRST_LIMIT);
         assert!(Arc::ptr_eq(&first, &get("web")));
     }
 
     #[test]
     fn values_with_equal_hashes_are_distinguished() {
-        let interned: Interned<Arc<str>> = Interned::default();
+        let interned = Interned::default();
         let get = |text: &str| {
-            interned.get_or_insert(7, |kept| **kept == *text, |_| true, || text.into())
+            let make = || Arc::new(text.to_owned());
+            interned.get_or_insert(7, |known: &String| known == text, make)
         };
-        assert_eq!(
-            [get("a"), get("b"), get("a")].map(|text| text.to_string()),
-            ["a", "b", "a"]
-        );
+
+        let first = get("a");
+        assert_eq!(*get("b"), "b");
+        assert!(Arc::ptr_eq(&first, &get("a")));
     }
 }

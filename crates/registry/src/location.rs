@@ -49,7 +49,7 @@ impl Location {
 
 /// The locations in use. Clones share them.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Locations(Interned<Arc<Location>>);
+pub(super) struct Locations(Interned<Location>);
 
 impl Locations {
     /// The location of a workload with these own labels.
@@ -62,12 +62,12 @@ impl Locations {
             place.node,
             adds_network,
         );
-        let is_it = |kept: &Arc<Location>| kept.is(place, adds_network);
-        let is_used = |kept: &Arc<Location>| Arc::strong_count(kept) > 1;
-        self.0
-            .get_or_insert(keyed_hash(&parts), is_it, is_used, || {
-                Arc::new(Location::new(place, own))
-            })
+
+        self.0.get_or_insert(
+            keyed_hash(&parts),
+            |known| known.is(place, adds_network),
+            || Arc::new(Location::new(place, own)),
+        )
     }
 }
 

@@ -6,7 +6,6 @@ pub(crate) mod diff;
 pub(crate) mod discovery_request;
 pub(crate) mod encoding_cache;
 pub(crate) mod initial_resource_versions;
-mod interner;
 pub(crate) mod mailbox;
 mod name_sets;
 mod order;

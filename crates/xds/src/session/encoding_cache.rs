@@ -9,9 +9,9 @@ use parking_lot::Mutex;
 
 use crate::session::diff::{Base, Diff, Names};
 use crate::session::initial_resource_versions::InitialVersions;
-use crate::session::interner::Interner;
 use crate::session::payload::HeldBytes;
 use navarch_api::names::ResourceName;
+use navarch_base::interned::Interned;
 use navarch_push::resource::Collection;
 use navarch_tables::hash::KeyedMap;
 
@@ -36,11 +36,10 @@ pub(crate) const RELEASE_INTERVAL: Duration = Duration::from_secs(5);
 #[derive(Debug, Default)]
 pub(crate) struct EncodingCache {
     generations: Mutex<Generations>,
-    /// Interned `initial_resource_versions`: clients that reconnect after a restart mostly send the
-    /// same ones.
-    pub(crate) initial_versions: Interner<InitialVersions>,
-    /// Interned sets of subscribed names.
-    pub(crate) names: Interner<BTreeSet<ResourceName>>,
+    /// Clients that reconnect after a restart mostly send the same `initial_resource_versions`.
+    pub(crate) initial_versions: Interned<InitialVersions>,
+    /// Identical clients subscribe to the same names.
+    pub(crate) names: Interned<BTreeSet<ResourceName>>,
 }
 
 /// Cached diffs. Those of the old generation that were not used again are dropped with it.

@@ -346,12 +346,12 @@ mod tests {
     use std::sync::Arc;
 
     use bytes::Bytes;
+    use navarch_base::interned::Interned;
     use navarch_push::resource::ResourceType;
     use prost::Message as _;
     use tonic::Code;
 
     use super::*;
-    use crate::session::interner::Interner;
 
     const VERSION: &str = "0123456789abcdef0123456789abcdef";
 
@@ -486,9 +486,9 @@ mod tests {
             ))
         };
 
-        let interner = Interner::default();
-        let known = interner.intern(of(&[1, 2, 3]));
-        assert!(Arc::ptr_eq(&known, &interner.intern(of(&[3, 1, 2]))));
+        let interned = Interned::default();
+        let known = interned.intern(of(&[1, 2, 3]));
+        assert!(Arc::ptr_eq(&known, &interned.intern(of(&[3, 1, 2]))));
 
         for other in [
             of(&[1, 2]),
@@ -497,7 +497,7 @@ mod tests {
             of(&[1, 23]),
             Arc::new(initial_versions(&[("1", "")])),
         ] {
-            assert!(known != other && !Arc::ptr_eq(&known, &interner.intern(other)));
+            assert!(known != other && !Arc::ptr_eq(&known, &interned.intern(other)));
         }
     }
 
