@@ -224,11 +224,11 @@ impl SnapshotProvider for Snapshot {
         MeshSnapshot {
             objects: context.objects.clone(),
             remotes: context.remotes.clone(),
-            trust_domain: trust_domain(&config.trust_domain),
+            trust_domain: TrustDomain::in_ids(&config.trust_domain),
             aliases: config
                 .trust_domain_aliases
                 .iter()
-                .map(|alias| trust_domain(alias))
+                .map(|alias| TrustDomain::in_ids(alias))
                 .collect(),
             cluster: settings.cluster_id.clone(),
         }
@@ -238,11 +238,6 @@ impl SnapshotProvider for Snapshot {
 /// The wall clock time.
 pub(super) fn clock() -> SystemTime {
     jiff::Timestamp::now().into()
-}
-
-/// A trust domain in the format of identities: `@` is not allowed in a SPIFFE ID.
-fn trust_domain(text: &str) -> TrustDomain {
-    TrustDomain::new(text.replace('@', "."))
 }
 
 /// Loads or generates the authority, and starts the services that depend on it. With a client, its

@@ -25,9 +25,6 @@ use navarch_security::trust_bundle::Fetched;
 const PART: &str = "signers";
 /// Interval of logging that a signer's roots are missing at the start.
 const LOG_INTERVAL: Duration = Duration::from_secs(15);
-/// The time that Kubernetes' signers have, with that of the API server's answers. As in istiod,
-/// their own limit is 60 seconds.
-const KUBERNETES_TIMEOUT: Duration = Duration::from_secs(75);
 
 /// Who signs certificates of workloads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -150,7 +147,7 @@ pub(super) async fn start(
             None => Arc::default(),
         };
 
-        let authority = Arc::new(authority(kind, signer, &last, config, parts));
+        let authority = Arc::new(authority(signer, &last, config, parts));
         if let Some(roots) = authority.distributed_roots() {
             let kept = parts.stored.clone().follow(authority.name(), roots);
             boot.spawn_until_stop("kept roots of a signer", kept);
@@ -175,20 +172,12 @@ pub(super) async fn start(
 
 /// A signer within its limits. `last` are the roots that proxies trusted at the last stop.
 fn authority(
-    kind: SignerKind,
     signer: Arc<dyn Signer>,
     last: &Arc<str>,
     config: &SignersConfig,
     parts: &SignerParts<'_>,
 ) -> ExternalAuthority {
-    let timeout = match kind {
-        SignerKind::Kubernetes => KUBERNETES_TIMEOUT.max(config.limits.timeout),
-        SignerKind::Own | SignerKind::Socket | SignerKind::Spire | SignerKind::CertManager => {
-            config.limits.timeout
-        }
-    };
     let limits = ExternalLimits {
-        timeout,
         max_lifetime: parts.max_lifetime,
         ..config.limits
     };

@@ -164,6 +164,14 @@ name! {
     ResourceName
 }
 
+impl TrustDomain {
+    /// As it stands in SPIFFE ids, which cannot contain the `@` of a Google service account.
+    #[must_use]
+    pub fn in_ids(trust_domain: &str) -> Self {
+        Self::new(trust_domain.replace('@', "."))
+    }
+}
+
 impl Hostname {
     /// Whether this is `*` or starts with `*`.
     #[must_use]

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
+use navarch_api::names::TrustDomain;
+
 /// The id of a ServiceAccount: `spiffe://<trust domain>/ns/<namespace>/sa/<account>`.
-///
-/// An `@` in the trust domain (a Google service account) is replaced, because an id cannot contain
-/// it.
 #[must_use]
 pub fn spiffe_id(trust_domain: &str, namespace: &str, service_account: &str) -> Arc<str> {
-    let trust_domain = trust_domain.replace('@', ".");
+    let trust_domain = TrustDomain::in_ids(trust_domain);
     Arc::from(format!(
         "spiffe://{trust_domain}/ns/{namespace}/sa/{service_account}"
     ))

@@ -58,7 +58,8 @@ pub struct ExternalLimits {
     pub per_second: u32,
     /// The same at once: ten times as many.
     pub burst: u32,
-    /// `NAVARCH_SIGNER_TIMEOUT`: the time for one request, its wait included. Default 30 s.
+    /// `NAVARCH_SIGNER_TIMEOUT`: the time for one request, its wait included; Kubernetes has 75 s at
+    /// least. Default 30 s.
     pub timeout: Duration,
     /// `MAX_WORKLOAD_CERT_TTL`: a certificate that lives longer is not handed out.
     pub max_lifetime: Duration,
@@ -125,6 +126,11 @@ impl ExternalAuthority {
         clock: Clock,
     ) -> Self {
         let roots = signer.roots();
+        let limits = ExternalLimits {
+            timeout: limits.timeout.max(signer.min_timeout()),
+            ..limits
+        };
+
         let authority = Self {
             turns: FairSemaphore::new(limits.at_once, limits.waiting),
             rate: RateLimit::new(limits.per_second, limits.burst),

@@ -40,6 +40,8 @@ pub use server::ServerChain;
 
 /// Timeout of a signer, as in istiod.
 const SIGNER_TIMEOUT: Duration = Duration::from_secs(60);
+/// Timeout of a request: the signer's, and the API server's answers.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(75);
 /// Intervals of polling for the certificate.
 const POLL_INTERVALS: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
 /// Minimum lifetime that the API accepts.
@@ -367,6 +369,10 @@ impl Signer for Registration {
     /// In mesh config, or in a file.
     fn roots(&self) -> Option<watch::Receiver<Arc<str>>> {
         None
+    }
+
+    fn min_timeout(&self) -> Duration {
+        REQUEST_TIMEOUT
     }
 }
 

@@ -51,6 +51,12 @@ pub trait Signer: Send + Sync {
     /// The roots in which chains may end, in PEM, empty until they are known; `None` if users
     /// configure them elsewhere, and distribute them before they are used.
     fn roots(&self) -> Option<watch::Receiver<Arc<str>>>;
+
+    /// The time that a request may take whatever is configured, because the signer waits for others
+    /// that have limits of their own.
+    fn min_timeout(&self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 /// Where a signer's roots come from.
