@@ -1,5 +1,4 @@
-//! The attributes of subscribers that were read, and the answers of subscribers: the values of
-//! attributes.
+//! The attributes of subscribers that were read, and their values.
 
 use std::hash::Hash;
 
@@ -12,13 +11,13 @@ use navarch_tables::hash_index::KeyHash;
 #[derive(Clone)]
 pub(crate) struct Attributes<A, V>(Interner<AttrId, AttrDef<A, V>>);
 
-/// Answers by id and by value.
+/// Values of attributes by id and by value.
 #[derive(Clone)]
-pub(crate) struct Answers<V>(Interner<ValueId, Answer<V>>);
+pub(crate) struct AttrValues<V>(Interner<ValueId, AttrValue<V>>);
 
 /// The value of an attribute.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(crate) enum Answer<V> {
+pub(crate) enum AttrValue<V> {
     /// Of an attribute of the subscriber itself.
     Plain(V),
     /// Of a derived attribute.
@@ -35,13 +34,13 @@ pub(crate) enum AttrDef<A, V> {
     /// The value of a query.
     Derived {
         query: QueryId,
-        /// Converts the query's result to an answer.
-        answer: ToAnswer<V>,
+        /// Converts the query's result to that value.
+        convert: ToAttrValue<V>,
     },
 }
 
-/// Converts the result of a query to an answer.
-pub(crate) type ToAnswer<V> = fn(&Value) -> Answer<V>;
+/// Converts the result of a query to the value of the attribute.
+pub(crate) type ToAttrValue<V> = fn(&Value) -> AttrValue<V>;
 
 impl<A: Hash, V> AttrDef<A, V> {
     /// The hash by which it is found.
@@ -64,10 +63,10 @@ impl<A: Clone + Eq + Hash, V> Attributes<A, V> {
     }
 
     /// Interns the value of a query.
-    pub(crate) fn derived(&mut self, query: QueryId, answer: ToAnswer<V>) -> AttrId {
+    pub(crate) fn derived(&mut self, query: QueryId, convert: ToAttrValue<V>) -> AttrId {
         self.find_derived(query).unwrap_or_else(|| {
             self.0
-                .add(KeyHash::of(&query), AttrDef::Derived { query, answer })
+                .add(KeyHash::of(&query), AttrDef::Derived { query, convert })
         })
     }
 
@@ -116,9 +115,9 @@ impl<A: Clone + Eq + Hash, V> Attributes<A, V> {
     }
 }
 
-impl<V: Eq + Hash> Answers<V> {
+impl<V: Eq + Hash> AttrValues<V> {
     /// Interns a value.
-    pub(crate) fn id(&mut self, value: Answer<V>) -> ValueId {
+    pub(crate) fn id(&mut self, value: AttrValue<V>) -> ValueId {
         let hash = KeyHash::of(&value);
         self.0
             .find(hash, |known| *known == value)
@@ -160,7 +159,7 @@ impl<A, V> Default for Attributes<A, V> {
     }
 }
 
-impl<V> Default for Answers<V> {
+impl<V> Default for AttrValues<V> {
     fn default() -> Self {
         Self(Interner::default())
     }

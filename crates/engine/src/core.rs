@@ -17,7 +17,7 @@ use self::gates::Gates;
 use self::marked::Marked;
 use self::sweep::Sweeps;
 
-use super::attributes::{Answer, Answers, AttrDef, Attributes, ToAnswer};
+use super::attributes::{AttrDef, AttrValue, AttrValues, Attributes, ToAttrValue};
 use super::config::{EngineConfig, EngineSizes};
 use super::deps::{Dep, Deps};
 use super::facts::Facts;
@@ -34,9 +34,9 @@ use navarch_tables::hash::KeyedMap;
 /// The engine's state of a subscriber.
 pub(crate) struct SubscriberState<I: Inputs> {
     pub(crate) subscriber: Arc<I::Subscriber>,
-    /// Answers to attributes that were read so far.
-    pub(crate) answers: KeyedMap<AttrId, ValueId>,
-    /// The origin of derived answers.
+    /// The values of the attributes that were read so far.
+    pub(crate) attr_values: KeyedMap<AttrId, ValueId>,
+    /// The origins of the derived ones.
     pub(crate) derived: BTreeMap<AttrId, Derived>,
     /// The published state of its subscriptions.
     pub(crate) published: KeyedMap<I::Topic, PublishedState<I>>,
@@ -49,7 +49,7 @@ impl<I: Inputs> SubscriberState<I> {
     pub(crate) fn new(subscriber: Arc<I::Subscriber>) -> Self {
         Self {
             subscriber,
-            answers: KeyedMap::default(),
+            attr_values: KeyedMap::default(),
             derived: BTreeMap::new(),
             published: KeyedMap::default(),
             held: Vec::new(),
@@ -57,7 +57,7 @@ impl<I: Inputs> SubscriberState<I> {
     }
 }
 
-/// Where a derived answer comes from.
+/// Where the value of a derived attribute comes from.
 #[derive(Clone)]
 pub(crate) enum Derived {
     /// From this node.
@@ -93,12 +93,12 @@ pub(crate) struct Core<I: Inputs> {
     pub(crate) memo: Memo<I::Topic>,
     /// Facts that were read.
     pub(crate) facts: Facts<I::Fact>,
-    /// Queries that were asked.
+    /// Queries that were read.
     pub(crate) queries: Queries<I>,
     /// Attributes that were read.
     attributes: Attributes<I::Attribute, I::AttributeValue>,
     /// Values of attributes.
-    answers: Answers<I::AttributeValue>,
+    attr_values: AttrValues<I::AttributeValue>,
     /// Traces that are being recorded.
     pub(crate) traces: Traces<I::Notice>,
     /// Connected subscribers.
@@ -134,7 +134,7 @@ impl<I: Inputs> Core<I> {
             facts: Facts::default(),
             queries: Queries::default(),
             attributes: Attributes::default(),
-            answers: Answers::default(),
+            attr_values: AttrValues::default(),
             traces: Traces::default(),
             subscribers: KeyedMap::default(),
             gates: Gates::default(),
@@ -164,7 +164,7 @@ impl<I: Inputs> Core<I> {
             results: self.memo.len(),
             facts: self.facts.len(),
             attributes: self.attributes.len(),
-            attribute_values: self.answers.len(),
+            attribute_values: self.attr_values.len(),
             subscribers: self.subscribers.len(),
         }
     }
@@ -180,9 +180,9 @@ impl<I: Inputs> Core<I> {
     pub(crate) fn derived_attr(
         &mut self,
         query: QueryId,
-        answer: ToAnswer<I::AttributeValue>,
+        convert: ToAttrValue<I::AttributeValue>,
     ) -> AttrId {
-        let id = self.attributes.derived(query, answer);
+        let id = self.attributes.derived(query, convert);
         self.sweeps.keep_attribute(id);
         id
     }
@@ -192,13 +192,13 @@ impl<I: Inputs> Core<I> {
     }
 
     /// The id of a value, which is used.
-    pub(crate) fn answer_id(&mut self, value: Answer<I::AttributeValue>) -> ValueId {
-        let id = self.answers.id(value);
-        self.sweeps.keep_answer(id);
+    pub(crate) fn attr_value_id(&mut self, value: AttrValue<I::AttributeValue>) -> ValueId {
+        let id = self.attr_values.id(value);
+        self.sweeps.keep_value(id);
         id
     }
 
-    /// Stores a derived answer of a subscriber and adds it to the watchers of the node.
+    /// Stores a derived attribute of a subscriber and adds it to the watchers of the node.
     pub(crate) fn watch(
         &mut self,
         subscriber: SubscriberId,
@@ -210,7 +210,7 @@ impl<I: Inputs> Core<I> {
         let Some(state) = self.subscribers.get_mut(&subscriber) else {
             return;
         };
-        state.answers.insert(attr, value);
+        state.attr_values.insert(attr, value);
         let left = match state.derived.insert(attr, Derived::From(node)) {
             Some(Derived::From(left)) if left != node => Some(left),
             Some(Derived::From(_) | Derived::Failed(_)) | None => None,
@@ -223,9 +223,9 @@ impl<I: Inputs> Core<I> {
         }
     }
 
-    /// Keeps the last good derived answer of a subscriber if computing a new one fails, or records
-    /// that there is no answer.
-    pub(crate) fn keep_answer(
+    /// Keeps the last good value of a derived attribute if computing a new one fails, or records
+    /// that it has none.
+    pub(crate) fn keep_attr_value(
         &mut self,
         subscriber: SubscriberId,
         attr: AttrId,
@@ -241,16 +241,16 @@ impl<I: Inputs> Core<I> {
             Some(Derived::Failed(_)) | None => None,
         };
 
-        let answer = match (last, self.attr(attr)) {
-            (Some(last), Some(AttrDef::Derived { answer, .. })) => Some(answer(&last)),
+        let kept = match (last, self.attr(attr)) {
+            (Some(last), Some(AttrDef::Derived { convert, .. })) => Some(convert(&last)),
             _ => None,
         };
-        let failed = answer.is_none();
-        let value = self.answer_id(answer.unwrap_or(Answer::Failed));
+        let failed = kept.is_none();
+        let value = self.attr_value_id(kept.unwrap_or(AttrValue::Failed));
         self.sweeps.keep_attribute(attr);
 
         if let Some(state) = self.subscribers.get_mut(&subscriber) {
-            state.answers.insert(attr, value);
+            state.attr_values.insert(attr, value);
             if failed {
                 state.derived.insert(attr, Derived::Failed(failure));
             }
@@ -259,28 +259,29 @@ impl<I: Inputs> Core<I> {
         value
     }
 
-    /// The subscriber's answer to a plain attribute, or to a derived one that is already computed.
-    pub(crate) fn answer(&mut self, subscriber: SubscriberId, attr: AttrId) -> Option<ValueId> {
+    /// The subscriber's value of a plain attribute, or of a derived one that is already computed.
+    pub(crate) fn attr_value(&mut self, subscriber: SubscriberId, attr: AttrId) -> Option<ValueId> {
         let state = self.subscribers.get(&subscriber)?;
-        if let Some(value) = state.answers.get(&attr) {
+        if let Some(value) = state.attr_values.get(&attr) {
             return Some(*value);
         }
         let AttrDef::Plain(attribute) = self.attributes.get(attr)? else {
             return None;
         };
-        let value = Answer::Plain(I::attribute(&state.subscriber, attribute));
-        let value = self.answer_id(value);
+        let value = AttrValue::Plain(I::attribute(&state.subscriber, attribute));
+        let value = self.attr_value_id(value);
         self.sweeps.keep_attribute(attr);
         self.subscribers
             .get_mut(&subscriber)?
-            .answers
+            .attr_values
             .insert(attr, value);
         Some(value)
     }
 
     /// Walks the tree of a query for a subscriber.
     pub(crate) fn find(&mut self, query: QueryId, subscriber: SubscriberId) -> Lookup {
-        // The path is walked without holding a borrow on the tree, since answering may intern.
+        // The path is walked without holding a borrow on the tree, since reading an
+        // attribute may intern its value.
         let mut path: Vec<ValueId> = Vec::new();
 
         loop {
@@ -293,7 +294,7 @@ impl<I: Inputs> Core<I> {
                 };
             }
 
-            // Fast path: continue as long as the answers are known.
+            // Fast path: continue as long as the values are known.
             let attr = loop {
                 match tree {
                     None => return Lookup::Nothing,
@@ -302,7 +303,7 @@ impl<I: Inputs> Core<I> {
                         let known = self
                             .subscribers
                             .get(&subscriber)
-                            .and_then(|state| state.answers.get(&branch.attr));
+                            .and_then(|state| state.attr_values.get(&branch.attr));
                         let Some(value) = known else {
                             break branch.attr;
                         };
@@ -312,7 +313,7 @@ impl<I: Inputs> Core<I> {
                 }
             };
 
-            if self.answer(subscriber, attr).is_none() {
+            if self.attr_value(subscriber, attr).is_none() {
                 return Lookup::Derive(attr);
             }
         }
@@ -344,7 +345,7 @@ impl<I: Inputs> Core<I> {
 
         for (attr, value) in attrs.iter() {
             self.sweeps.keep_attribute(*attr);
-            self.sweeps.keep_answer(*value);
+            self.sweeps.keep_value(*value);
         }
 
         let height = self.height_over(&deps);

@@ -1,4 +1,4 @@
-//! The numbers of subscribers, results, queries, facts, attributes and answers.
+//! The numbers of subscribers, results, queries, facts, attributes and their values.
 
 /// The id of a subscriber within one engine; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -62,6 +62,6 @@ entry_ids! {
     FactId;
     /// The id of an interned attribute.
     AttrId;
-    /// The id of an interned answer: the value of an attribute.
+    /// The id of an interned value of an attribute.
     ValueId;
 }

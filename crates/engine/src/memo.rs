@@ -25,7 +25,7 @@ pub(crate) struct Node<T> {
     pub(crate) value: Value,
     /// Its dependencies, in the order of reading.
     pub(crate) deps: Deps,
-    /// Attributes of the subscriber that were read, including those of children, with the answers,
+    /// Attributes of the subscriber that were read, including those of children, with the values,
     /// in order of reading.
     pub(crate) attrs: Arc<[(AttrId, ValueId)]>,
     /// Results that read this one. May contain dropped nodes and nodes that no longer read it.

@@ -1,4 +1,4 @@
-//! The queries that were asked, each with the tree that finds its result for a subscriber.
+//! The queries that were read, each with the tree that finds its result for a subscriber.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ pub(crate) struct Queries<I: Inputs>(Interner<QueryId, KeptQuery<I>>);
 
 struct KeptQuery<I: Inputs> {
     query: Arc<dyn AnyQuery<I>>,
-    /// Its results, by the answers of subscribers.
+    /// Its results, by the attribute values of subscribers.
     tree: Option<Tree>,
 }
 
@@ -56,29 +56,24 @@ impl<I: Inputs> Queries<I> {
         self.0.get(id)?.tree.as_ref()
     }
 
-    /// Adds a result, which subscribers with these answers find. Results that they no longer lead
+    /// Adds a result, which subscribers with these attributes find. Results that they no longer lead
     /// to are added to `dropped`.
     pub(crate) fn add_result(
         &mut self,
         id: QueryId,
-        answers: &[(AttrId, ValueId)],
+        attrs: &[(AttrId, ValueId)],
         node: NodeId,
         dropped: &mut Vec<NodeId>,
     ) {
         if let Some(kept) = self.0.get_mut(id) {
-            Tree::insert(&mut kept.tree, answers, node, dropped);
+            Tree::insert(&mut kept.tree, attrs, node, dropped);
         }
     }
 
     /// Removes a result.
-    pub(crate) fn remove_result(
-        &mut self,
-        id: QueryId,
-        answers: &[(AttrId, ValueId)],
-        node: NodeId,
-    ) {
+    pub(crate) fn remove_result(&mut self, id: QueryId, attrs: &[(AttrId, ValueId)], node: NodeId) {
         if let Some(kept) = self.0.get_mut(id) {
-            Tree::remove(&mut kept.tree, answers, node);
+            Tree::remove(&mut kept.tree, attrs, node);
         }
     }
 

@@ -71,14 +71,14 @@ impl<N> Trace<N> {
         }
     }
 
-    /// Records the read of an attribute and its answer.
+    /// Records the read of an attribute and its value.
     pub(crate) fn read_attribute(&mut self, attr: AttrId, value: ValueId) {
         if self.seen_attrs.insert(attr) {
             self.attrs.push((attr, value));
         }
     }
 
-    /// Puts attributes before all others, if the result depends on their answers anyway.
+    /// Puts attributes before all others, if the result depends on their values anyway.
     pub(crate) fn prepend_attributes(&mut self, attrs: &[(AttrId, ValueId)]) {
         let later = std::mem::replace(&mut self.attrs, attrs.to_vec());
         self.seen_attrs = attrs.iter().map(|(attr, _)| *attr).collect();

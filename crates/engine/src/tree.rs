@@ -1,7 +1,7 @@
 //! The decision tree that finds a query's node for a subscriber.
 //!
 //! A tree reads exactly the attributes that computations read, in the same order; a leaf is reached
-//! exactly if the recorded answers are the subscriber's answers.
+//! exactly if the recorded values are the subscriber's.
 
 use super::ids::{AttrId, NodeId, ValueId};
 use navarch_tables::hash::KeyedMap;
@@ -15,26 +15,26 @@ pub(crate) enum Tree {
     Branch(Box<Branch>),
 }
 
-/// An attribute and the subtree of each answer.
+/// An attribute and the subtree of each of its values.
 #[derive(Clone)]
 pub(crate) struct Branch {
     pub(crate) attr: AttrId,
-    /// The subtree of each answer.
+    /// The subtree of each value.
     pub(crate) children: Children,
 }
 
-/// Subtrees by answer. Most attributes only ever have one answer, for which a table would allocate
+/// Subtrees by value. Most attributes only ever have one value, for which a table would allocate
 /// room for four.
 #[derive(Clone)]
 pub(crate) enum Children {
-    /// One answer.
+    /// One value.
     One(ValueId, Box<Option<Tree>>),
-    /// Several answers, or one that remains of several; never empty.
+    /// Several values, or one that remains of several; never empty.
     Many(Box<KeyedMap<ValueId, Option<Tree>>>),
 }
 
 impl Children {
-    /// The subtree of an answer.
+    /// The subtree of a value.
     #[inline]
     pub(crate) fn get(&self, value: &ValueId) -> Option<&Tree> {
         match self {
@@ -44,7 +44,7 @@ impl Children {
         }
     }
 
-    /// The slot of an answer, inserted if missing. A caller that inserts it fills it.
+    /// The slot of a value, inserted if missing. A caller that inserts it fills it.
     fn place(&mut self, value: ValueId) -> &mut Option<Tree> {
         if let Self::One(known, tree) = self
             && *known != value
@@ -57,7 +57,7 @@ impl Children {
         }
     }
 
-    /// Removes `node` from the path of an answer and `rest`. Returns whether the table is now
+    /// Removes `node` from the path of a value and `rest`. Returns whether the table is now
     /// empty.
     fn remove(&mut self, value: ValueId, rest: &[(AttrId, ValueId)], node: NodeId) -> bool {
         match self {
@@ -151,14 +151,14 @@ impl Tree {
 mod tests {
     use super::*;
 
-    /// A question and its answer.
-    fn ask(attr: usize, value: usize) -> (AttrId, ValueId) {
+    /// An attribute and its value.
+    fn read(attr: usize, value: usize) -> (AttrId, ValueId) {
         (AttrId(attr), ValueId(value))
     }
 
-    /// Where these answers lead.
-    fn find(tree: Option<&Tree>, answers: &[(AttrId, ValueId)]) -> Option<u64> {
-        match (tree?, answers) {
+    /// Where these values lead.
+    fn find(tree: Option<&Tree>, attrs: &[(AttrId, ValueId)]) -> Option<u64> {
+        match (tree?, attrs) {
             (Tree::Leaf(id), []) => Some(id.0),
             (Tree::Branch(branch), [(attr, value), rest @ ..]) if branch.attr == *attr => {
                 find(branch.children.get(value), rest)
@@ -168,13 +168,13 @@ mod tests {
     }
 
     #[test]
-    fn each_answer_selects_its_own_node() {
+    fn each_value_selects_its_own_node() {
         let mut tree = None;
         let mut dropped = Vec::new();
         let paths = [
-            [ask(1, 1), ask(2, 1)],
-            [ask(1, 1), ask(2, 2)],
-            [ask(1, 2), ask(3, 1)],
+            [read(1, 1), read(2, 1)],
+            [read(1, 1), read(2, 2)],
+            [read(1, 2), read(3, 1)],
         ];
         for (node, path) in paths.iter().enumerate() {
             Tree::insert(&mut tree, path, NodeId(node as u64), &mut dropped);
@@ -185,7 +185,7 @@ mod tests {
             assert_eq!(find(tree.as_ref(), path), Some(node as u64));
         }
 
-        assert_eq!(find(tree.as_ref(), &[ask(1, 3), ask(2, 1)]), None);
+        assert_eq!(find(tree.as_ref(), &[read(1, 3), read(2, 1)]), None);
         Tree::remove(&mut tree, &paths[1], NodeId(7));
         assert_eq!(
             find(tree.as_ref(), &paths[1]),
@@ -202,15 +202,30 @@ mod tests {
     }
 
     #[test]
-    fn different_questions_drop_the_previous_nodes() {
+    fn different_attributes_drop_the_previous_nodes() {
         let mut tree = None;
         let mut dropped = Vec::new();
-        Tree::insert(&mut tree, &[ask(1, 1), ask(2, 1)], NodeId(1), &mut dropped);
-        Tree::insert(&mut tree, &[ask(1, 1), ask(2, 2)], NodeId(2), &mut dropped);
-        Tree::insert(&mut tree, &[ask(1, 1), ask(3, 1)], NodeId(3), &mut dropped);
+        Tree::insert(
+            &mut tree,
+            &[read(1, 1), read(2, 1)],
+            NodeId(1),
+            &mut dropped,
+        );
+        Tree::insert(
+            &mut tree,
+            &[read(1, 1), read(2, 2)],
+            NodeId(2),
+            &mut dropped,
+        );
+        Tree::insert(
+            &mut tree,
+            &[read(1, 1), read(3, 1)],
+            NodeId(3),
+            &mut dropped,
+        );
         dropped.sort_unstable();
         assert_eq!(dropped, [NodeId(1), NodeId(2)]);
-        assert_eq!(find(tree.as_ref(), &[ask(1, 1), ask(3, 1)]), Some(3));
+        assert_eq!(find(tree.as_ref(), &[read(1, 1), read(3, 1)]), Some(3));
         Tree::insert(&mut tree, &[], NodeId(4), &mut dropped);
         assert_eq!(find(tree.as_ref(), &[]), Some(4));
     }

@@ -11,7 +11,7 @@ use std::hash::Hash;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
-use super::attributes::{Answer, AttrDef};
+use super::attributes::{AttrDef, AttrValue};
 use super::core::{Core, Derived, Lookup};
 use super::deps::Dep;
 use super::ids::{AttrId, NodeId, QueryId, SubscriberId, ValueId};
@@ -90,7 +90,7 @@ impl<'a, I: Inputs> View<'a, I> {
         let attr = {
             let mut core = self.core.borrow_mut();
             let id = core.query_id(query);
-            core.derived_attr(id, derived_answer::<I, Q>)
+            core.derived_attr(id, derived_attr_value::<I, Q>)
         };
 
         let known = self
@@ -98,7 +98,7 @@ impl<'a, I: Inputs> View<'a, I> {
             .borrow()
             .subscribers
             .get(&self.subscriber)
-            .and_then(|state| state.answers.get(&attr).copied());
+            .and_then(|state| state.attr_values.get(&attr).copied());
 
         let value = known.unwrap_or_else(|| self.derive(attr));
         let mut core = self.core.borrow_mut();
@@ -106,13 +106,13 @@ impl<'a, I: Inputs> View<'a, I> {
             trace.read_attribute(attr, value);
         }
 
-        let answer = core
+        let origin = core
             .subscribers
             .get(&self.subscriber)
             .and_then(|state| state.derived.get(&attr).cloned());
         drop(core);
 
-        match answer {
+        match origin {
             Some(Derived::From(node)) => self.typed::<Q>(node),
             Some(Derived::Failed(text)) => resume_unwind(Box::new(text.to_string())),
             None => resume_unwind(Box::new("a query reads a subscriber that has disconnected")),
@@ -123,8 +123,8 @@ impl<'a, I: Inputs> View<'a, I> {
     pub fn attribute(&self, attribute: &I::Attribute) -> Option<I::AttributeValue> {
         let mut core = self.core.borrow_mut();
         let id = core.plain_attr(attribute);
-        let answered = core.answer(self.subscriber, id);
-        if let (Some(value), Some(trace)) = (answered, core.traces.current()) {
+        let value = core.attr_value(self.subscriber, id);
+        if let (Some(value), Some(trace)) = (value, core.traces.current()) {
             trace.read_attribute(id, value);
         }
         core.subscribers
@@ -229,13 +229,13 @@ impl<'a, I: Inputs> View<'a, I> {
     /// Computes a derived attribute for this subscriber, in a trace of its own, and has the
     /// subscriber watch the node.
     ///
-    /// If that fails, the last good answer is kept, or the subscriber is marked as failing; the
+    /// If that fails, the last good value is kept, or the subscriber is marked as failing; the
     /// engine retries at every change.
     pub(crate) fn derive(&self, attr: AttrId) -> ValueId {
         let definition = self.core.borrow().attr(attr).cloned();
         let outcome = match definition {
-            Some(AttrDef::Derived { query, answer }) => {
-                self.node_of(query).map(|node| (node, answer))
+            Some(AttrDef::Derived { query, convert }) => {
+                self.node_of(query).map(|node| (node, convert))
             }
             Some(AttrDef::Plain(_)) | None => Err(Failure::new(
                 "a result that is not derived has a key of a derived one",
@@ -245,12 +245,12 @@ impl<'a, I: Inputs> View<'a, I> {
         let mut core = self.core.borrow_mut();
 
         match outcome {
-            Ok((node, answer)) => {
+            Ok((node, convert)) => {
                 let value = core
                     .memo
                     .get(node)
-                    .map_or(Answer::Failed, |node| answer(&node.value));
-                let value = core.answer_id(value);
+                    .map_or(AttrValue::Failed, |node| convert(&node.value));
+                let value = core.attr_value_id(value);
                 core.watch(self.subscriber, attr, node, value);
                 value
             }
@@ -265,7 +265,7 @@ impl<'a, I: Inputs> View<'a, I> {
                     facts.for_each(|fact| trace.read(*fact));
                 }
 
-                core.keep_answer(self.subscriber, attr, failure.text())
+                core.keep_attr_value(self.subscriber, attr, failure.text())
             }
         }
     }
@@ -305,8 +305,8 @@ impl<'a, I: Inputs> View<'a, I> {
         is_any
     }
 
-    /// Updates a node for this subscriber, whose answers match its trace. Returns the node that
-    /// answers now: the same one unless the attributes that are read have changed.
+    /// Updates a node for this subscriber, whose attributes match its trace. Returns the node that
+    /// matches now: the same one unless the attributes that are read have changed.
     pub(crate) fn refresh(&self, id: NodeId) -> Result<NodeId, FailureOf<I>> {
         let (query, deps, verified_at) = {
             let core = self.core.borrow();
@@ -385,7 +385,7 @@ impl<'a, I: Inputs> View<'a, I> {
             Ok(value) => (value, None),
             Err(panic) => match code.fallback(previous) {
                 Some(value) => {
-                    // The fallback value depends on these answers: subscribers with other answers
+                    // The fallback value depends on these attributes: subscribers with other ones
                     // must not get it.
                     trace.prepend_attributes(before.as_ref().map_or(&[], |(_, attrs)| attrs));
                     (value, Some(panic_text(&*panic)))
@@ -463,13 +463,13 @@ impl<'a, I: Inputs> View<'a, I> {
     }
 }
 
-/// The answer for the value of a query that is a derived attribute.
-fn derived_answer<I, Q: Query>(value: &Value) -> Answer<I::AttributeValue>
+/// The value of a derived attribute, from that of its query.
+fn derived_attr_value<I, Q: Query>(value: &Value) -> AttrValue<I::AttributeValue>
 where
     I: Computes<Q, Value: Eq + Hash + Debug>,
 {
     match value.clone().downcast::<I::Value>() {
-        Ok(value) => Answer::Derived(DerivedValue(value)),
-        Err(_) => Answer::Failed,
+        Ok(value) => AttrValue::Derived(DerivedValue(value)),
+        Err(_) => AttrValue::Failed,
     }
 }

@@ -13,7 +13,7 @@ impl<I: Inputs> Core<I> {
         let subscriber = |(id, state): (&SubscriberId, &SubscriberState<I>)| {
             let copy = SubscriberState {
                 subscriber: state.subscriber.clone(),
-                answers: state.answers.clone(),
+                attr_values: state.attr_values.clone(),
                 derived: state.derived.clone(),
                 published: state.published.clone(),
                 held: Vec::new(),
@@ -28,7 +28,7 @@ impl<I: Inputs> Core<I> {
             facts: self.facts.clone(),
             queries: self.queries.clone(),
             attributes: self.attributes.clone(),
-            answers: self.answers.clone(),
+            attr_values: self.attr_values.clone(),
             // No computation is in progress between the engine's operations.
             traces: Traces::default(),
             subscribers: self.subscribers.iter().map(subscriber).collect(),

@@ -10,7 +10,7 @@
 //! those are settled first ([`Core::next_gate`] is called before any result is read), and as they
 //! may depend on the one in progress, that one opens before. So every value that is read is valid.
 //!
-//! A gate is computed for a subscriber whose answers match it. While answers of subscribers may be
+//! A gate is computed for a subscriber whose attributes match it. While derived attributes may be
 //! out of date themselves, there is no such subscriber, and all gates open: their dependents are
 //! marked as if there were no gates.
 
@@ -153,8 +153,8 @@ impl<I: Inputs> Core<I> {
         }
     }
 
-    /// Removes and returns the lowest waiting gate below a height. Opens all gates if answers of
-    /// subscribers may be out of date.
+    /// Removes and returns the lowest waiting gate below a height. Opens all gates if derived
+    /// attributes may be out of date.
     pub(crate) fn next_gate(&mut self, below: u16) -> Option<Gate> {
         if self.marked.has_watched() || self.gates.waiting.len() > MAX_PENDING_GATES {
             self.open_all();
@@ -208,7 +208,7 @@ impl<I: Inputs> Core<I> {
         }
     }
 
-    /// A subscriber of a dependent of this result whose answers match it.
+    /// A subscriber of a dependent of this result whose attributes match it.
     fn matching_subscriber(&mut self, id: NodeId) -> Option<SubscriberId> {
         let query = self.memo.get(id)?.query;
         let mut seen = KeyedSet::default();
@@ -222,7 +222,7 @@ impl<I: Inputs> Core<I> {
                 continue;
             };
 
-            // Subscribers that share a result gave the same answers, so one is enough.
+            // Subscribers that share a result have the same attributes, so one is enough.
             let subscribers = [
                 node.subscribers().next().map(|(subscriber, _)| subscriber),
                 node.watchers().next(),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::ids::{NodeId, SubscriberId};
 use crate::memo::Node;
 
-/// Subscriptions and derived answers that may be out of date.
+/// Subscriptions and derived attributes that may be out of date.
 #[derive(Clone)]
 pub(crate) struct Marked<T> {
     /// Marked nodes with subscribers.
@@ -14,9 +14,9 @@ pub(crate) struct Marked<T> {
     watched: Vec<NodeId>,
     /// Subscriptions whose node was dropped.
     dropped_subscriptions: BTreeSet<(SubscriberId, T)>,
-    /// Subscribers with a derived answer whose node was dropped.
-    unanswered: BTreeSet<SubscriberId>,
-    /// Subscribers with a derived answer that could not be updated: retried at every change.
+    /// Subscribers with a derived attribute whose node was dropped.
+    dropped_derived: BTreeSet<SubscriberId>,
+    /// Subscribers with a derived attribute that could not be updated: retried at every change.
     failing: BTreeSet<SubscriberId>,
 }
 
@@ -34,10 +34,10 @@ impl<T: Copy + Ord> Marked<T> {
     /// Notes the subscribers and watchers of a result that was dropped.
     pub(super) fn add_dropped(&mut self, node: &Node<T>) {
         self.dropped_subscriptions.extend(node.subscribers());
-        self.unanswered.extend(node.watchers());
+        self.dropped_derived.extend(node.watchers());
     }
 
-    /// Notes a subscriber whose derived answer could not be updated.
+    /// Notes a subscriber whose derived attribute could not be updated.
     pub(super) fn add_failing(&mut self, subscriber: SubscriberId) {
         self.failing.insert(subscriber);
     }
@@ -52,12 +52,13 @@ impl<T: Copy + Ord> Marked<T> {
         self.dropped_subscriptions.remove(&(subscriber, topic));
     }
 
-    /// Forgets that the node of a derived answer was dropped: the subscriber is answered again.
-    pub(crate) fn forget_unanswered(&mut self, subscriber: SubscriberId) {
-        self.unanswered.remove(&subscriber);
+    /// Forgets that the nodes of a subscriber's derived attributes were dropped: these have values
+    /// again.
+    pub(crate) fn forget_derived(&mut self, subscriber: SubscriberId) {
+        self.dropped_derived.remove(&subscriber);
     }
 
-    /// Whether derived answers of subscribers may be out of date.
+    /// Whether derived attributes of subscribers may be out of date.
     pub(super) fn has_watched(&self) -> bool {
         !self.watched.is_empty()
     }
@@ -65,7 +66,7 @@ impl<T: Copy + Ord> Marked<T> {
     /// Whether results with subscribers or watchers were dropped and these are not revalidated yet.
     pub(crate) fn has_dropped(&self) -> bool {
         let marked = self.published.is_empty() && self.watched.is_empty();
-        !(marked && self.dropped_subscriptions.is_empty() && self.unanswered.is_empty())
+        !(marked && self.dropped_subscriptions.is_empty() && self.dropped_derived.is_empty())
     }
 
     /// Takes the marked nodes with subscribers.
@@ -83,12 +84,12 @@ impl<T: Copy + Ord> Marked<T> {
         std::mem::take(&mut self.dropped_subscriptions)
     }
 
-    /// Takes the subscribers with a derived answer whose node was dropped.
-    pub(crate) fn take_unanswered(&mut self) -> BTreeSet<SubscriberId> {
-        std::mem::take(&mut self.unanswered)
+    /// Takes the subscribers with a derived attribute whose node was dropped.
+    pub(crate) fn take_dropped_derived(&mut self) -> BTreeSet<SubscriberId> {
+        std::mem::take(&mut self.dropped_derived)
     }
 
-    /// Takes the subscribers with a derived answer that could not be updated.
+    /// Takes the subscribers with a derived attribute that could not be updated.
     pub(crate) fn take_failing(&mut self) -> BTreeSet<SubscriberId> {
         std::mem::take(&mut self.failing)
     }
@@ -100,7 +101,7 @@ impl<T> Default for Marked<T> {
             published: Vec::new(),
             watched: Vec::new(),
             dropped_subscriptions: BTreeSet::new(),
-            unanswered: BTreeSet::new(),
+            dropped_derived: BTreeSet::new(),
             failing: BTreeSet::new(),
         }
     }

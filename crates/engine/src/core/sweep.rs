@@ -38,7 +38,7 @@ pub(crate) struct Sweeps {
 struct Swept {
     results: usize,
     facts: usize,
-    /// Answers.
+    /// Values of attributes.
     values: usize,
     /// Query keys.
     queries: usize,
@@ -57,11 +57,11 @@ struct Sweep {
     subscribers: Vec<SubscriberId>,
     /// Marked results whose dependencies are not marked yet.
     grey: Vec<NodeId>,
-    /// Whether this pass over the derived answers marked something.
+    /// Whether this pass over the derived attributes marked something.
     has_found: bool,
     /// Attributes in the traces of marked results.
     attrs: KeyedSet<AttrId>,
-    /// Answers in these traces, and those of subscribers for these attributes.
+    /// Values in these traces, and those of subscribers for these attributes.
     values: KeyedSet<ValueId>,
     /// Results to be removed, by height.
     dead: BTreeMap<u16, Vec<NodeId>>,
@@ -76,10 +76,10 @@ enum Phase {
     Published,
     /// Marks held results.
     Held,
-    /// Marks the nodes of derived answers; repeated until a pass finds nothing.
+    /// Marks the nodes of derived attributes; repeated until a pass finds nothing.
     Derived,
-    /// Removes answers of subscribers that no trace reads.
-    Answers,
+    /// Removes attribute values of subscribers that no trace reads.
+    AttrValues,
     /// Sorts unmarked results by height.
     Sort,
     /// Removes them.
@@ -90,7 +90,7 @@ enum Phase {
     Facts,
     /// Frees attributes that no trace reads.
     Attributes,
-    /// Frees answers that neither traces nor subscribers have.
+    /// Frees attribute values that neither traces nor subscribers have.
     Values,
     /// Frees query keys without results.
     Queries,
@@ -103,8 +103,8 @@ impl Phase {
         Some(match self {
             Self::Published => Self::Held,
             Self::Held => Self::Derived,
-            Self::Derived => Self::Answers,
-            Self::Answers => Self::Sort,
+            Self::Derived => Self::AttrValues,
+            Self::AttrValues => Self::Sort,
             Self::Sort => Self::Remove,
             Self::Remove => Self::Parents,
             Self::Parents => Self::Facts,
@@ -137,9 +137,9 @@ impl Sweeps {
         }
     }
 
-    /// Keeps an answer that is used during a sweep.
+    /// Keeps an attribute value that is used during a sweep.
     #[inline]
-    pub(super) fn keep_answer(&mut self, value: ValueId) {
+    pub(super) fn keep_value(&mut self, value: ValueId) {
         if let Some(sweep) = &mut self.in_progress {
             sweep.values.insert(value);
         }
@@ -190,7 +190,7 @@ impl<I: Inputs> Core<I> {
         !self.sweeps.is_sweeping()
             && (has_outgrown(self.memo.len(), last.results)
                 || has_outgrown(self.facts.len(), last.facts)
-                || has_outgrown(self.answers.len(), last.values)
+                || has_outgrown(self.attr_values.len(), last.values)
                 || has_outgrown(self.queries.len(), last.queries)
                 || self.sweeps.loose_edges > 8 * self.memo.len() + 65_536)
     }
@@ -244,7 +244,7 @@ impl<I: Inputs> Core<I> {
         self.sweeps.last = Swept {
             results: self.memo.len(),
             facts: self.facts.len(),
-            values: self.answers.len(),
+            values: self.attr_values.len(),
             queries: self.queries.len(),
             took: sweep.took + begun.elapsed(),
         };
@@ -265,7 +265,7 @@ impl<I: Inputs> Core<I> {
             Phase::Published => self.mark_published(sweep, at),
             Phase::Held => self.mark_held(sweep, at),
             Phase::Derived => self.mark_derived(sweep, at),
-            Phase::Answers => self.forget_answers(sweep, at),
+            Phase::AttrValues => self.forget_attr_values(sweep, at),
             Phase::Sort => self.sort_dead(sweep, at),
             Phase::Remove => self.remove_dead(sweep),
             Phase::Parents => self.forget_parents(sweep, at),
@@ -282,7 +282,7 @@ impl<I: Inputs> Core<I> {
 
         if done.is_none() {
             sweep.at = 0;
-            // A derived answer may depend on others.
+            // A derived attribute may depend on others.
             if sweep.phase == Phase::Derived && std::mem::take(&mut sweep.has_found) {
                 return Some(1);
             }

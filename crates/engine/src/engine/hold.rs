@@ -29,8 +29,8 @@ impl<I: Inputs> Engine<I> {
         }
     }
 
-    /// Computes a query for a subscriber and keeps the result, until the next subscription of the
-    /// subscriber is answered or [`Self::release`] is called.
+    /// Computes a query for a subscriber and keeps the result, until the subscriber's next
+    /// subscription has its value or [`Self::release`] is called.
     pub fn hold<Q: Query>(&mut self, id: SubscriberId, query: &Q)
     where
         I: Computes<Q>,

@@ -22,7 +22,7 @@ impl<I: Inputs> Engine<I> {
     }
 
     /// Links a subscription to a node. The node may have had no subscribers when the sweep in
-    /// progress checked it: without a mark the sweep would remove the answers that it depends on.
+    /// progress checked it: without a mark the sweep would remove the attributes that it depends on.
     pub(crate) fn link(
         core: &mut Core<I>,
         subscriber: SubscriberId,

@@ -45,7 +45,7 @@ impl<I: Inputs> Engine<I> {
 
     /// Those facts of [`Engine::provenance_in_order`] that may be why the result is not the one of
     /// a revision: they have changed since, and so has every result between them and this one. All
-    /// of them if the subscriber may have had a result for other answers then.
+    /// of them if the subscriber may have had other attributes then.
     ///
     /// A result that nothing needed at the revision, and that has its value of before again, has
     /// not changed since: then there may be none, although the subscriber gets another result.
@@ -66,7 +66,7 @@ impl<I: Inputs> Engine<I> {
     }
 
     /// Whether a subscriber may have had another node at a revision: a fact has changed since from
-    /// which an answer is derived that the node depends on.
+    /// which an attribute is derived that the node depends on.
     fn may_have_moved(&self, id: SubscriberId, node: NodeId, since: u64) -> bool {
         let core = self.core.borrow();
         let Some(state) = core.subscribers.get(&id) else {

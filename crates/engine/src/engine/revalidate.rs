@@ -12,8 +12,8 @@ use crate::inputs::Inputs;
 /// next change.
 const MAX_DROPPED_ROUNDS: usize = 4;
 
-/// The subscriptions that show one result. All of their subscribers have the same answers to the
-/// node's attributes.
+/// The subscriptions that show one result. All of their subscribers have the same values of
+/// the attributes that it has read.
 struct Group<T> {
     node: NodeId,
     subscribers: Vec<(SubscriberId, T)>,
@@ -21,7 +21,7 @@ struct Group<T> {
 
 impl<I: Inputs> Engine<I> {
     /// Revalidates everything marked and publishes what differs. `retried` are subscribers whose
-    /// derived answers are computed again even though no result below them is marked.
+    /// derived attributes are computed again even though no result below them is marked.
     pub(crate) fn revalidate(
         &mut self,
         retried: BTreeSet<SubscriberId>,
@@ -79,22 +79,22 @@ impl<I: Inputs> Engine<I> {
                 return;
             }
             let dropped = core.marked.take_dropped_subscriptions();
-            let unanswered = core.marked.take_unanswered();
-            self.revalidate(unanswered, publish, stats);
+            let dropped_derived = core.marked.take_dropped_derived();
+            self.revalidate(dropped_derived, publish, stats);
             for (subscriber, topic) in dropped {
                 self.revalidate_subscription(subscriber, topic, publish, stats);
             }
         }
     }
 
-    /// Recomputes the derived answers of these subscribers; returns the subscribers with a
+    /// Recomputes the derived attributes of these subscribers; returns the subscribers with a
     /// different one.
     fn rederive(&mut self, subscribers: BTreeSet<SubscriberId>) -> BTreeSet<SubscriberId> {
         let mut moved = BTreeSet::new();
 
         for subscriber in subscribers {
-            // All answers are removed first, so that an answer that depends on another waits for it
-            // in any order.
+            // All values are removed first, so that one that depends on another waits for it in any
+            // order.
             let core = self.core.get_mut();
             let Some(state) = core.subscribers.get_mut(&subscriber) else {
                 continue;
@@ -103,18 +103,18 @@ impl<I: Inputs> Engine<I> {
             let before: Vec<(AttrId, Option<ValueId>)> = state
                 .derived
                 .keys()
-                .map(|attr| (*attr, state.answers.remove(attr)))
+                .map(|attr| (*attr, state.attr_values.remove(attr)))
                 .collect();
 
             for (attr, old) in before {
-                let known = self.core.get_mut().answer(subscriber, attr);
+                let known = self.core.get_mut().attr_value(subscriber, attr);
                 let now = known.unwrap_or_else(|| self.view_for(subscriber).derive(attr));
                 if old != Some(now) {
                     moved.insert(subscriber);
                 }
             }
 
-            self.core.get_mut().marked.forget_unanswered(subscriber);
+            self.core.get_mut().marked.forget_derived(subscriber);
         }
 
         moved

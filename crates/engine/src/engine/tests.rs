@@ -385,7 +385,7 @@ fn only_a_change_that_passed_to_a_result_is_behind_it() {
 }
 
 #[test]
-fn all_facts_are_behind_a_result_for_another_answer() {
+fn all_facts_are_behind_a_result_for_another_attribute_value() {
     // The group does not matter, so that both have the same result.
     let mut engine = engine(Cells::from([(0, 0), (1, 1)]));
     let query = Page(vec![1]);

@@ -5,16 +5,18 @@ use crate::core::Derived;
 use crate::inputs::Inputs;
 
 impl<I: Inputs> Core<I> {
-    /// Removes a subscriber's answers to attributes that no trace reads.
-    pub(super) fn forget_answers(&mut self, sweep: &mut Sweep, at: usize) -> Option<usize> {
+    /// Removes a subscriber's values of attributes that no trace reads.
+    pub(super) fn forget_attr_values(&mut self, sweep: &mut Sweep, at: usize) -> Option<usize> {
         let subscriber = *sweep.subscribers.get(at)?;
-        let mut steps = self.mark_answers(sweep, at);
+        let mut steps = self.mark_attr_values(sweep, at);
         let Some(state) = self.subscribers.get_mut(&subscriber) else {
             return Some(1);
         };
 
-        steps += 1 + state.answers.len();
-        state.answers.retain(|attr, _| sweep.attrs.contains(attr));
+        steps += 1 + state.attr_values.len();
+        state
+            .attr_values
+            .retain(|attr, _| sweep.attrs.contains(attr));
         state.derived.retain(|attr, derived| {
             let is_read = sweep.attrs.contains(attr);
             if let Derived::From(node) = derived
@@ -26,7 +28,7 @@ impl<I: Inputs> Core<I> {
             is_read
         });
 
-        sweep.values.extend(state.answers.values().copied());
+        sweep.values.extend(state.attr_values.values().copied());
         Some(steps)
     }
 
@@ -89,13 +91,14 @@ impl<I: Inputs> Core<I> {
         Some(steps)
     }
 
-    /// Frees answers that neither traces nor subscribers have: all in one step, as there are few.
+    /// Frees attribute values that neither traces nor subscribers have: all in one step, as there
+    /// are few.
     pub(super) fn forget_values(&mut self, sweep: &mut Sweep, at: usize) -> Option<usize> {
         if at > 0 {
             return None;
         }
-        let steps = self.answers.len();
-        self.answers
+        let steps = self.attr_values.len();
+        self.attr_values
             .forget_unused(|value| sweep.values.contains(&value));
         Some(1 + steps / 8)
     }
@@ -105,7 +108,7 @@ impl<I: Inputs> Core<I> {
         let is_cut = self.facts.cut_end()
             || self.queries.cut_end()
             || self.attributes.cut_end()
-            || self.answers.cut_end();
+            || self.attr_values.cut_end();
         is_cut.then_some(1)
     }
 
@@ -114,6 +117,6 @@ impl<I: Inputs> Core<I> {
         self.memo.shrink();
         self.facts.shrink();
         self.queries.shrink();
-        self.answers.shrink();
+        self.attr_values.shrink();
     }
 }

@@ -73,8 +73,7 @@ impl<I: Inputs> Core<I> {
         Some(1 + nodes.len())
     }
 
-    /// Marks the nodes of a subscriber's derived answers. An answer counts while a trace reads its
-    /// attribute.
+    /// Marks the nodes of a subscriber's derived attributes, as far as a trace reads these.
     pub(super) fn mark_derived(&mut self, sweep: &mut Sweep, at: usize) -> Option<usize> {
         let id = *sweep.subscribers.get(at)?;
         let Some(state) = self.subscribers.get(&id) else {
@@ -100,10 +99,10 @@ impl<I: Inputs> Core<I> {
         Some(steps)
     }
 
-    /// Marks the dependencies of a subscriber's remaining answers, just before the others are
+    /// Marks the dependencies of a subscriber's remaining attributes, just before the others are
     /// removed: results may read more attributes since [`Self::mark_derived`] ran. That marked
     /// nearly all, in slices, so few steps remain; returns their number.
-    pub(super) fn mark_answers(&mut self, sweep: &mut Sweep, at: usize) -> usize {
+    pub(super) fn mark_attr_values(&mut self, sweep: &mut Sweep, at: usize) -> usize {
         let mut steps = 0;
         loop {
             steps += self.mark_derived(sweep, at).unwrap_or_default();
