@@ -14,7 +14,7 @@ use super::reply::{self, Parameters};
 use super::state::AdminState;
 use navarch_answers::proposal::object_ref;
 use navarch_answers::rollout::Rollouts;
-use navarch_rollout::{OperatorCommand, RolloutError};
+use navarch_rollout::{OperatorCommand, OperatorRequest, RolloutError};
 
 /// Maximum size of a command in bytes.
 pub(super) const MAX_BYTES: usize = 4 << 10;
@@ -57,19 +57,18 @@ pub(super) async fn command(
         return (StatusCode::BAD_REQUEST, text).into_response();
     };
 
-    let name = match object_ref(&object) {
-        Ok(name) => name,
+    let object = match object_ref(&object) {
+        Ok(object) => object,
         Err(reason) => return (StatusCode::BAD_REQUEST, format!("{reason}\n")).into_response(),
     };
-    let (answer, outcome) = oneshot::channel();
 
-    if state
-        .rollouts
-        .commands
-        .send((name, command, answer))
-        .await
-        .is_err()
-    {
+    let (answer, outcome) = oneshot::channel();
+    let request = OperatorRequest {
+        object,
+        command,
+        answer,
+    };
+    if state.rollouts.commands.send(request).await.is_err() {
         return reply::ended();
     }
 

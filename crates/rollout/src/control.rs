@@ -22,11 +22,15 @@ pub enum OperatorCommand {
 }
 
 /// A command, and the channel for its result.
-pub type OperatorRequest = (
-    ObjectRef,
-    OperatorCommand,
-    oneshot::Sender<Result<(), RolloutError>>,
-);
+#[derive(Debug)]
+pub struct OperatorRequest {
+    /// The object whose change is rolled out.
+    pub object: ObjectRef,
+    /// The operator's command.
+    pub command: OperatorCommand,
+    /// Where the result is sent.
+    pub answer: oneshot::Sender<Result<(), RolloutError>>,
+}
 
 /// Why a command failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -34,7 +38,7 @@ pub enum RolloutError {
     /// The rollout does not exist.
     #[error("{0} has no rollout in progress; navarch rollout status lists those in progress")]
     Unknown(ObjectRef),
-    /// The rollout can no longer be paused or promoted, only aborted, which changes nothing.
+    /// The rollout can no longer be paused or promoted.
     #[error(
         "the rollout of {0} was stopped and all proxies use the previous version: edit the object to start again"
     )]

@@ -43,7 +43,7 @@ pub use deletions::deleted_at_once;
 pub use prometheus::QueryNamespaces;
 pub use start::{Parts, Started, StoredRollouts, start};
 
-use prometheus::{Answer, Prometheus};
+use prometheus::{Condition, Prometheus};
 use proxy_counts::{ProxyCounts, Rejecting};
 use queries::QueryResult;
 use shared::Shared;
@@ -71,7 +71,7 @@ struct TrackedRollout {
     /// Whether the log has the message that the stage goes on without proxies of other namespaces.
     is_going_on_logged: bool,
     /// The result of Prometheus at this stage, and its time.
-    query: Option<(Answer, Instant)>,
+    query: Option<(Condition, Instant)>,
     /// Whether a query is in flight.
     is_queried: bool,
     /// Why it does not advance.

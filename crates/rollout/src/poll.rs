@@ -60,8 +60,9 @@ impl RolloutController {
 
             let begun = Instant::now();
             let answered = match command {
-                Some((name, command, answer)) => {
-                    Some((answer, self.run_command(&name, command).await))
+                Some(request) => {
+                    let result = self.run_command(&request.object, request.command).await;
+                    Some((request.answer, result))
                 }
                 None => None,
             };

@@ -55,9 +55,9 @@ impl QueryNamespaces {
     }
 }
 
-/// The result of a query.
+/// Whether the condition of a query holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum Condition {
     Holds,
     /// The condition does not hold, and why. The value is not part of it: who wrote the query need
     /// not have the right to read what it counts.
@@ -82,12 +82,12 @@ impl Prometheus {
     }
 
     /// Evaluates the query of an object in this namespace once.
-    pub(super) async fn query(&self, namespace: &str, query: &str) -> Answer {
+    pub(super) async fn query(&self, namespace: &str, query: &str) -> Condition {
         let Some(address) = &self.address else {
-            return Answer::Unknown(NO_ADDRESS.to_owned());
+            return Condition::Unknown(NO_ADDRESS.to_owned());
         };
         if !self.namespaces.contain(namespace) {
-            return Answer::Unknown(format!(
+            return Condition::Unknown(format!(
                 "queries of namespace {namespace} are not evaluated; an operator may add it to \
                  NAVARCH_ROLLOUT_QUERY_NAMESPACES, or promote the change"
             ));
@@ -108,17 +108,17 @@ impl Prometheus {
             Ok(text) => read(&text),
             // The address is not logged, as it may contain a secret.
             Err(FetchError::Address(_)) => {
-                Answer::Unknown("NAVARCH_PROMETHEUS_URL is not an HTTP or HTTPS URL".to_owned())
+                Condition::Unknown("NAVARCH_PROMETHEUS_URL is not an HTTP or HTTPS URL".to_owned())
             }
-            Err(error) => Answer::Unknown(navarch_base::error_chain::chain(&error)),
+            Err(error) => Condition::Unknown(navarch_base::error_chain::chain(&error)),
         }
     }
 }
 
 /// The result of a Prometheus response: a vector holds unless it is empty, a scalar unless it is 0
 /// or NaN.
-fn read(text: &str) -> Answer {
-    let unknown = |why: &str| Answer::Unknown(format!("the response of Prometheus {why}"));
+fn read(text: &str) -> Condition {
+    let unknown = |why: &str| Condition::Unknown(format!("the response of Prometheus {why}"));
     let Ok(answer) = serde_json::from_str::<Value>(text) else {
         return unknown("is not JSON");
     };
@@ -131,18 +131,18 @@ fn read(text: &str) -> Answer {
         result.and_then(Value::as_array),
     ) {
         (Some("vector"), Some(samples)) if samples.is_empty() => {
-            Answer::Fails("its result is an empty vector".to_owned())
+            Condition::Fails("its result is an empty vector".to_owned())
         }
-        (Some("vector"), Some(_)) => Answer::Holds,
+        (Some("vector"), Some(_)) => Condition::Holds,
         (Some("scalar"), Some(sample)) => {
             let value = sample.get(1).and_then(Value::as_str).unwrap_or_default();
             let holds = value
                 .parse::<f64>()
                 .is_ok_and(|number| number != 0.0 && !number.is_nan());
             if holds {
-                Answer::Holds
+                Condition::Holds
             } else {
-                Answer::Fails("its result is 0 or not a number".to_owned())
+                Condition::Fails("its result is 0 or not a number".to_owned())
             }
         }
         (Some(other @ ("matrix" | "string")), _) => unknown(&format!(
@@ -156,7 +156,7 @@ fn read(text: &str) -> Answer {
 mod tests {
     use super::*;
 
-    fn answer(kind: &str, result: &str) -> Answer {
+    fn answer(kind: &str, result: &str) -> Condition {
         read(&format!(
             r#"{{"status":"success","data":{{"resultType":"{kind}","result":{result}}}}}"#
         ))
@@ -166,11 +166,11 @@ mod tests {
     fn a_vector_holds_unless_it_is_empty_and_a_scalar_unless_it_is_zero() {
         assert_eq!(
             answer("vector", r#"[{"metric":{},"value":[1,"0"]}]"#),
-            Answer::Holds
+            Condition::Holds
         );
         assert_eq!(
             answer("vector", "[]"),
-            Answer::Fails("its result is an empty vector".to_owned())
+            Condition::Fails("its result is an empty vector".to_owned())
         );
 
         for (value, holds) in [
@@ -182,22 +182,22 @@ mod tests {
             ("", false),
         ] {
             assert_eq!(
-                answer("scalar", &format!(r#"[1,"{value}"]"#)) == Answer::Holds,
+                answer("scalar", &format!(r#"[1,"{value}"]"#)) == Condition::Holds,
                 holds,
                 "{value}"
             );
         }
 
         for text in ["", "{}", r#"{"status":"error","error":"x"}"#] {
-            assert!(matches!(read(text), Answer::Unknown(_)), "{text}");
+            assert!(matches!(read(text), Condition::Unknown(_)), "{text}");
         }
 
-        assert!(matches!(answer("matrix", "[]"), Answer::Unknown(_)));
+        assert!(matches!(answer("matrix", "[]"), Condition::Unknown(_)));
     }
 
     #[test]
     fn a_result_does_not_contain_the_value() {
-        let Answer::Fails(why) = answer("scalar", r#"[1,"NaN"]"#) else {
+        let Condition::Fails(why) = answer("scalar", r#"[1,"NaN"]"#) else {
             panic!("it holds")
         };
         assert!(!why.contains("NaN"), "{why}");
@@ -210,8 +210,8 @@ mod tests {
             let address = Some("http://127.0.0.1:1");
             let prometheus = Prometheus::new(address, QueryNamespaces::parse(names));
             match prometheus.query(namespace, "up").await {
-                Answer::Unknown(why) => why,
-                other @ (Answer::Holds | Answer::Fails(_)) => panic!("{other:?}"),
+                Condition::Unknown(why) => why,
+                other @ (Condition::Holds | Condition::Fails(_)) => panic!("{other:?}"),
             }
         };
 
@@ -229,7 +229,7 @@ mod tests {
     async fn prometheus_errors_do_not_contain_the_address() {
         let reason = async |address: Option<&str>| {
             let prometheus = Prometheus::new(address, QueryNamespaces::All);
-            let Answer::Unknown(why) = prometheus.query("shop", "up").await else {
+            let Condition::Unknown(why) = prometheus.query("shop", "up").await else {
                 panic!("{address:?} answers")
             };
             why

@@ -6,7 +6,7 @@ use navarch_api::object::ObjectRef;
 use navarch_push::rollout::Rollout;
 use tokio::time::Instant;
 
-use super::prometheus::Answer;
+use super::prometheus::Condition;
 use super::stage::Query;
 use super::{RolloutController, TrackedRollout};
 
@@ -21,7 +21,7 @@ pub(super) struct QueryResult {
     serial: u64,
     /// The stage at which it was queried, from 0.
     at: Option<usize>,
-    answer: Answer,
+    condition: Condition,
 }
 
 impl RolloutController {
@@ -42,12 +42,12 @@ impl RolloutController {
         let serial = known.serial;
         let at = known.at;
         self.queries.spawn(async move {
-            let answer = prometheus.query(name.name.namespace.as_str(), &query).await;
+            let condition = prometheus.query(name.name.namespace.as_str(), &query).await;
             QueryResult {
                 name,
                 serial,
                 at,
-                answer,
+                condition,
             }
         });
     }
@@ -63,7 +63,7 @@ impl RolloutController {
             .filter(|known| (known.serial, known.at) == (result.serial, result.at));
         if let Some(known) = known {
             known.is_queried = false;
-            known.query = Some((result.answer, Instant::now()));
+            known.query = Some((result.condition, Instant::now()));
         }
     }
 }
@@ -72,10 +72,12 @@ impl RolloutController {
 pub(super) fn query<'a>(rollout: &Rollout, known: &'a TrackedRollout) -> Query<'a> {
     match (&rollout.plan.query, &known.query) {
         (None, _) => Query::None,
-        (Some(_), None) => Query::Unasked,
-        (Some(_), Some((Answer::Holds, _))) => Query::Holds,
-        (Some(_), Some((Answer::Fails(what), _))) => Query::Fails(what),
-        (Some(_), Some((Answer::Unknown(_), at))) if at.elapsed() >= RETRY_DELAY => Query::Unasked,
-        (Some(_), Some((Answer::Unknown(why), _))) => Query::Unknown(why),
+        (Some(_), None) => Query::Pending,
+        (Some(_), Some((Condition::Holds, _))) => Query::Holds,
+        (Some(_), Some((Condition::Fails(what), _))) => Query::Fails(what),
+        (Some(_), Some((Condition::Unknown(_), at))) if at.elapsed() >= RETRY_DELAY => {
+            Query::Pending
+        }
+        (Some(_), Some((Condition::Unknown(why), _))) => Query::Unknown(why),
     }
 }

@@ -44,7 +44,7 @@ pub(super) enum Query<'a> {
     /// There is no query.
     None,
     /// There was no query at this stage yet.
-    Unasked,
+    Pending,
     Holds,
     /// The condition does not hold: the result.
     Fails(&'a str),
@@ -56,8 +56,8 @@ pub(super) enum Query<'a> {
 pub(super) enum Next {
     /// Stay at the stage, for this reason.
     Stay(String),
-    /// Query Prometheus.
-    Ask,
+    /// Evaluate the condition: query Prometheus.
+    Query,
     /// Begin the next stage.
     Advance,
     /// Complete the rollout.
@@ -147,7 +147,7 @@ pub(super) fn next(seen: &StageView<'_>) -> Next {
     }
 
     match seen.query {
-        Query::Unasked => Next::Ask,
+        Query::Pending => Next::Query,
         Query::Fails(what) => Next::Stop(format!("its query does not hold: {what}")),
         Query::Unknown(why) => Next::Stay(format!("waits for Prometheus: {why}")),
         Query::None | Query::Holds if seen.is_last => Next::Complete,
@@ -286,16 +286,16 @@ mod tests {
 
         assert_eq!(
             next(&StageView {
-                query: Query::Unasked,
+                query: Query::Pending,
                 ..seen()
             }),
-            Next::Ask
+            Next::Query
         );
 
         // Not before it counts.
         stays(
             &StageView {
-                query: Query::Unasked,
+                query: Query::Pending,
                 pending: 1,
                 ..seen()
             },

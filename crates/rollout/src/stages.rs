@@ -102,7 +102,7 @@ impl RolloutController {
                 self.note_reason(name, reason);
                 self.add_workloads(name, rollout, connections).await
             }
-            Next::Ask => {
+            Next::Query => {
                 self.query_prometheus(name, rollout);
                 Ok(())
             }
