@@ -184,14 +184,10 @@ pub(super) async fn applied(State(state): State<AdminState>, parameters: Paramet
 
 /// The same for display: proxies by name, and the errors of those that rejected it.
 fn report(connections: &[ConnectionInfo], generation: i64, progress: &Distribution) -> Applied {
-    let (reached, taken) = (
-        progress.reached,
-        progress.reached - progress.unacknowledged.len(),
-    );
     let mut applied = Applied {
         generation,
-        reached,
-        taken,
+        reached: progress.reached,
+        taken: progress.reached - progress.unacknowledged.len(),
         ..Applied::default()
     };
 

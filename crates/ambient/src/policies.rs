@@ -23,12 +23,13 @@ pub(super) use attached::policies_of;
 use super::mesh::MeshFacts;
 use super::waypoint::{Waypoint, WaypointOf};
 use navarch_api::gateway_api::KubernetesGateway;
-use navarch_api::istio::{AuthorizationPolicy, PeerAuthentication};
+use navarch_api::istio::{AuthorizationPolicy, PeerAuthentication, PolicyWorkloadSelector};
 use navarch_api::names::ResourceName;
 use navarch_api::object::NamespacedName;
 use navarch_push::cluster_ref::ClusterRef;
 use navarch_push::query::Query;
 use navarch_push::view::View;
+use navarch_registry::model::Labels;
 
 /// The policy that requires mutual TLS. The name is not valid for objects.
 const STATIC_STRICT: &str = "istio_converted_static_strict";
@@ -47,6 +48,15 @@ impl Query for IsAnyPeerAuthentication {
     fn compute(&self, view: &View<'_>) -> bool {
         view.list_all::<PeerAuthentication>().next().is_some()
     }
+}
+
+/// The labels that a policy requires of workloads; none if it applies to all.
+fn selected_labels(selector: Option<&PolicyWorkloadSelector>) -> Labels {
+    selector
+        .iter()
+        .flat_map(|selector| &selector.match_labels)
+        .map(|(key, value)| (key.as_str().into(), value.as_str().into()))
+        .collect()
 }
 
 /// Candidate names of all policies.

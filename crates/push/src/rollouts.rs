@@ -214,15 +214,12 @@ impl Rollouts {
         ]
         .into_iter()
         .fold(0, |seed, part| mixed(part, seed));
-        let (generation, before) = (
-            new.meta().generation,
-            before.map(|before| before.meta().generation),
-        );
+
         let rollout = Rollout {
             plan,
             serial: self.serial,
-            generation,
-            before,
+            generation: new.meta().generation,
+            before: before.map(|before| before.meta().generation),
             progress,
             seed,
         };

@@ -24,7 +24,7 @@ pub use token_review::TokenReviews;
 pub use xfcc::TrustedNetworks;
 
 use super::remote_servers::RemoteServers;
-use navarch_api::identity::Caller;
+use navarch_api::identity::{Caller, Identity};
 use navarch_api::names::{ClusterId, TrustDomain};
 use navarch_store::Objects;
 
@@ -110,6 +110,25 @@ impl MeshSnapshot {
     #[must_use]
     pub fn trusts(&self, domain: &TrustDomain) -> bool {
         *domain == self.trust_domain || self.aliases.contains(domain)
+    }
+
+    /// The identities of this mesh among some URIs; the others are ignored.
+    ///
+    /// # Errors
+    /// If there are none.
+    fn identities<'u>(&self, uris: impl Iterator<Item = &'u str>) -> Result<Vec<Identity>, String> {
+        let identities: Vec<Identity> = uris
+            .filter_map(|uri| Identity::parse(uri).ok())
+            .filter(|identity| self.trusts(&identity.trust_domain))
+            .collect();
+
+        if identities.is_empty() {
+            return Err(format!(
+                "it has no identity in trust domain {}",
+                self.trust_domain
+            ));
+        }
+        Ok(identities)
     }
 }
 

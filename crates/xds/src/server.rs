@@ -90,32 +90,21 @@ impl AdsParts {
         started: Timestamp,
         drain: CancellationToken,
     ) -> Self {
-        let limits = Limits::default();
-        let encodings = Encodings::default();
-        let rejections = Rejections::default();
-        let memory = Budget::new(1 << 30);
-        let access = None;
-        let workloads = None;
-        let nacks = None;
-        let observer = None;
-        let served = Served::default();
-
-        let objects_for_all = false;
         Self {
             push,
             metrics,
-            limits,
-            encodings,
+            limits: Limits::default(),
+            encodings: Encodings::default(),
             started,
             drain,
-            memory,
-            rejections,
-            access,
-            workloads,
-            nacks,
-            observer,
-            served,
-            objects_for_all,
+            memory: Budget::new(1 << 30),
+            rejections: Rejections::default(),
+            access: None,
+            workloads: None,
+            nacks: None,
+            observer: None,
+            served: Served::default(),
+            objects_for_all: false,
         }
     }
 }
@@ -215,17 +204,12 @@ impl Ads {
             drain,
             memory,
             rejections,
-            ..
-        } = parts;
-
-        let AdsParts {
             access,
             workloads,
             nacks,
             observer,
             served,
             objects_for_all,
-            ..
         } = parts;
 
         let connections = Arc::<Connections>::default();

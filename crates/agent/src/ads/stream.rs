@@ -9,7 +9,8 @@ use navarch_proto::envoy::service::discovery::v3::{
     DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
 };
 use parking_lot::Mutex;
-use prost::Message as _;
+use prost::Message;
+use prost_types::Any;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
@@ -24,7 +25,7 @@ use super::wire::{Opaque, Outbox};
 use super::{Core, Health, Protocol, own, peek};
 use crate::mesh_metrics::{MeshMetrics, WORKLOAD};
 use crate::metrics::AgentMetrics;
-use crate::wasm::Modules;
+use crate::wasm::{ConvertError, Modules};
 
 /// Maximum number of requests queued for the control plane. They are small; Envoy is only blocked
 /// when the control plane has not read this many, so that the two cannot deadlock.
@@ -427,14 +428,14 @@ impl Stream {
         while let Some(response) = waiting.recv().await {
             match self.localize(&modules, response).await {
                 Ok(response) => outbox.send(response).await?,
-                Err((nonce, error)) => {
-                    tracing::warn!(error, "rejected extension configs");
+                Err(Rejection { nonce, reason }) => {
+                    tracing::warn!(error = reason, "rejected extension configs");
                     let version = self.extension_version.lock().clone();
                     let ack = own::Ack {
                         type_url: own::EXTENSION,
                         version,
                         nonce,
-                        error: Some(error),
+                        error: Some(reason),
                     };
                     self.send_request(own::request(self.protocol, ack)).await?;
                 }
@@ -444,32 +445,24 @@ impl Stream {
         std::future::pending().await
     }
 
-    /// The response with its modules replaced by files, unchanged if it has none; or its nonce and
-    /// the reason for a NACK.
-    async fn localize(
-        &self,
-        modules: &Modules,
-        response: Bytes,
-    ) -> Result<Bytes, (String, String)> {
-        let unreadable = |error: prost::DecodeError| (String::new(), error.to_string());
-        let listeners = peek::string(&response, peek::TYPE) == Ok(own::LISTENER);
+    /// The response with its modules replaced by files, unchanged if it has none.
+    ///
+    /// # Errors
+    /// If the response or one of its configs cannot be decoded.
+    async fn localize(&self, modules: &Modules, response: Bytes) -> Result<Bytes, Rejection> {
+        let unreadable = |error: prost::DecodeError| Rejection {
+            nonce: String::new(),
+            reason: error.to_string(),
+        };
+        let are_listeners = peek::string(&response, peek::TYPE) == Ok(own::LISTENER);
 
         match self.protocol {
             Protocol::State => {
                 let mut decoded =
                     DiscoveryResponse::decode(response.clone()).map_err(unreadable)?;
                 let resources = decoded.resources.iter_mut();
-                let changed = if listeners {
-                    Ok(modules.localize_listeners(resources).await)
-                } else {
-                    modules.localize(resources).await
-                };
-
-                match changed {
-                    Ok(false) => Ok(response),
-                    Ok(true) => Ok(decoded.encode_to_vec().into()),
-                    Err(error) => Err((decoded.nonce, error.to_string())),
-                }
+                let changed = localize(modules, resources, are_listeners).await;
+                localized(response, &decoded, &decoded.nonce, changed)
             }
             Protocol::Delta => {
                 let mut decoded =
@@ -478,18 +471,44 @@ impl Stream {
                     .resources
                     .iter_mut()
                     .filter_map(|resource| resource.resource.as_mut());
-                let changed = if listeners {
-                    Ok(modules.localize_listeners(resources).await)
-                } else {
-                    modules.localize(resources).await
-                };
-
-                match changed {
-                    Ok(false) => Ok(response),
-                    Ok(true) => Ok(decoded.encode_to_vec().into()),
-                    Err(error) => Err((decoded.nonce, error.to_string())),
-                }
+                let changed = localize(modules, resources, are_listeners).await;
+                localized(response, &decoded, &decoded.nonce, changed)
             }
         }
+    }
+}
+
+/// Why a response with extension configs is not forwarded, for its NACK.
+struct Rejection {
+    nonce: String,
+    reason: String,
+}
+
+/// Replaces the modules of extension configs or listeners by files. Returns whether there were any.
+async fn localize(
+    modules: &Modules,
+    resources: impl Iterator<Item = &mut Any> + Send,
+    are_listeners: bool,
+) -> Result<bool, ConvertError> {
+    if are_listeners {
+        return Ok(modules.localize_listeners(resources).await);
+    }
+    modules.localize(resources).await
+}
+
+/// The response to forward, encoded again only if it was changed.
+fn localized(
+    response: Bytes,
+    decoded: &impl Message,
+    nonce: &str,
+    changed: Result<bool, ConvertError>,
+) -> Result<Bytes, Rejection> {
+    match changed {
+        Ok(false) => Ok(response),
+        Ok(true) => Ok(decoded.encode_to_vec().into()),
+        Err(error) => Err(Rejection {
+            nonce: nonce.to_owned(),
+            reason: error.to_string(),
+        }),
     }
 }

@@ -154,11 +154,9 @@ fn service<'a>(
     own: &'a Workload,
     peer_namespace: &'a str,
 ) -> [Cow<'a, str>; 3] {
-    let (mut host, mut name, mut namespace) = (
-        Cow::Borrowed(fields.host),
-        Cow::Borrowed(fields.host),
-        Cow::Borrowed(""),
-    );
+    let mut host = Cow::Borrowed(fields.host);
+    let mut name = host.clone();
+    let mut namespace = Cow::Borrowed("");
 
     if let Some(place) = fields.no_service {
         name = Cow::Borrowed(place);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::peer::{NamespacePeers, PeersOf};
-use super::{authorization, name_of_waypoint_policy, peer};
+use super::{authorization, name_of_waypoint_policy, peer, selected_labels};
 use crate::mesh::MeshFacts;
 use crate::service_facts::ServiceFacts;
 use crate::waypoint::{Waypoint, WaypointOf};
@@ -32,14 +32,7 @@ impl Query for SelectingPolicies {
         let mut selecting = Selecting::new();
 
         for policy in view.list::<AuthorizationPolicy>(&self.0) {
-            let labels = policy
-                .spec
-                .selector
-                .iter()
-                .flat_map(|selector| &selector.match_labels);
-            let selector: Labels = labels
-                .map(|(key, value)| (key.as_str().into(), value.as_str().into()))
-                .collect();
+            let selector = selected_labels(policy.spec.selector.as_ref());
             let Some((key, value)) = selector.iter().next() else {
                 continue;
             };

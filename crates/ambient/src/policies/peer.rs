@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use navarch_proto::istio::security::{Action, Authorization, Group, Match, Rules, Scope};
 
-use super::{CONVERTED, STATIC_STRICT, without_identity};
+use super::{CONVERTED, STATIC_STRICT, selected_labels, without_identity};
 use crate::mesh::MeshFacts;
 use navarch_api::istio::{MutualTlsMode, PeerAuthentication};
 use navarch_api::names::Namespace;
@@ -56,14 +56,7 @@ impl Query for PeersOf {
 
         for policy in all {
             let mode = policy.spec.mode();
-            let labels = policy
-                .spec
-                .selector
-                .iter()
-                .flat_map(|selector| &selector.match_labels);
-            let selector: Labels = labels
-                .map(|(key, value)| (key.as_str().into(), value.as_str().into()))
-                .collect();
+            let selector = selected_labels(policy.spec.selector.as_ref());
 
             if selector.is_empty() {
                 peers.whole.get_or_insert(mode);
@@ -161,10 +154,8 @@ pub(super) fn converted(name: &NamespacedName, view: &View<'_>) -> Option<Author
         return None;
     }
 
-    let (namespace_mode, mesh_mode) = (
-        namespace_mode(&name.namespace, view),
-        namespace_mode(root, view),
-    );
+    let mesh_mode = namespace_mode(root, view);
+    let namespace_mode = namespace_mode(&name.namespace, view);
     let groups = groups(spec, namespace_mode, mesh_mode)?;
 
     Some(Authorization {

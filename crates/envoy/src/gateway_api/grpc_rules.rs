@@ -35,7 +35,9 @@ pub(super) fn convert(
     if weight_sum(&rule.backend_refs) == 0 {
         route.direct_response = Some(answer_500());
     } else {
-        (route.route, _, forms.fault) = destinations(context, &rule.backend_refs)?;
+        let destinations = destinations(context, &rule.backend_refs)?;
+        route.route = destinations.targets;
+        forms.fault = destinations.fault;
     }
 
     forms.routes = match rule.matches.as_slice() {

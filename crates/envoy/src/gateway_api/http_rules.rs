@@ -77,10 +77,10 @@ pub(super) fn convert(
         route.direct_response = Some(answer_500());
         forms.fault = mirror_fault;
     } else {
-        let (targets, picker, fault) = destinations(context, &rule.backend_refs)?;
-        route.route = targets;
-        forms.picker = picker;
-        forms.fault = Fault::joined(fault, mirror_fault);
+        let destinations = destinations(context, &rule.backend_refs)?;
+        route.route = destinations.targets;
+        forms.picker = destinations.picker;
+        forms.fault = Fault::joined(destinations.fault, mirror_fault);
     }
 
     forms.routes = match rule.matches.as_slice() {
@@ -265,14 +265,19 @@ fn set_timeouts(declared: &HttpTimeouts, route: &mut HttpRoute) {
     }
 }
 
-/// Destinations, endpoint picker and fault of a rule.
-type Destinations = (
-    Vec<HttpRouteDestination>,
-    Option<EndpointPicker>,
-    Option<Fault>,
-);
+/// The destinations of a rule.
+#[derive(Default)]
+pub(super) struct Destinations {
+    pub(super) targets: Vec<HttpRouteDestination>,
+    pub(super) picker: Option<EndpointPicker>,
+    /// That a backend is missing.
+    pub(super) fault: Option<Fault>,
+}
 
-/// The destinations, their endpoint picker, and the fault of a missing backend.
+/// The destinations of a rule with these backends.
+///
+/// # Errors
+/// If a backend is invalid.
 pub(super) fn destinations(
     context: RuleContext<'_, '_>,
     backends: &[BackendRef],
@@ -282,9 +287,7 @@ pub(super) fn destinations(
         .filter(|backend| backend.weight != 0)
         .collect();
     let is_only = weighted.len() == 1;
-    let mut targets = Vec::new();
-    let mut picker = None;
-    let mut fault = None;
+    let mut destinations = Destinations::default();
 
     for reference in weighted {
         let backend = backend(
@@ -295,8 +298,8 @@ pub(super) fn destinations(
         )?;
 
         // Of several pools the picker of the last is used, as in istiod.
-        picker = backend.picker;
-        fault = backend.fault.or(fault);
+        destinations.picker = backend.picker;
+        destinations.fault = backend.fault.or(destinations.fault);
         let mut target = HttpRouteDestination {
             destination: Some(backend.destination),
             weight: if is_only { 0 } else { reference.weight },
@@ -307,8 +310,8 @@ pub(super) fn destinations(
             modify_headers(&mut target.headers, filter)?;
         }
 
-        targets.push(target);
+        destinations.targets.push(target);
     }
 
-    Ok((targets, picker, fault))
+    Ok(destinations)
 }

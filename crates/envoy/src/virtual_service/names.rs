@@ -2,7 +2,7 @@
 
 use super::MESH_GATEWAY;
 use navarch_api::hostname::resolve_short_name;
-use navarch_api::istio::{Destination, VirtualService};
+use navarch_api::istio::{Destination, RouteDestination, VirtualService};
 use navarch_api::names::Namespace;
 
 /// The context of short names: the object's namespace and the mesh's DNS domain.
@@ -36,25 +36,24 @@ impl NameContext<'_> {
         }
 
         for route in &mut spec.tcp {
-            route
-                .matches
-                .iter_mut()
-                .for_each(|matches| self.gateways(&mut matches.gateways));
-            route
-                .route
-                .iter_mut()
-                .for_each(|target| self.destination(&mut target.destination));
+            for matches in &mut route.matches {
+                self.gateways(&mut matches.gateways);
+            }
+            self.destinations(&mut route.route);
         }
 
         for route in &mut spec.tls {
-            route
-                .matches
-                .iter_mut()
-                .for_each(|matches| self.gateways(&mut matches.gateways));
-            route
-                .route
-                .iter_mut()
-                .for_each(|target| self.destination(&mut target.destination));
+            for matches in &mut route.matches {
+                self.gateways(&mut matches.gateways);
+            }
+            self.destinations(&mut route.route);
+        }
+    }
+
+    /// Completes the hosts of destinations.
+    fn destinations(&self, targets: &mut [RouteDestination]) {
+        for target in targets {
+            self.destination(&mut target.destination);
         }
     }
 

@@ -6,7 +6,7 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::MeshSnapshot;
-use navarch_api::identity::{Caller, Identity};
+use navarch_api::identity::Caller;
 
 /// The caller of a certificate chain, leaf first.
 ///
@@ -40,20 +40,8 @@ pub(super) fn caller(
         }
     });
 
-    let identities: Vec<Identity> = uris.filter_map(|uri| Identity::parse(uri).ok()).collect();
-    let identities: Vec<Identity> = identities
-        .into_iter()
-        .filter(|one| snapshot.trusts(&one.trust_domain))
-        .collect();
-    if identities.is_empty() {
-        return Err(format!(
-            "it has no identity in trust domain {}",
-            snapshot.trust_domain
-        ));
-    }
-
     Ok(Caller {
-        identities,
+        identities: snapshot.identities(uris)?,
         pod: None,
         expires: not_after(&leaf),
     })

@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 
 use super::{Credentials, MeshSnapshot};
-use navarch_api::identity::{Caller, Identity};
+use navarch_api::identity::Caller;
 use navarch_base::cidr::Cidr;
 
 pub(super) const HEADER: &str = "x-forwarded-client-cert";
@@ -66,19 +66,8 @@ pub(super) fn caller(
             .then(|| value.trim().trim_matches('"'))
     });
 
-    let identities = uris.filter_map(|uri| Identity::parse(uri).ok());
-    let identities: Vec<Identity> = identities
-        .filter(|one| snapshot.trusts(&one.trust_domain))
-        .collect();
-    if identities.is_empty() {
-        return Err(format!(
-            "it has no identity in trust domain {}",
-            snapshot.trust_domain
-        ));
-    }
-
     Ok(Caller {
-        identities,
+        identities: snapshot.identities(uris)?,
         ..Caller::default()
     })
 }
