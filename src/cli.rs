@@ -21,6 +21,7 @@ mod limits;
 mod log;
 mod manual;
 mod migrate;
+mod object_arguments;
 mod offline;
 mod output;
 mod pilot_flags;

@@ -9,8 +9,8 @@ use http::Method;
 use serde_json::json;
 
 use super::debug_api::{DebugApi, DebugRequest};
+use super::object_arguments::ObjectArguments;
 use super::output::{Output, print};
-use navarch_answers::proposal::{kind_of, object_ref};
 use navarch_answers::quarantine::QuarantinedObjects;
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -58,13 +58,8 @@ enum Command {
     List,
     /// Let proxies have the rejected version of an object again
     Release {
-        /// Kind of the object, as in kubectl
-        kind: String,
-        /// Name of the object
-        name: String,
-        /// Namespace of the object
-        #[arg(short = 'n', long, value_name = "NAMESPACE", default_value = "default")]
-        namespace: String,
+        #[command(flatten)]
+        object: ObjectArguments,
     },
 }
 
@@ -76,16 +71,7 @@ impl Quarantine {
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
         match &self.command {
             Command::List => self.list(),
-            Command::Release {
-                kind,
-                name,
-                namespace,
-            } => {
-                let kind = kind_of(kind).map_err(anyhow::Error::msg)?;
-                let object = format!("{}/{namespace}/{name}", kind.as_str());
-                object_ref(&object).map_err(anyhow::Error::msg)?;
-                self.release(&object)
-            }
+            Command::Release { object } => self.release(&object.path()?),
         }
     }
 

@@ -9,10 +9,10 @@ use http::Method;
 use serde_json::json;
 
 use super::debug_api::{DebugApi, DebugRequest};
+use super::object_arguments::{ObjectArguments, object_path};
 use super::output::{Output, print};
 use super::progress::Progress;
 use navarch_agent::local_http::LocalResponse;
-use navarch_answers::proposal::{kind_of, object_ref};
 use navarch_answers::rollout::{RolloutState, Rollouts};
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -93,18 +93,6 @@ enum Command {
     },
 }
 
-/// Which object's change a command is about.
-#[derive(Args, Debug)]
-struct ObjectArguments {
-    /// Kind of the object, as in kubectl
-    kind: String,
-    /// Name of the object
-    name: String,
-    /// Namespace of the object
-    #[arg(short = 'n', long, value_name = "NAMESPACE", default_value = "default")]
-    namespace: String,
-}
-
 /// An object, or none.
 #[derive(Args, Debug)]
 struct AnyObject {
@@ -131,7 +119,7 @@ impl Rollout {
                 timeout,
             } => {
                 let object = match (&object.kind, &object.name) {
-                    (Some(kind), Some(name)) => Some(path(kind, &object.namespace, name)?),
+                    (Some(kind), Some(name)) => Some(object_path(kind, &object.namespace, name)?),
                     _ => None,
                 };
                 return self.status(object.as_deref(), wait.then_some(*timeout));
@@ -145,7 +133,7 @@ impl Rollout {
             Command::Abort { object } => (object, "abort"),
         };
 
-        let object = path(&object.kind, &object.namespace, &object.name)?;
+        let object = object.path()?;
         let body = json!({ "object": object, "order": command })
             .to_string()
             .into_bytes();
@@ -224,14 +212,6 @@ impl Rollout {
         };
         read(&self.api.query(&DebugRequest::get(path, REQUEST_TIMEOUT))?)
     }
-}
-
-/// An object in the notation of the debug API.
-fn path(kind: &str, namespace: &str, name: &str) -> anyhow::Result<String> {
-    let kind = kind_of(kind).map_err(anyhow::Error::msg)?;
-    let path = format!("{}/{namespace}/{name}", kind.as_str());
-    object_ref(&path).map_err(anyhow::Error::msg)?;
-    Ok(path)
 }
 
 /// Parses the response of the control plane.
