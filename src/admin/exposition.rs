@@ -104,7 +104,7 @@ mod tests {
 
     use super::*;
 
-    /// Counts how often it is asked, and takes a while each time.
+    /// Counts how often it is encoded, and takes a while each time.
     #[derive(Clone, Debug, Default)]
     struct Counted(Arc<AtomicUsize>);
 

@@ -171,7 +171,7 @@ struct UndoOptions {
 }
 
 impl Migrate {
-    /// Does what the command says.
+    /// Runs the subcommand.
     ///
     /// # Errors
     /// Never: a failure is printed, and has its own exit code.
@@ -329,7 +329,7 @@ impl Migrate {
     /// Prints why a step is not done.
     fn refuse(&self, plan: &Plan, reason: &str) -> anyhow::Result<u8> {
         print(self.output, plan, plan)?;
-        // It may name what the record says.
+        // It may contain texts of the record.
         report(&format!("Refused: {}", escape(reason)));
         Ok(REFUSED_EXIT_CODE)
     }

@@ -19,7 +19,7 @@ use super::progress::Progress;
 use fleet::StagedChange;
 use pods::ClusterPods;
 
-/// Interval at which a pod is asked for its result.
+/// Interval between requests for the result of a pod.
 const POLL_INTERVAL: Duration = Duration::from_secs(3);
 /// The exit code if a pod's Envoy was not replaced.
 const STOPPED_EXIT_CODE: u8 = 4;
@@ -157,7 +157,7 @@ impl std::fmt::Display for Target {
 }
 
 impl Proxy {
-    /// Does what the command says, and prints the results.
+    /// Runs the subcommand, and prints the results.
     ///
     /// # Errors
     /// If the program's name is invalid, or the cluster does not respond.
@@ -220,7 +220,7 @@ impl Proxy {
         }))
     }
 
-    /// Shows what each pod says.
+    /// Shows the status that the agent of each pod reports.
     async fn status(&self, target: &Target) -> anyhow::Result<ExitCode> {
         let pods = self.pods(target).await?;
         let names = pods.names().await?;

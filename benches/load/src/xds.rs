@@ -84,7 +84,7 @@ pub(crate) struct Options {
 }
 
 impl Command {
-    /// Does what the command line says.
+    /// Runs the subcommand.
     ///
     /// # Errors
     /// If the server, the mesh or a file cannot be reached, or a step times out.

@@ -293,8 +293,8 @@ impl Keeper<'_> {
     }
 }
 
-/// Waits before a crashed Envoy is started again. What commands ask for meanwhile is done by the
-/// start, is answered, or ends the wait.
+/// Waits before a crashed Envoy is started again. A command that arrives meanwhile is fulfilled by
+/// the start, is answered, or ends the wait.
 async fn wait_for_restart(
     delay: Duration,
     commands: &mut mpsc::Receiver<EnvoyCommand>,

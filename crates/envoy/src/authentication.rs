@@ -170,7 +170,7 @@ fn of(provider: &str) -> JwtRequirement {
     }
 }
 
-/// Requires all of several, of which there is at least one.
+/// Requires all of a list, which is not empty.
 fn all_of(mut requirements: Vec<JwtRequirement>) -> JwtRequirement {
     if requirements.len() == 1 {
         return requirements.remove(0);

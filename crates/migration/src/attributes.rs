@@ -13,11 +13,11 @@ use super::routes::{ServiceHost, destination_namespaces, routes_of_parent, virtu
 /// Headers of a request, names in lower case.
 pub(crate) type Headers = BTreeMap<String, String>;
 
-/// The methods of which the first one that nothing names stands for all others.
+/// Methods; the first that no object names stands for all others.
 const METHODS: [&str; 8] = [
     "GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS", "TRACE",
 ];
-/// A path that stands for those that nothing names.
+/// A path that stands for those that no object names.
 const OTHER_PATH: &str = "/some-other-path";
 /// The part of a path or value that stands for `*`.
 const ANY: &str = "any";
@@ -73,7 +73,7 @@ impl Attributes {
         attributes
     }
 
-    /// Adds requests that nothing names.
+    /// Adds requests with values that no object names.
     fn add_others(&mut self) {
         let other = METHODS
             .into_iter()

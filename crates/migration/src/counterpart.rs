@@ -1,4 +1,4 @@
-//! What sidecars do for a workload that nothing does in ambient mode, or that is not judged.
+//! Features of sidecars that have no counterpart in ambient mode, or that are not judged.
 
 use std::collections::BTreeSet;
 

@@ -39,9 +39,9 @@ pub(crate) struct WaypointPolicies {
 /// The services that a policy applies to.
 #[derive(Debug, Default)]
 struct Targets<'a> {
-    /// Those of which it selects all pods.
+    /// Services all of whose pods it selects.
     whole: Vec<&'a Value>,
-    /// The names of those of which it selects some.
+    /// The names of services some of whose pods it selects.
     partial: Vec<&'a str>,
 }
 

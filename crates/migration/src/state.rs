@@ -118,7 +118,7 @@ impl From<&PlannedStep> for RecordedStep {
 }
 
 impl State {
-    /// The record of a plan of which no step is done.
+    /// The record of a plan before its first step.
     #[must_use]
     pub fn of(plan: &Plan) -> Self {
         Self {
@@ -222,8 +222,7 @@ pub fn is_permitted(edit: &Edit, namespace: &str) -> bool {
     }
 }
 
-/// Whether a patch of a workload has nothing but what restarts its pods, and turns their injection
-/// on or off.
+/// Whether a patch of a workload only restarts its pods, and turns their injection on or off.
 fn is_restart(patch: &Value) -> bool {
     let path = ["spec", "template", "metadata"];
     let fields = ["labels", "annotations"];
@@ -236,7 +235,7 @@ fn is_restart(patch: &Value) -> bool {
         })
 }
 
-/// Whether a patch has nothing but these keys at a path.
+/// Whether a patch has only these keys at a path.
 fn has_only(patch: &Value, path: &[&str], keys: &[&str]) -> bool {
     let Some(fields) = patch.as_object() else {
         return false;

@@ -416,7 +416,7 @@ impl QuarantineWork {
         }
     }
 
-    /// The case of the current version of an object: one that nobody rejects, if there is none.
+    /// The case of the current version of an object; a new one, without rejections, if there is none.
     fn case_of(&mut self, context: &PushContext, object: &AnyObject) -> &mut Case {
         let new = || Case::new(object.clone(), Judgement::kept());
         let case = self.cases.entry(object.object_ref());

@@ -216,7 +216,7 @@ pub(super) fn judged_again(
     }))
 }
 
-/// What is stored in place of `kept` when a quarantine ends until the next edit, though nobody has
+/// The record in place of `kept` when a quarantine ends until the next edit, though no operator has
 /// ordered that; the object was judged again `rejudged` times before. `None` if an end is stored.
 ///
 /// # Errors

@@ -94,7 +94,7 @@ impl QuarantineWork {
             return Ok(());
         };
 
-        // Without a possible change the push thread need not be asked.
+        // If nothing can have changed, the push thread is spared.
         let is_watching = case.judgement.is_watching(connected, now);
         let shared = self.shared.as_ref();
         let is_shared = shared.is_some_and(|shared| shared.has_other_replicas(name));

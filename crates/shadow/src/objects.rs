@@ -8,7 +8,7 @@ use serde_json::Value;
 /// Where Istio's metadata has the object that a resource was built from.
 const CONFIG: &str = "/metadata/filterMetadata/istio/config";
 
-/// The object that a part of a resource says that it was built from.
+/// The object that the metadata of a resource's part names as its source.
 pub(crate) fn object_of(value: &Value) -> Option<String> {
     object_of_path(value.pointer(CONFIG)?.as_str()?)
 }

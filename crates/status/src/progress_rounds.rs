@@ -1,4 +1,4 @@
-//! Which objects are checked in each round, and what is known of their progress.
+//! Which objects are checked in each round, and their progress so far.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,10 +31,10 @@ impl ProgressRounds {
         self.known.retain(|object, _| names.contains(object));
         self.is_fewer |= self.known.len() != before;
 
-        let mut places = 0..number;
+        let mut indices = 0..number;
         all.retain(|object| {
-            let place = places.next().unwrap_or_default();
-            !self.is_done(object) || is_in_turn(place, self.turn, number)
+            let index = indices.next().unwrap_or_default();
+            !self.is_done(object) || is_in_turn(index, self.turn, number)
         });
 
         self.turn = (self.turn + IN_TURN) % number.max(1);
@@ -66,14 +66,14 @@ impl ProgressRounds {
     }
 }
 
-/// Whether the object at a place, of so many, is one of those from `turn` on whose turn it is. There
-/// may have been more objects when the turn began.
-fn is_in_turn(place: usize, turn: usize, all: usize) -> bool {
+/// Whether the object at `index` of `all` is one of the [`IN_TURN`] objects from `turn` on, which
+/// wraps around. There may have been more objects when `turn` was chosen.
+fn is_in_turn(index: usize, turn: usize, all: usize) -> bool {
     let first = turn % all.max(1);
-    let distance = if place >= first {
-        place - first
+    let distance = if index >= first {
+        index - first
     } else {
-        place + all - first
+        index + all - first
     };
     distance < IN_TURN
 }
@@ -83,8 +83,8 @@ mod tests {
     use super::*;
     use navarch_api::decode::{Format, Outcome, decode_documents};
 
-    fn places(turn: usize, all: usize) -> Vec<usize> {
-        let in_turn = |place: &usize| is_in_turn(*place, turn, all);
+    fn indices(turn: usize, all: usize) -> Vec<usize> {
+        let in_turn = |index: &usize| is_in_turn(*index, turn, all);
         (0..all).filter(in_turn).collect()
     }
 
@@ -101,13 +101,13 @@ mod tests {
 
     #[test]
     fn each_object_has_its_turn_also_when_others_have_gone() {
-        assert_eq!(places(100, 250), (100..200).collect::<Vec<_>>());
+        assert_eq!(indices(100, 250), (100..200).collect::<Vec<_>>());
         let around: Vec<usize> = (0..50).chain(200..250).collect();
-        assert_eq!(places(200, 250), around);
+        assert_eq!(indices(200, 250), around);
         // All of fewer, and those that are left of more.
-        assert_eq!(places(30, 20), (0..20).collect::<Vec<_>>());
-        assert_eq!(places(340, 120).len(), IN_TURN);
-        assert!(places(7, 0).is_empty());
+        assert_eq!(indices(30, 20), (0..20).collect::<Vec<_>>());
+        assert_eq!(indices(340, 120).len(), IN_TURN);
+        assert!(indices(7, 0).is_empty());
     }
 
     #[test]

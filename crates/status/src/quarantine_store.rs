@@ -46,8 +46,8 @@ pub enum QuarantineOutcome {
         /// If the object's own namespace decided: the number of its workloads that rejected it;
         /// `None` if a release that did not store it decided.
         rejecting: Option<usize>,
-        /// The workloads that decided, and how often they were asked; `None` if a release that did
-        /// not store them decided.
+        /// The workloads that decided, and how often the object was judged before; `None` if a
+        /// release decided that did not store them.
         jury: Option<Value>,
         /// The version that is served instead; `None` if there is none.
         before: Option<AnyObject>,

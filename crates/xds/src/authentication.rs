@@ -67,8 +67,8 @@ impl ConnectionInfo for ClientIdentity {
 pub enum AuthPolicy {
     /// Callers without an identity are rejected; the service gets the identity.
     Known,
-    /// All callers are admitted, and none is asked who it is, so that secrets are not sent: in
-    /// istiod, `XDS_AUTH=false` removes the authenticators.
+    /// All callers are admitted without authentication, so that secrets are not sent: in istiod,
+    /// `XDS_AUTH=false` removes the authenticators.
     Anyone,
     /// Callers without an identity are rejected, and the service gets no identity, so that secrets
     /// are not sent.

@@ -50,8 +50,8 @@ impl Record {
         self.refusal_of_step(plan.steps.first()?, options)
     }
 
-    /// Why the step that was begun must not be finished, by a plan made now. Whoever writes the
-    /// record must not decide what is done: it is judged as if it were not begun.
+    /// Why the step that was begun must not be finished, by a plan made now. The record may have
+    /// been edited, so the step is judged as if it were not begun.
     pub(super) fn refusal_to_finish(
         &self,
         plan: &Plan,

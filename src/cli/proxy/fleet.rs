@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 
 use super::report::{ChangeReport, PodResult, PodState, StageReport, StatusReport};
 
-/// How many pods are asked at once.
+/// Maximum number of pods that are queried at once.
 const MAX_CONCURRENT: usize = 16;
 
 /// The pods of a cluster.
@@ -22,7 +22,7 @@ pub(super) trait Fleet {
     /// If the pod cannot be patched.
     async fn annotate(&self, pod: &str, wanted: &str) -> anyhow::Result<()>;
 
-    /// What the agent of a pod says of its Envoy.
+    /// The status of Envoy that the agent of a pod reports.
     ///
     /// # Errors
     /// If the agent does not respond, or has no such page.
@@ -42,7 +42,7 @@ pub(super) struct StagedChange {
 }
 
 impl StagedChange {
-    /// Changes pods stage by stage, until one fails; those that were asked meanwhile are waited for.
+    /// Changes pods stage by stage, until one fails; changes that have begun are waited for.
     /// `say` receives the progress.
     pub(super) async fn run(
         &self,

@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum PodState {
-    /// It runs what was asked for.
+    /// It runs the requested program.
     Done,
     /// Its agent refused the program, and has not started it.
     Refused,
@@ -138,7 +138,7 @@ impl fmt::Display for ChangeReport {
     }
 }
 
-/// What each pod says, or why it says nothing.
+/// The status of each pod, or why there is none.
 #[derive(Clone, Debug)]
 pub(super) struct StatusReport(pub(super) Vec<(String, Result<ProxyStatus, String>)>);
 

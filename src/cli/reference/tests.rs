@@ -406,7 +406,7 @@ fn a_default_of_the_agent_is_the_one_in_its_sources() {
             let documented = match default {
                 Value::Unset => "",
                 Value::Value(value) => value,
-                // Words tell of what no literal says.
+                // Prose describes defaults that are no literal.
                 Value::Words(_) => continue,
             };
 

@@ -22,7 +22,7 @@ pub struct AdminApi {
     pub port: u16,
 }
 
-/// What Envoy says of itself (`/server_info`).
+/// Envoy's `/server_info`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerInfo {
     /// Whether it has its first configuration, its workers have started, and it does not drain.

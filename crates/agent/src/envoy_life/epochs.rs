@@ -242,7 +242,7 @@ impl Epochs {
         }
     }
 
-    /// The arguments of the last epoch that was asked for, whether or not it runs yet.
+    /// The arguments of the epoch that was requested last, whether or not it runs yet.
     fn newest_arguments(&self) -> Vec<String> {
         let pending = self.trial.as_ref().and_then(|trial| trial.pending.as_ref());
         let retried = self.retry.as_ref().map(|retry| &retry.launch.arguments);

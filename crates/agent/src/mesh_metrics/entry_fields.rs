@@ -162,7 +162,7 @@ impl<'a> EntryFields<'a> {
         }
     }
 
-    /// Adds what the control plane knows of the peer, in the format of endpoint metadata. The
+    /// Adds the control plane's description of the peer, in the format of endpoint metadata. The
     /// peer's own headers take precedence.
     pub(super) fn add_lookup(&mut self, found: &'a str) {
         self.peer_labels = peers::labels_of_endpoint(found);

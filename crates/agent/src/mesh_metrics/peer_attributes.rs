@@ -6,7 +6,7 @@ use navarch_base::metrics_log::{Peer, PeerAttribute, PeerField, exchanged_label}
 use super::labels::UNKNOWN;
 use super::peers::Workload;
 
-/// What is known of a peer.
+/// A workload that the control plane has described.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KnownPeer<'a> {
     pub(super) workload: &'a Workload,

@@ -154,8 +154,8 @@ impl<'a> Registry<'a> {
         }
     }
 
-    /// Writes a blob to a file. A manifest of the repository must have been read before, by which
-    /// the protocol and the token are known.
+    /// Writes a blob to a file. A manifest of the repository must have been read before: that
+    /// determines the protocol and the token.
     pub(crate) async fn save_blob(
         &self,
         blob: Blob<'_>,

@@ -32,7 +32,7 @@ use navarch_base::file_events::{FileEvents, WATCHED_INTERVAL};
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// Interval at which the annotation is read while it has no effect.
 const DISABLED_INTERVAL: Duration = Duration::from_secs(15);
-/// Interval at which a program is asked for again that was refused for a reason that may pass.
+/// Interval of attempts after a program was refused for a reason that may pass.
 const RETRY_INTERVAL: Duration = Duration::from_mins(1);
 
 /// What the task needs of the rest of the agent.
@@ -78,7 +78,7 @@ enum Refusal {
     /// The old Envoy could not hand over.
     #[error("the running Envoy is not LIVE, and cannot hand over")]
     NotLive,
-    /// Envoy could not be asked to hand over.
+    /// The handover could not be requested.
     #[error(transparent)]
     NotStarted(#[from] NotStarted),
     /// Envoy is about to end.

@@ -25,7 +25,7 @@ use crate::upgrade::program::ProgramCheck;
 use crate::upstream::UpstreamConfig;
 use crate::variables::Variables;
 
-/// How often the control plane is asked, as by the agents of Istio 0.8.
+/// Maximum number of requests, as of the agents of Istio 0.8.
 const ATTEMPTS: u32 = 10;
 /// The default of `NAVARCH_ZONE_RETRY_DELAY`, as in Istio 0.8.
 const DEFAULT_DELAY: Duration = Duration::from_secs(30);
@@ -53,7 +53,7 @@ pub(super) struct ZoneRequest {
 }
 
 impl ZoneRequest {
-    /// The question, if it is enabled, no zone is known, and the agent writes the bootstrap.
+    /// The request, if it is enabled, no zone is known, and the agent writes the bootstrap.
     pub(super) fn planned(
         prepared: &Prepared,
         variables: &Variables,
@@ -82,7 +82,7 @@ impl ZoneRequest {
         })
     }
 
-    async fn ask(&self) -> Result<Option<Locality>, ZoneError> {
+    async fn send(&self) -> Result<Option<Locality>, ZoneError> {
         let response = self
             .request
             .send::<LocalityMessage>(REQUEST_TIMEOUT)
@@ -99,7 +99,7 @@ pub(super) async fn reload_when_known(
     give: mpsc::Sender<EnvoyCommand>,
 ) {
     if let Some(request) = request {
-        let answer = wait_for_answer(request.delay, async || request.ask().await).await;
+        let answer = wait_for_zone(request.delay, async || request.send().await).await;
         if let Some(locality) = answer {
             reload(prepared, check, locality, &give).await;
         }
@@ -107,16 +107,16 @@ pub(super) async fn reload_when_known(
     pending().await
 }
 
-/// Asks until a zone is known; `None` if it is not after [`ATTEMPTS`].
-async fn wait_for_answer(
+/// Requests the zone until it is known; `None` after [`ATTEMPTS`].
+async fn wait_for_zone(
     delay: Duration,
-    ask: impl AsyncFn() -> Result<Option<Locality>, ZoneError>,
+    request: impl AsyncFn() -> Result<Option<Locality>, ZoneError>,
 ) -> Option<Locality> {
     for attempt in 1..=ATTEMPTS {
         if attempt > 1 {
             sleep(delay).await;
         }
-        match ask().await {
+        match request().await {
             Ok(Some(locality)) => return Some(locality),
             Ok(None) => tracing::info!(
                 attempt,
@@ -234,9 +234,9 @@ mod tests {
     }
 
     /// How often the control plane is asked that answers at the `last` attempt, and the answer.
-    async fn asked_until(last: u32) -> (u32, Option<Locality>) {
+    async fn requests_until(last: u32) -> (u32, Option<Locality>) {
         let asked = Cell::new(0);
-        let answer = wait_for_answer(Duration::ZERO, async || {
+        let answer = wait_for_zone(Duration::ZERO, async || {
             asked.set(asked.get() + 1);
             match asked.get() {
                 attempt if attempt == last => Ok(Some(Locality::parse("r/z"))),
@@ -251,10 +251,10 @@ mod tests {
     #[tokio::test]
     async fn the_control_plane_is_asked_ten_times_until_it_knows_the_zone() {
         let known = Some(Locality::parse("r/z"));
-        assert_eq!(asked_until(1).await, (1, known.clone()));
-        assert_eq!(asked_until(4).await, (4, known.clone()));
-        assert_eq!(asked_until(10).await, (10, known));
-        assert_eq!(asked_until(11).await, (10, None));
+        assert_eq!(requests_until(1).await, (1, known.clone()));
+        assert_eq!(requests_until(4).await, (4, known.clone()));
+        assert_eq!(requests_until(10).await, (10, known));
+        assert_eq!(requests_until(11).await, (10, None));
     }
 
     #[test]

@@ -91,8 +91,8 @@ impl ErrorCode {
         }
     }
 
-    /// The code for an error of the server that was asked for the token. What concerns the agent's
-    /// own credentials is nothing that a client could correct.
+    /// The code for an error of the token server. Errors about the agent's own credentials become
+    /// one that no client could correct.
     pub(super) fn of_server(code: &str) -> Self {
         match code {
             "invalid_request" | "invalid_grant" => Self::InvalidRequest,

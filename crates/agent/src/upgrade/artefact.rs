@@ -424,8 +424,8 @@ fn unpack_archive(
     }
 }
 
-/// Writes to a file, up to the size limit. What cannot be read is refused; what cannot be written is
-/// an error of the store.
+/// Copies to a file, up to the size limit. A failure to read refuses the artefact; a failure to
+/// write is an error of the store.
 fn copy(from: impl Read, to: &mut impl Write, max_bytes: u64) -> Result<(), UnpackError> {
     let mut from = from.take(max_bytes.saturating_add(1));
     let mut buffer = vec![0; COPY_BYTES];

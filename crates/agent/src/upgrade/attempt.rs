@@ -39,7 +39,7 @@ pub struct AttemptLimits {
     pub judging: Duration,
 }
 
-/// What is known of the old Envoy before a new one starts.
+/// The measurements of the old Envoy before a new one starts.
 #[derive(Clone, Debug, Default)]
 pub struct Before {
     /// Its requests; `None` if they cannot be counted.
@@ -83,7 +83,7 @@ pub enum Failure {
     Rejected {
         /// The type of the resources.
         type_url: String,
-        /// As Envoy says it.
+        /// Envoy's message.
         reason: String,
     },
     /// It has not accepted clusters and listeners.
@@ -248,7 +248,7 @@ impl Attempt {
 
     fn too_many_errors(&self, seen: &Observation) -> Option<Failure> {
         let after = seen.requests.filter(|count| count.total >= MIN_REQUESTS)?;
-        // Without requests before, none is known to fail.
+        // Without enough requests before, none counts as failed.
         let before = self
             .before
             .requests

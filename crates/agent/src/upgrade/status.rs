@@ -1,5 +1,4 @@
-//! What the agent says of its Envoy and of the last attempt to replace it: `/navarch/proxy` on the
-//! status port.
+//! The state of Envoy and of the last attempt to replace it: `/navarch/proxy` on the status port.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -52,8 +51,8 @@ impl UpgradeState {
     }
 }
 
-/// The share of requests that failed, in words: of which the new Envoy was judged in the last
-/// attempt. Empty before it is counted.
+/// The shares of requests that failed, by which the last attempt was judged, in words. Empty before
+/// they are counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ErrorShares {

@@ -106,8 +106,8 @@ impl HttpOptions {
         let version = if protocol.is_http2() {
             HttpVersion::Http2(Box::default())
         } else if protocol.is_unsupported() && view.proxy().kind() != ProxyKind::Router {
-            // The detected version is used upstream. Gateways detect nothing, and would offer
-            // HTTP/2 to all by ALPN.
+            // The detected version is used upstream. Gateways do not detect it, and would
+            // offer HTTP/2 to all by ALPN.
             HttpVersion::OfClient {
                 as_spelt: preserves_header_case(view),
             }

@@ -35,7 +35,7 @@ struct PeerHeader {
     variable: &'static str,
     /// Where the server's access logs read it, in [`PEER_NAMESPACE`].
     key: &'static str,
-    /// Has the value in the client's proxy until it is known whether the server may get it.
+    /// The header that carries the value in the client's proxy until the cluster is known.
     unchecked: &'static str,
 }
 
@@ -54,9 +54,9 @@ const HEADERS: [PeerHeader; 2] = [
     },
 ];
 
-/// The member of a cluster's metadata `istio` that says that its servers get no headers.
+/// The member of a cluster's metadata `istio` for servers that get no headers.
 pub(crate) const NO_EXCHANGE: &str = "disable_mx";
-/// The member of a cluster's metadata `istio` that says that its servers are outside the mesh.
+/// The member of a cluster's metadata `istio` for servers outside the mesh.
 pub(crate) const EXTERNAL: &str = "external";
 
 /// What Envoy reads the cluster of a request with.
@@ -153,7 +153,7 @@ fn written(header: &PeerHeader, skip_external: bool) -> Vec<Mutation> {
     ]
 }
 
-/// The CEL expression that tells whether the cluster of a request does not get the headers.
+/// The CEL expression that is true if the cluster of a request does not get the headers.
 fn is_skipped(skip_external: bool) -> String {
     let metadata = "xds.cluster_metadata.filter_metadata";
     let has = |member: &str| format!("'{member}' in {metadata}['istio']");

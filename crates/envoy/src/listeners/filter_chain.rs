@@ -18,11 +18,11 @@ pub(crate) const TLS: &str = "tls";
 /// A filter chain.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Chain {
-    /// SNI names of which one must match; `*` matches any, including none.
+    /// SNI names, one of which must match; `*` matches any, including none.
     pub(crate) sni: Vec<String>,
-    /// Ranges of which one must contain the destination.
+    /// Ranges, one of which must contain the destination.
     pub(crate) cidrs: Vec<String>,
-    /// Application protocols of which one must match.
+    /// Application protocols, one of which must match.
     pub(crate) application_protocols: Vec<String>,
     /// The transport protocol; empty means any.
     pub(crate) transport_protocol: &'static str,

@@ -58,7 +58,7 @@ pub(super) fn place<T>(
 mod tests {
     use super::*;
 
-    /// What becomes of `abb` when `x` is put there with regard to `b`, or to nothing.
+    /// The list `abb` after `x` is inserted, relative to `b` if `selective`.
     fn placed(operation: PatchOperation, selective: bool) -> String {
         let mut list = vec!['a', 'b', 'b'];
         place(&mut list, operation, Some('x'), selective, |item| {

@@ -93,7 +93,7 @@ impl Merged {
 pub(super) trait Identity: Message + Name + Default {
     /// The fields whose contents patches match on.
     const READ: &'static [&'static str];
-    /// The fields of which patches only check whether they are set.
+    /// The fields that patches only check for presence.
     const SET: &'static [&'static str] = &[];
 }
 

@@ -96,7 +96,7 @@ pub struct StoredJury {
     pub is_partial: bool,
 }
 
-/// The answers as they are known at one time.
+/// The answers that have arrived by one time.
 #[derive(Clone, Copy, Debug)]
 pub struct Ballot<'a> {
     /// The answers of all proxies that the object reaches, as far as they are known; of a

@@ -118,7 +118,7 @@ mod tests {
     use super::super::instance::Mark;
     use super::*;
 
-    /// Workloads with long names, of which some 400 fill the room of a list.
+    /// Workloads with long names: some 400 reach the size limit of a list.
     fn many(prefix: &str, count: usize) -> BTreeSet<Instance> {
         let name = "w".repeat(150);
         let instance = |number| Instance {

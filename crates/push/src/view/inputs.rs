@@ -29,7 +29,7 @@ impl Inputs for MeshInputs {
     }
 }
 
-/// Each query says itself how it is computed.
+/// Each query has its own `compute`.
 impl<Q: Query> Computes<Q> for MeshInputs {
     type Value = Q::Value;
 

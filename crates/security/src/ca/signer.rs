@@ -138,7 +138,7 @@ pub enum SignerError {
     /// The signer is unreachable, for whomever.
     #[error("the signer is unreachable: {0}")]
     Unreachable(Arc<str>),
-    /// The signer, or what it needs for this request, says that it is unavailable.
+    /// The signer, or a service that it needs for this request, reports to be unavailable.
     #[error("the signer is unavailable for this namespace: {0}")]
     Unavailable(Arc<str>),
     /// The signer cannot sign this request now.

@@ -57,8 +57,8 @@ impl Session {
         }
     }
 
-    /// Records that the clusters that a diff removes are of no more use to the client: nothing waits
-    /// for their endpoints, which the client may have unsubscribed from already.
+    /// Ends the wait for the endpoints of the clusters that a diff removes: the client may have
+    /// unsubscribed from them already.
     pub(crate) fn clusters_removed(&mut self, changes: &Diff) {
         if self.order.warming.is_empty() {
             return;

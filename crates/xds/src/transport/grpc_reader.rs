@@ -149,7 +149,7 @@ impl<M: Message + Default + 'static> Requests<M> {
                 NextRequest::Compressed(bytes) => {
                     let encoding = known_encoding(self.encoding)?;
                     let limit = self.limits.bytes;
-                    // How long it is is known only when it is decompressed.
+                    // Its length is unknown until it is decompressed.
                     let turn = self.client.acquire_large(limit).await;
                     let body = self.split_off(bytes);
                     self.reading = Some(turn.spawn(move || decompress(encoding, &body, limit))?);

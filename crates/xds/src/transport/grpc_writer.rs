@@ -41,7 +41,7 @@ pub(crate) struct Message {
 #[derive(Debug)]
 pub(crate) struct Outbox {
     stream: SendStream<Bytes>,
-    /// The encoding that the client was told; messages may be compressed with it.
+    /// The encoding in the response headers, with which messages may be compressed.
     encoding: Option<Encoding>,
 }
 

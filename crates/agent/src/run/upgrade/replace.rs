@@ -95,7 +95,7 @@ impl Upgrades {
         }
     }
 
-    /// What is known of the old Envoy.
+    /// The measurements of the old Envoy.
     async fn before(&self, old: &RunningEnvoy) -> Before {
         let counted = self.admin.requests().await;
         let share = ErrorShares::describe(&counted);

@@ -13,7 +13,7 @@ use super::status::Verdict;
 
 /// The age at which an object that no one here waits for is deleted: its replica may have ended.
 pub(super) const MAX_AGE: SignedDuration = SignedDuration::from_mins(10);
-/// Maximum number of remembered objects. With so many, no more are created.
+/// Maximum number of remembered objects; at that number no more are created.
 pub(super) const MAX_OBJECTS: usize = 10_000;
 
 /// The objects of all replicas, and those who wait for some. Clones share them.

@@ -45,7 +45,7 @@ impl HeldServer {
         calls.iter().filter_map(of).collect()
     }
 
-    /// Waits for so many requests with this method.
+    /// Waits for this number of requests with this method.
     pub(in super::super) async fn until_called(&self, method: &str, count: usize) {
         let called = async {
             while self.called(method).len() < count {

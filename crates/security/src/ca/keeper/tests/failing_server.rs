@@ -46,7 +46,7 @@ fn failure(code: u16, reason: &str) -> serde_json::Value {
     })
 }
 
-/// The roots are in the Secret of an API server that fails so many requests.
+/// The roots are in the Secret of an API server that fails this number of requests.
 fn config_of_failing(folder: &Path, failures: usize) -> KeeperConfig {
     let server = FailingServer(Arc::new(Mutex::new(failures)));
     let client = kube::Client::new(server, "istio-system");
