@@ -241,12 +241,7 @@ pub fn attaches<T: Policy>(
 ) -> bool {
     let proxy = view.proxy();
     let targets = policy.spec.targets();
-    let selected = || {
-        policy
-            .spec
-            .selector()
-            .is_none_or(|selector| proxy.selected_by(&labels(selector)))
-    };
+    let selected = || selector_matches(view, policy);
 
     let gateway = view.derived(&ServedGateway);
     let Some(gateway) = &*gateway else {
@@ -272,26 +267,24 @@ pub fn attaches<T: Policy>(
     })
 }
 
-fn labels(selector: &PolicyWorkloadSelector) -> Labels {
-    selector
+/// Whether the selector of a policy matches the view's proxy; one without a selector does.
+fn selector_matches<T: Policy>(view: &View<'_>, policy: &Object<T>) -> bool {
+    let Some(selector) = policy.spec.selector() else {
+        return true;
+    };
+    let labels: Labels = selector
         .match_labels
         .iter()
         .map(|(key, value)| (Arc::from(key.as_str()), Arc::from(value.as_str())))
-        .collect()
+        .collect();
+    view.proxy().selected_by(&labels)
 }
 
 /// Whether a policy selects the pods of the view's proxy by its selector; waypoints are treated as
 /// gateways here.
 #[must_use]
 pub fn selects<T: Policy>(view: &View<'_>, policy: &Object<T>) -> bool {
-    let proxy = view.proxy();
-    let selected = || {
-        policy
-            .spec
-            .selector()
-            .is_none_or(|selector| proxy.selected_by(&labels(selector)))
-    };
-
+    let selected = || selector_matches(view, policy);
     let gateway = view.derived(&ServedGateway);
     let Some(gateway) = &*gateway else {
         return policy.spec.targets().is_empty() && selected();

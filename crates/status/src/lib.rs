@@ -94,9 +94,9 @@ pub use registration::{
 };
 pub use reporter::Reporter;
 pub use revisions::{OwnObjects, Responsibility, RevisionObjects};
-pub use rollout_store::{KeptRollout, RolloutStore, SharedState, StoreError};
+pub use rollout_store::{KeptRollout, RolloutStore, SharedState};
 pub use root_certificates::{REVOCATIONS, REVOCATIONS_KEY, ROOTS_KEY, RootCertificates};
 pub use service_exports::{ServiceExports, StaysLocal};
-pub use stored_map::{NotListed, Stored, UnreadableMap, UnreadableMaps, list_at_start};
+pub use stored_map::{NotListed, StoreError, Stored, UnreadableMap, UnreadableMaps, list_at_start};
 pub use unready::{Missing, UnreadyEvents};
 pub use untaint::NodeUntaint;

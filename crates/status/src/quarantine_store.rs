@@ -6,14 +6,11 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::Api;
-use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::cluster::Cluster;
-use super::rollout_store::StoreError;
-use super::stored_map::{self, Stored, UnreadableMap};
+use super::stored_map::{self, StoreError, Stored, StoredMaps, UnreadableMap};
 use navarch_api::any_object::AnyObject;
 use navarch_api::decode::{Outcome, decode_value};
 use navarch_api::encode::encode_value;
@@ -131,10 +128,10 @@ enum StoredOutcome {
     },
 }
 
-/// The ConfigMaps.
+/// The ConfigMaps of quarantines, which all replicas read and write.
 #[derive(Clone, Debug)]
 pub struct QuarantineStore {
-    maps: Api<ConfigMap>,
+    maps: StoredMaps,
 }
 
 impl QuarantineStore {
@@ -142,7 +139,7 @@ impl QuarantineStore {
     #[must_use]
     pub fn new(cluster: &Cluster, namespace: &str) -> Self {
         Self {
-            maps: Api::namespaced(cluster.0.clone(), namespace),
+            maps: StoredMaps::new(cluster, namespace, LABEL),
         }
     }
 
@@ -151,12 +148,8 @@ impl QuarantineStore {
     /// # Errors
     /// If a request to the API server fails.
     pub async fn list(&self) -> Result<Stored<KeptQuarantine>, StoreError> {
-        let list = |page: ListParams| async move { self.maps.list(&page).await };
-        let maps = stored_map::all_pages(LABEL, list).await;
-        let maps = maps.map_err(StoreError::Api)?;
-        Ok(Stored::of(maps, KeptQuarantine::from_config_map, |kept| {
-            kept.object.clone()
-        }))
+        let read = KeptQuarantine::from_config_map;
+        self.maps.list(read, |kept| kept.object.clone()).await
     }
 
     /// Stores a quarantine, unless another replica has changed it since it was read. Returns the
@@ -165,15 +158,8 @@ impl QuarantineStore {
     /// # Errors
     /// If another replica has changed it, or a request to the API server fails.
     pub async fn put(&self, kept: &KeptQuarantine) -> Result<KeptQuarantine, StoreError> {
-        let name = KeptQuarantine::map_name(&kept.object);
-        let map = kept.to_config_map()?;
-        let params = PostParams::default();
-        let map = match &kept.version {
-            Some(_) => self.maps.replace(&name, &params, &map).await?,
-            None => self.maps.create(&params, &map).await?,
-        };
         Ok(KeptQuarantine {
-            version: map.metadata.resource_version,
+            version: self.maps.put(&kept.to_config_map()?).await?,
             ..kept.clone()
         })
     }
@@ -183,17 +169,8 @@ impl QuarantineStore {
     /// # Errors
     /// If a request to the API server fails.
     pub async fn delete(&self, kept: &KeptQuarantine) -> Result<(), StoreError> {
-        let preconditions = Preconditions {
-            resource_version: kept.version.clone(),
-            uid: None,
-        };
-        let with = DeleteParams {
-            preconditions: Some(preconditions),
-            ..DeleteParams::default()
-        };
         let name = KeptQuarantine::map_name(&kept.object);
-        self.maps.delete(&name, &with).await?;
-        Ok(())
+        self.maps.delete(&name, kept.version.clone()).await
     }
 }
 

@@ -6,13 +6,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::Api;
-use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::cluster::Cluster;
-use super::stored_map::{self, Stored, UnreadableMap};
+use super::stored_map::{self, StoreError, Stored, StoredMaps, UnreadableMap};
 use navarch_api::any_object::AnyObject;
 use navarch_api::decode::{Outcome, decode_value};
 use navarch_api::encode::encode_value;
@@ -73,53 +71,10 @@ pub struct KeptRollout {
     pub bytes: usize,
 }
 
-/// The ConfigMaps.
+/// The ConfigMaps of rollouts, which all replicas read and write.
 #[derive(Clone, Debug)]
 pub struct RolloutStore {
-    maps: Api<ConfigMap>,
-}
-
-/// Errors of storing a rollout.
-#[derive(Debug, thiserror::Error)]
-pub enum StoreError {
-    /// A write conflict: read the other replica's version first.
-    #[error("another replica changed the rollout concurrently")]
-    Stale,
-    /// A version cannot be encoded as JSON.
-    #[error("failed to encode the rollout")]
-    Json(#[from] serde_json::Error),
-    /// The ConfigMap was not read, so that it must not be replaced.
-    #[error("ConfigMap {map} was not read and is left unchanged: {reason}")]
-    Unreadable {
-        /// The name of the ConfigMap.
-        map: String,
-        /// Why it was not read.
-        reason: UnreadableMap,
-    },
-    /// A request to the API server failed.
-    #[error("{}", navarch_kubernetes::InWords(.0))]
-    Api(kube::Error),
-}
-
-impl StoreError {
-    /// Whether the rights of the control plane do not allow the request.
-    #[must_use]
-    pub fn is_forbidden(&self) -> bool {
-        matches!(self, Self::Api(kube::Error::Api(status)) if status.code == 403)
-    }
-}
-
-impl From<kube::Error> for StoreError {
-    fn from(error: kube::Error) -> Self {
-        // It exists already, or has changed since it was read.
-        let is_stale =
-            matches!(&error, kube::Error::Api(status) if status.code == 409 || status.code == 404);
-        if is_stale {
-            Self::Stale
-        } else {
-            Self::Api(error)
-        }
-    }
+    maps: StoredMaps,
 }
 
 impl KeptRollout {
@@ -214,7 +169,7 @@ impl RolloutStore {
     #[must_use]
     pub fn new(cluster: &Cluster, namespace: &str) -> Self {
         Self {
-            maps: Api::namespaced(cluster.0.clone(), namespace),
+            maps: StoredMaps::new(cluster, namespace, LABEL),
         }
     }
 
@@ -223,14 +178,8 @@ impl RolloutStore {
     /// # Errors
     /// If a request to the API server fails.
     pub async fn list(&self) -> Result<Stored<KeptRollout>, StoreError> {
-        let list = |page: ListParams| async move { self.maps.list(&page).await };
-        let maps = stored_map::all_pages(LABEL, list).await;
-        let maps = maps.map_err(StoreError::Api)?;
-        Ok(Stored::of(
-            maps,
-            KeptRollout::from_config_map,
-            KeptRollout::name,
-        ))
+        let read = KeptRollout::from_config_map;
+        self.maps.list(read, KeptRollout::name).await
     }
 
     /// Stores a rollout, unless another replica has changed it since it was read. Returns the
@@ -239,16 +188,10 @@ impl RolloutStore {
     /// # Errors
     /// If another replica has changed it, or a request to the API server fails.
     pub async fn put(&self, kept: &KeptRollout) -> Result<KeptRollout, StoreError> {
-        let name = KeptRollout::map_name(&kept.name());
         let map = kept.to_config_map()?;
-        let params = PostParams::default();
-        let map = match &kept.version {
-            Some(_) => self.maps.replace(&name, &params, &map).await?,
-            None => self.maps.create(&params, &map).await?,
-        };
         Ok(KeptRollout {
             bytes: size(&map),
-            version: map.metadata.resource_version,
+            version: self.maps.put(&map).await?,
             ..kept.clone()
         })
     }
@@ -258,17 +201,8 @@ impl RolloutStore {
     /// # Errors
     /// If a request to the API server fails.
     pub async fn delete(&self, kept: &KeptRollout) -> Result<(), StoreError> {
-        let preconditions = Preconditions {
-            resource_version: kept.version.clone(),
-            uid: None,
-        };
-        let with = DeleteParams {
-            preconditions: Some(preconditions),
-            ..DeleteParams::default()
-        };
         let name = KeptRollout::map_name(&kept.name());
-        self.maps.delete(&name, &with).await?;
-        Ok(())
+        self.maps.delete(&name, kept.version.clone()).await
     }
 }
 

@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{ListParams, ObjectList, ObjectMeta};
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, ObjectList, ObjectMeta, PostParams, Preconditions};
 
 use navarch_api::object::ObjectRef;
 use navarch_base::digest::sha256_hex;
 use navarch_base::state_format::{self, FormatError, KEY};
 use navarch_net::backoff::Backoff;
 
-use super::rollout_store::StoreError;
+use super::cluster::Cluster;
 
 /// Number of ConfigMaps in a page of a list.
 const PAGE: u32 = 1_024;
@@ -44,6 +45,49 @@ pub enum UnreadableMap {
     /// An entry is missing or invalid.
     #[error("{0} is missing or invalid")]
     Entry(&'static str),
+}
+
+/// Errors of storing the state of an object.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// A write conflict: read the other replica's version first.
+    #[error("another replica changed the stored state concurrently")]
+    Stale,
+    /// A version cannot be encoded as JSON.
+    #[error("failed to encode the stored state")]
+    Json(#[from] serde_json::Error),
+    /// The ConfigMap was not read, so that it must not be replaced.
+    #[error("ConfigMap {map} was not read and is left unchanged: {reason}")]
+    Unreadable {
+        /// The name of the ConfigMap.
+        map: String,
+        /// Why it was not read.
+        reason: UnreadableMap,
+    },
+    /// A request to the API server failed.
+    #[error("{}", navarch_kubernetes::InWords(.0))]
+    Api(kube::Error),
+}
+
+impl StoreError {
+    /// Whether the rights of the control plane do not allow the request.
+    #[must_use]
+    pub fn is_forbidden(&self) -> bool {
+        matches!(self, Self::Api(kube::Error::Api(status)) if status.code == 403)
+    }
+}
+
+impl From<kube::Error> for StoreError {
+    fn from(error: kube::Error) -> Self {
+        // It exists already, or has changed since it was read.
+        let is_stale =
+            matches!(&error, kube::Error::Api(status) if status.code == 409 || status.code == 404);
+        if is_stale {
+            Self::Stale
+        } else {
+            Self::Api(error)
+        }
+    }
 }
 
 /// Why a replica starts without what is stored.
@@ -120,6 +164,72 @@ impl<T> Stored<T> {
                 );
             }
         }
+    }
+}
+
+/// The ConfigMaps with a label in the control plane's namespace.
+#[derive(Clone, Debug)]
+pub(super) struct StoredMaps {
+    api: Api<ConfigMap>,
+    label: &'static str,
+}
+
+impl StoredMaps {
+    /// Those with this label.
+    pub(super) fn new(cluster: &Cluster, namespace: &str, label: &'static str) -> Self {
+        Self {
+            api: Api::namespaced(cluster.0.clone(), namespace),
+            label,
+        }
+    }
+
+    /// Reads all of them.
+    ///
+    /// # Errors
+    /// If a request to the API server fails.
+    pub(super) async fn list<T>(
+        &self,
+        read: impl Fn(&ConfigMap) -> Result<T, UnreadableMap>,
+        object: impl Fn(&T) -> ObjectRef,
+    ) -> Result<Stored<T>, StoreError> {
+        let list = |page: ListParams| async move { self.api.list(&page).await };
+        let maps = all_pages(self.label, list).await.map_err(StoreError::Api)?;
+        Ok(Stored::of(maps, read, object))
+    }
+
+    /// Replaces the ConfigMap of the same name and `resourceVersion`, or creates it if that is not
+    /// set. Returns the stored `resourceVersion`.
+    ///
+    /// # Errors
+    /// If another replica has changed or created it, or a request to the API server fails.
+    pub(super) async fn put(&self, map: &ConfigMap) -> Result<Option<String>, StoreError> {
+        let params = PostParams::default();
+        let stored = match (&map.metadata.name, &map.metadata.resource_version) {
+            (Some(name), Some(_)) => self.api.replace(name, &params, map).await?,
+            _ => self.api.create(&params, map).await?,
+        };
+        Ok(stored.metadata.resource_version)
+    }
+
+    /// Deletes a ConfigMap, unless another replica has changed it since this `resourceVersion`.
+    ///
+    /// # Errors
+    /// If a request to the API server fails.
+    pub(super) async fn delete(
+        &self,
+        name: &str,
+        version: Option<String>,
+    ) -> Result<(), StoreError> {
+        let preconditions = Preconditions {
+            resource_version: version,
+            uid: None,
+        };
+        let params = DeleteParams {
+            preconditions: Some(preconditions),
+            ..DeleteParams::default()
+        };
+        self.api.delete(name, &params).await?;
+        Ok(())
     }
 }
 

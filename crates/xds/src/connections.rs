@@ -149,13 +149,7 @@ impl Connections {
     /// The last responses of the stream with this id, oldest first.
     #[must_use]
     pub fn pushes(&self, id: &str) -> Vec<PushInfo> {
-        let found = self
-            .open
-            .lock()
-            .values()
-            .find(|connection| &*connection.id == id)
-            .cloned();
-        found
+        self.find(|connection| *connection.id == *id)
             .map(|connection| connection.pushes())
             .unwrap_or_default()
     }
@@ -167,7 +161,12 @@ impl Connections {
         open.iter().map(|connection| connection.pushes()).collect()
     }
 
-    /// All streams.
+    /// The first stream for which `is_it` returns true. The list is not locked any more.
+    fn find(&self, is_it: impl Fn(&Connection) -> bool) -> Option<Arc<Connection>> {
+        let open = self.open.lock();
+        open.values().find(|connection| is_it(connection)).cloned()
+    }
+
     pub(crate) fn open(&self) -> Vec<Arc<Connection>> {
         self.open.lock().values().cloned().collect()
     }
@@ -183,26 +182,14 @@ impl Connections {
     /// The stream with this id in the engine.
     #[must_use]
     pub fn of_id(&self, id: ProxyId) -> Option<ConnectionInfo> {
-        let found = self
-            .open
-            .lock()
-            .values()
-            .find(|one| one.proxy_id == id)
-            .cloned();
-        found.map(|connection| connection.look())
+        self.find(|connection| connection.proxy_id == id)
+            .map(|connection| connection.look())
     }
 
     /// Sends a trial collection to a stream in place of the push thread's, until the push thread
     /// has a new one, to see whether the client accepts it. False if the stream has ended.
     pub fn offer(&self, id: ProxyId, collection: Arc<Collection>, revision: u64) -> bool {
-        let found = self
-            .open
-            .lock()
-            .values()
-            .find(|one| one.proxy_id == id)
-            .cloned();
-
-        let Some(connection) = found else {
+        let Some(connection) = self.find(|connection| connection.proxy_id == id) else {
             return false;
         };
 
@@ -227,13 +214,7 @@ impl Connections {
 
     /// Ends the stream with this id. Returns false if it does not exist.
     pub fn disconnect(&self, id: &str) -> bool {
-        let found = self
-            .open
-            .lock()
-            .values()
-            .find(|connection| &*connection.id == id)
-            .cloned();
-        found
+        self.find(|connection| *connection.id == *id)
             .inspect(|connection| connection.mailbox.close())
             .is_some()
     }

@@ -38,6 +38,17 @@ pub struct AccessLogsOf {
     pub service: Option<PolicyService>,
 }
 
+impl AccessLogsOf {
+    /// For listeners that are not for one service of a waypoint.
+    #[must_use]
+    pub fn of_class(class: ListenerClass) -> Self {
+        Self {
+            class,
+            service: None,
+        }
+    }
+}
+
 /// Access logs by place.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AccessLogs {

@@ -27,6 +27,17 @@ pub struct MetricsFiltersOf {
     pub service: Option<PolicyService>,
 }
 
+impl MetricsFiltersOf {
+    /// For listeners that are not for one service of a waypoint.
+    #[must_use]
+    pub fn of_class(class: ListenerClass) -> Self {
+        Self {
+            class,
+            service: None,
+        }
+    }
+}
+
 /// One `istio.stats` filter for each Prometheus provider; none if the proxy's Envoy lacks the
 /// extension.
 #[derive(Clone, Debug, Default, PartialEq)]

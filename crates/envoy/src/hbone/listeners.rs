@@ -142,10 +142,7 @@ fn listener(
     tunnel: Option<TunnelingConfig>,
     listener_filters: Vec<ListenerFilter>,
 ) -> Listener {
-    let logs = view.get(&AccessLogsOf {
-        class,
-        service: None,
-    });
+    let logs = view.get(&AccessLogsOf::of_class(class));
     let mut proxy = tcp_proxy(name, name);
     proxy.tunneling_config = tunnel;
 

@@ -63,13 +63,7 @@ pub(crate) fn terminate(view: &View<'_>) -> Listener {
         connection_balance_config: Some(ConnectionBalanceConfig {
             balance_type: Some(BalanceType::ExactBalance(ExactBalance {})),
         }),
-        access_log: view
-            .get(&AccessLogsOf {
-                class: CLASS,
-                service: None,
-            })
-            .listener
-            .clone(),
+        access_log: view.get(&AccessLogsOf::of_class(CLASS)).listener.clone(),
         ..Listener::default()
     }
 }
@@ -103,13 +97,7 @@ fn manager(view: &View<'_>) -> HttpConnectionManager {
         server_header_transformation: headers.server_transformation().into(),
         generate_request_id: (!headers.generate_request_id).then_some(false),
         use_remote_address: Some(false),
-        access_log: view
-            .get(&AccessLogsOf {
-                class: CLASS,
-                service: None,
-            })
-            .tunnel_end
-            .clone(),
+        access_log: view.get(&AccessLogsOf::of_class(CLASS)).tunnel_end.clone(),
         stream_idle_timeout: Some(prost_types::Duration::default()),
         upgrade_configs: vec![UpgradeConfig {
             upgrade_type: CONNECT.to_owned(),

@@ -279,11 +279,7 @@ fn complete(
         }
     };
 
-    view.get(&AccessLogsOf {
-        class,
-        service: None,
-    })
-    .put(&mut proxy);
+    view.get(&AccessLogsOf::of_class(class)).put(&mut proxy);
     let cluster = match &proxy.cluster_specifier {
         Some(ClusterSpecifier::Cluster(cluster)) => cluster.clone(),
         Some(ClusterSpecifier::WeightedClusters(weighted)) => weighted
@@ -312,13 +308,10 @@ fn complete(
     );
     filters.extend(extensions.rest);
     filters.extend(
-        view.get(&MetricsFiltersOf {
-            class,
-            service: None,
-        })
-        .tcp
-        .iter()
-        .cloned(),
+        view.get(&MetricsFiltersOf::of_class(class))
+            .tcp
+            .iter()
+            .cloned(),
     );
 
     if class == ListenerClass::SidecarOutbound {

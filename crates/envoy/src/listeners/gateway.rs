@@ -156,10 +156,7 @@ pub(super) fn build(view: &View<'_>, name: &str) -> Option<Listener> {
         connection_balance_config: balance(view, "OUTBOUND_LISTENER_EXACT_BALANCE"),
         per_connection_buffer_limit_bytes: buffer.and_then(unsigned),
         access_log: view
-            .get(&AccessLogsOf {
-                class: ListenerClass::Gateway,
-                service: None,
-            })
+            .get(&AccessLogsOf::of_class(ListenerClass::Gateway))
             .listener
             .clone(),
         ..Listener::default()

@@ -56,10 +56,7 @@ pub(super) fn build(view: &View<'_>) -> Listener {
         traffic_direction: TrafficDirection::Inbound.into(),
         continue_on_listener_filters_timeout: true,
         access_log: view
-            .get(&AccessLogsOf {
-                class: ListenerClass::SidecarInbound,
-                service: None,
-            })
+            .get(&AccessLogsOf::of_class(ListenerClass::SidecarInbound))
             .listener
             .clone(),
         filter_chains,

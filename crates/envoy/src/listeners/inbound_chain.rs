@@ -207,11 +207,7 @@ fn tcp_filters(view: &View<'_>, target: &Target<'_>, peers: Peers) -> Vec<Filter
     let prefix = stat_prefix::inbound(view, short, of, &cluster);
     let mut proxy = tcp_proxy(&prefix, &cluster);
     proxy.idle_timeout = idle_timeout(view);
-    view.get(&AccessLogsOf {
-        class: CLASS,
-        service: None,
-    })
-    .put(&mut proxy);
+    view.get(&AccessLogsOf::of_class(CLASS)).put(&mut proxy);
 
     let mut filters: Vec<Filter> = metadata_exchange(view).into_iter().collect();
     let authorization = view.get(&AuthorizationOf {
@@ -226,13 +222,10 @@ fn tcp_filters(view: &View<'_>, target: &Target<'_>, peers: Peers) -> Vec<Filter
     filters.extend(authorization.tcp.iter().cloned());
     filters.extend(extensions.rest);
     filters.extend(
-        view.get(&MetricsFiltersOf {
-            class: CLASS,
-            service: None,
-        })
-        .tcp
-        .iter()
-        .cloned(),
+        view.get(&MetricsFiltersOf::of_class(CLASS))
+            .tcp
+            .iter()
+            .cloned(),
     );
 
     filters.extend(protocol_stack(view, protocol, &proxy, &prefix, &cluster));

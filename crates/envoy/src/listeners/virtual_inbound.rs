@@ -113,13 +113,10 @@ fn unknown_targets(view: &View<'_>) -> Vec<Target<'static>> {
 fn blackhole_chain(view: &View<'_>, port: u16) -> FilterChain {
     let mut filters: Vec<Filter> = metadata_exchange(view).into_iter().collect();
     filters.extend(
-        view.get(&MetricsFiltersOf {
-            class: CLASS,
-            service: None,
-        })
-        .tcp
-        .iter()
-        .cloned(),
+        view.get(&MetricsFiltersOf::of_class(CLASS))
+            .tcp
+            .iter()
+            .cloned(),
     );
 
     filters.push(tcp_filter(&tcp_proxy(BLACKHOLE, BLACKHOLE)));
@@ -170,13 +167,7 @@ fn listener(
         max_connections_to_accept_per_socket_event: accepts_per_event(view),
         connection_balance_config: balance(view, "INBOUND_LISTENER_EXACT_BALANCE"),
         transparent: is_transparent.then_some(true),
-        access_log: view
-            .get(&AccessLogsOf {
-                class: CLASS,
-                service: None,
-            })
-            .listener
-            .clone(),
+        access_log: view.get(&AccessLogsOf::of_class(CLASS)).listener.clone(),
         filter_chains,
         listener_filters,
         listener_filters_timeout: view

@@ -71,13 +71,7 @@ pub(super) fn build(view: &View<'_>) -> Listener {
         },
         traffic_direction: TrafficDirection::Outbound.into(),
         max_connections_to_accept_per_socket_event: accepts_per_event(view),
-        access_log: view
-            .get(&AccessLogsOf {
-                class: CLASS,
-                service: None,
-            })
-            .listener
-            .clone(),
+        access_log: view.get(&AccessLogsOf::of_class(CLASS)).listener.clone(),
         ..Listener::default()
     }
 }
@@ -96,18 +90,8 @@ pub(super) fn catch_all_filters(view: &View<'_>) -> Vec<Filter> {
 
     let mut proxy = tcp_proxy(&cluster, &cluster);
     proxy.idle_timeout = idle_timeout(view);
-    view.get(&AccessLogsOf {
-        class: CLASS,
-        service: None,
-    })
-    .put(&mut proxy);
-    let mut filters = view
-        .get(&MetricsFiltersOf {
-            class: CLASS,
-            service: None,
-        })
-        .tcp
-        .clone();
+    view.get(&AccessLogsOf::of_class(CLASS)).put(&mut proxy);
+    let mut filters = view.get(&MetricsFiltersOf::of_class(CLASS)).tcp.clone();
 
     filters.push(tcp_filter(&proxy));
     filters
@@ -115,13 +99,7 @@ pub(super) fn catch_all_filters(view: &View<'_>) -> Vec<Filter> {
 
 /// Drops connections to the listener's own port, which would loop forever.
 fn blackhole_chain(view: &View<'_>, port: u16) -> FilterChain {
-    let mut filters = view
-        .get(&MetricsFiltersOf {
-            class: CLASS,
-            service: None,
-        })
-        .tcp
-        .clone();
+    let mut filters = view.get(&MetricsFiltersOf::of_class(CLASS)).tcp.clone();
     filters.push(tcp_filter(&tcp_proxy(BLACKHOLE, BLACKHOLE)));
     FilterChain {
         name: "virtualOutbound-blackhole".to_owned(),

@@ -67,13 +67,7 @@ pub(crate) fn build(view: &View<'_>) -> Listener {
         filter_chain_matcher: Some(choice(view, &services, &addresses)),
         filter_chains,
         listener_filters,
-        access_log: view
-            .get(&AccessLogsOf {
-                class: CLASS,
-                service: None,
-            })
-            .listener
-            .clone(),
+        access_log: view.get(&AccessLogsOf::of_class(CLASS)).listener.clone(),
         ..Listener::default()
     }
 }
