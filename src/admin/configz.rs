@@ -209,11 +209,14 @@ where
         format!("{}/{}", T::KIND.group(), version(T::KIND)).into(),
     );
     value.insert("metadata".to_owned(), metadata(&object.meta));
+
     let mut spec = encoded.get("spec").cloned().unwrap_or_else(|| json!({}));
     reply::leave_out_unset(&mut spec);
     value.insert("spec".to_owned(), spec);
+
     let mut status = encoded.get("status").cloned().unwrap_or_default();
     reply::leave_out_unset(&mut status);
+
     if status.as_object().is_some_and(|status| !status.is_empty()) {
         value.insert("status".to_owned(), status);
     }

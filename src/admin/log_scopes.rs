@@ -116,6 +116,7 @@ impl LogScopes {
         let Some((_, level)) = LEVELS.into_iter().find(|(known, _)| *known == level) else {
             return Ok(());
         };
+
         let mut levels = self.0.levels.lock();
         let mut changed = levels.clone();
         changed.retain(|(known, _)| *known != name);

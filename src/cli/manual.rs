@@ -59,8 +59,10 @@ fn write(directory: &Path, command: &Command, name: &str) -> anyhow::Result<()> 
     let mut page = Vec::new();
     let named = command.clone().display_name(name);
     clap_mangen::Man::new(named).render(&mut page)?;
+
     let file = directory.join(format!("{name}.1"));
     std::fs::write(&file, page).with_context(|| file.display().to_string())?;
+
     for below in command
         .get_subcommands()
         .filter(|below| below.get_name() != "help")

@@ -227,9 +227,11 @@ impl Proxy {
         if names.is_empty() {
             return self.no_pods(target);
         }
+
         let progress = Progress::begin(&format!("asking {} pods", names.len()));
         let statuses = fleet::statuses(&pods, &names).await;
         drop(progress);
+
         print(self.flags.output, &statuses, &statuses)?;
         Ok(ExitCode::SUCCESS)
     }

@@ -84,13 +84,16 @@ pub(super) fn config(variable: impl Fn(&str) -> Option<String>) -> anyhow::Resul
 
     config.custom_hosts = text("ISTIOD_CUSTOM_HOST").unwrap_or_default();
     config.revision = text("REVISION").unwrap_or_default();
+
     let flag = |name: &str, default: bool| environment::flag(text, name, default);
     config.signs = flag("ENABLE_CA_SERVER", true)?;
     if config.signs {
         config.signers = signers::config(&text)?;
     }
+
     let types = text("NAVARCH_WORKLOAD_KEY_TYPES").unwrap_or_default();
     config.key_types = key_types(&types).context("NAVARCH_WORKLOAD_KEY_TYPES")?;
+
     config.server_signer = server_signer(text("PILOT_CERT_PROVIDER").as_deref())?;
     config.streams.auth = flag("XDS_AUTH", true)?;
     config.streams.plain_auth = flag("XDS_AUTH_PLAINTEXT", false)?;

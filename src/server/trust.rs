@@ -143,6 +143,7 @@ impl Trust {
         let own = self.own.borrow().to_string() + &self.further_roots + &signers;
         let federated = self.others.federated.borrow().clone();
         let context = self.push.context();
+
         let bundle = trust_bundle::assemble(
             &own,
             &context.mesh.config.ca_certificates,
@@ -152,10 +153,12 @@ impl Trust {
         if bundle == self.published {
             return Ok(());
         }
+
         for fault in bundle.faults.difference(&self.published.faults) {
             tracing::warn!(%fault, "a root certificate is not trusted");
         }
         tracing::info!(roots = bundle.roots.len(), "the trust bundle changed");
+
         self.push
             .change(vec![Change::TrustBundle(bundle.roots.clone())])
             .await?;

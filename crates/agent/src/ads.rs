@@ -202,16 +202,19 @@ impl Proxy {
             .extensions()
             .get::<UdsConnectInfo>()
             .and_then(|info| info.peer_cred?.pid());
+
         let requests = Streaming::new_request(
             wire::Opaque.decoder(),
             request.into_body(),
             None,
             Some(usize::MAX),
         );
+
         let (outbox, responses) = wire::channel();
         let client = stream::Client { protocol, process };
         self.tasks
             .spawn(stream::run(self.core.clone(), client, requests, outbox));
+
         let mut response = Response::new(Body::new(responses));
         response.headers_mut().insert(
             header::CONTENT_TYPE,

@@ -118,11 +118,13 @@ pub async fn run(
     let control_plane = plan.control_plane.clone();
     let envoys = plan.envoys.clone();
     let proxy = SharedStatus::default();
+
     let zone_request = ZoneRequest::planned(&prepared, variables, control_plane.clone());
     let check = ProgramCheck {
         user: envoy_user(variables),
     };
     let dynamic_bootstrap = DynamicBootstrap::planned(&prepared, variables, control_plane, check)?;
+
     let Services {
         names,
         failures,
@@ -143,6 +145,7 @@ pub async fn run(
         proxy: proxy.clone(),
     };
     serve_status(&prepared, variables, names, shown, &give, &tasks, &stop).await?;
+
     if let Some(serving) = sts::start(&prepared, variables, environment.clock)? {
         tasks.spawn(stop.clone().run_until_cancelled_owned(serving));
     }

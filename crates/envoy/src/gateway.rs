@@ -179,9 +179,11 @@ impl Query for BoundPorts {
             bind: group.key.bind.clone(),
             port: group.key.port,
         });
+
         let mut ports: Vec<BoundPort> = ports.collect();
         ports.sort_unstable();
         ports.dedup();
+
         if ports.iter().any(|at| at.port < FIRST_UNPRIVILEGED_PORT)
             && view.proxy().meta_bool("UNPRIVILEGED_POD")
         {

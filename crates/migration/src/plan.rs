@@ -245,6 +245,7 @@ impl<'a> Planner<'a> {
         for edit in &planned.step.edits {
             edit.apply(&mut self.objects);
         }
+
         let restarts = planned.step.restarts.clone();
         let mut changes: BTreeMap<usize, VerdictChange> = BTreeMap::new();
         for pods in self.rounds(restarts.as_ref()) {
@@ -256,6 +257,7 @@ impl<'a> Planner<'a> {
                 self.judge(&mut changes);
             }
         }
+
         planned.changes = changes.into_values().collect();
         planned.changes.sort_by_key(|change| change.effect);
         planned.changed = planned.changes.len();

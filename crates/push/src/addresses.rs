@@ -193,15 +193,18 @@ impl Addresses {
         // The copy shares its content with the index of the current snapshot.
         let mut index = self.remotes.get(scope.cluster).cloned().unwrap_or_default();
         let change = index.apply(before, now, changed, scope);
+
         let others = self
             .remotes
             .iter()
             .filter(|(cluster, _)| *cluster != scope.cluster)
             .map(|(_, index)| index);
         let others: Vec<&AddressIndex> = others.chain([&self.own]).collect();
+
         let keys = changes.take(change, |name| {
             others.iter().any(|index| index.has_name(name))
         });
+
         self.remotes.insert(scope.cluster.clone(), index);
         let found = |key| FactKey::remote(scope.cluster, RemoteFact::Found(key));
         changes.facts.extend(keys.into_iter().map(found));

@@ -144,8 +144,10 @@ impl QuarantineWork {
         };
         let object = case.object.clone();
         let message = format!("{grounds}; one of them: {}", excerpt(&case.error));
+
         let rejudged = case.judgement.rejudged();
         let decided = case.judgement.jury();
+
         let others = decided
             .and_then(|jury| jury.others.as_ref())
             .map(|all| all.iter().cloned().collect());

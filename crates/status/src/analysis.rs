@@ -262,20 +262,24 @@ impl Analysis {
 /// Logs a failed write; returns whether it need not be retried before a change.
 fn log_failure(unwritten: &mut BTreeSet<Kind>, failure: &Failure) -> bool {
     let Failure { key, error } = failure;
+
     let kind = key.kind.as_str();
     let ns = &key.namespace;
     let name = &key.name;
     let text = InWords(error);
+
     if is_stale(error) {
         // Another writer has changed it; the watch will report that.
         tracing::debug!(kind, ns, name, error = %text, "object changed concurrently; retrying");
         return true;
     }
+
     if unwritten.insert(key.kind) {
         tracing::warn!(kind, ns, name, error = %text, "failed to write status; further failures of this kind are logged at debug");
     } else {
         tracing::debug!(kind, ns, name, error = %text, "failed to write status");
     }
+
     matches!(
         error,
         kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 429

@@ -362,11 +362,13 @@ fn correction(
     if before.is_none() && report.is_none() {
         return None;
     }
+
     let report = report.cloned().unwrap_or_else(|| condition.end());
     let condition = json!({
         "type": name, "status": if report.is_true { "True" } else { "False" }, "reason": report.reason,
         "message": &*report.message, "lastProbeTime": now, "lastTransitionTime": now,
     });
+
     let is = |member: &str| before.and_then(|before| before.get(member)) == condition.get(member);
     if is("status") && is("message") && is("reason") {
         return None;

@@ -105,10 +105,12 @@ impl World {
         if !self.namespaces.complete {
             return Vec::new();
         }
+
         self.due.retain(|name| self.services.contains_key(name));
         let counts =
             |name: &&NamespacedName| self.namespaces.counts(name.namespace.as_str(), scope);
         let now: Vec<NamespacedName> = self.due.iter().filter(counts).cloned().collect();
+
         let uid = |name: NamespacedName| {
             self.services
                 .get(&name)

@@ -94,6 +94,7 @@ pub(in crate::admin) async fn proxies(
     chosen.retain(|(_, info)| kind.is_none_or(|kind| kind == kind_of(info)));
     let wanted = parameters.get("state").filter(|state| !state.is_empty());
     chosen.retain(|(standing, _)| wanted.is_none_or(|wanted| wanted == standing.as_str()));
+
     let rows = Rows::from_parameters(&parameters);
     let total = chosen.len();
     let shown: Vec<Value> = rows

@@ -129,6 +129,7 @@ impl Mesh {
         if !state.done.is_empty() {
             return self.store(record).await;
         }
+
         let maps = self.maps(&record.namespace)?;
         let parameters = DeleteParams::default().preconditions(Preconditions {
             resource_version: record.version.clone(),

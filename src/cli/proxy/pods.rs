@@ -88,8 +88,10 @@ impl Fleet for ClusterPods {
             ..PatchParams::default()
         };
         let patch = Patch::Merge(&patch);
+
         let patched = self.pods.patch_metadata(pod, &parameters, &patch);
         let patched = tokio::time::timeout(TIMEOUT, patched).await;
+
         patched
             .with_context(|| format!("the API server did not respond within {TIMEOUT:?}"))?
             .map_err(|error| {

@@ -183,6 +183,7 @@ async fn read_cluster(
     settings.discover_configuration = true;
     settings.domain_suffix = domain.to_owned();
     settings.system_namespace = Namespace::new(flags.istio_namespace());
+
     let revision = revision_of(flags, variables);
     if let Some(revision) = &revision {
         settings.clusters.revision.clone_from(revision);
@@ -216,6 +217,7 @@ async fn read_cluster(
             maps_ended.get_or_init(|| error.to_string());
         }
     });
+
     let (to_push, from_objects) = mpsc::channel(BATCHES);
     let objects_ended = ended.clone();
     tasks.spawn(async move {

@@ -215,14 +215,17 @@ impl Forwarding {
     async fn by_tcp(&self, resolver: SocketAddr, message: &[u8]) -> io::Result<Vec<u8>> {
         let mut stream = TcpStream::connect(resolver).await?;
         let (_pending, request) = self.note(message, stream.local_addr()?.port())?;
+
         let length = u16::try_from(request.len())
             .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
         let mut framed = length.to_be_bytes().to_vec();
         framed.extend_from_slice(&request);
         stream.write_all(&framed).await?;
+
         let length = stream.read_u16().await?;
         let mut answer = vec![0; usize::from(length)];
         stream.read_exact(&mut answer).await?;
+
         if is_response(&answer, &request) {
             Ok(answer)
         } else {
@@ -235,9 +238,11 @@ impl Forwarding {
         let rest = message
             .get(2..)
             .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+
         let id: [u8; 2] = random::bytes();
         let key = (u16::from_be_bytes(id), port);
         self.0.pending.lock().insert(key);
+
         let mut request = Vec::with_capacity(message.len());
         request.extend_from_slice(&id);
         request.extend_from_slice(rest);

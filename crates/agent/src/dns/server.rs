@@ -112,6 +112,7 @@ pub async fn serve(server: DnsServer, stop: CancellationToken) {
     for socket in udp {
         tasks.spawn(datagrams(Arc::new(socket), handler.clone()));
     }
+
     let port = Port::new(
         "dns",
         PortLimits::plain(MAX_CONNECTIONS),
@@ -120,6 +121,7 @@ pub async fn serve(server: DnsServer, stop: CancellationToken) {
     for listener in tcp {
         tasks.spawn(connections(listener, handler.clone(), port.clone()));
     }
+
     stop.cancelled().await;
     tasks.shutdown().await;
 }

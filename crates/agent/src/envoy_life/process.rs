@@ -31,6 +31,7 @@ impl Launch {
     pub(super) fn start(&self, epoch_arguments: &[String]) -> std::io::Result<Child> {
         let words: Vec<_> = self.launcher.iter().chain([&self.program]).collect();
         let (first, rest) = words.split_first().expect("the program is always there");
+
         let mut command = Command::new(first);
         command
             .args(rest)
@@ -40,6 +41,7 @@ impl Launch {
         if let Some(user) = self.user {
             command.uid(user).gid(user);
         }
+
         let child = command.stdin(Stdio::null()).kill_on_drop(true).spawn()?;
         tracing::info!(pid = child.id(), program = self.program, arguments = ?self.arguments, ?epoch_arguments, "started Envoy");
         Ok(child)

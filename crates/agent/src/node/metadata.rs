@@ -104,10 +104,12 @@ pub fn gather(input: &MetadataInput<'_>) -> Result<Node, MetadataError> {
     let mut raw = written(input);
     let mut metadata = keys::read(&raw)?;
     put_own(&mut metadata, input);
+
     let (labels, static_labels) = labels(input);
     let (locality, labels) = locality(input, labels);
     put_map(&mut metadata, "LABELS", &labels);
     put_map(&mut metadata, "STATIC_LABELS", &static_labels);
+
     let annotations = input.annotations.cloned().unwrap_or_default();
     put_map(&mut metadata, "ANNOTATIONS", &annotations);
 

@@ -266,8 +266,10 @@ impl Upgrades {
         let running = self.current().map(|envoy| envoy.program);
         let running = running.ok_or(Refusal::Ending)?;
         check.takes_over(Path::new(&running), &path).await?;
+
         let arguments = watched::arguments(prepared).ok_or(Refusal::Override)?;
         check.accepts(&path, &arguments).await?;
+
         let version = check.version(&path).await?;
         tracing::info!(version, program = %path.display(), "another version of Envoy is wanted");
         Ok(path)

@@ -23,6 +23,7 @@ pub(super) fn apply(view: &View<'_>, builder: &mut ClusterBuilder, races: bool) 
         udp_max_queries: Some(mesh.settings.dns_udp_max_queries),
         ..CaresDnsResolverConfig::default()
     };
+
     let cluster = &mut builder.cluster;
     cluster.dns_lookup_family = if races {
         DnsLookupFamily::All

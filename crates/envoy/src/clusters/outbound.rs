@@ -244,8 +244,10 @@ impl Outbound<'_> {
         {
             builder.common_lb().override_host_status = Some(statuses);
         }
+
         let policy = self.policy(view);
         traffic_policy::apply_outbound(view, &mut builder, self, policy.as_ref());
+
         if is_whole_service
             && ext_proc::is_pool(self.service)
             && view.proxy().kind() == ProxyKind::Router
@@ -253,6 +255,7 @@ impl Outbound<'_> {
             builder.cluster.lb_policy = LbPolicy::ClusterProvided.into();
             builder.cluster.load_balancing_policy = Some(ext_proc::load_balancing());
         }
+
         builder.cluster.filters.extend(exchange_filter(view));
         builder.metadata.external = self.service.mesh_external && self.subset.is_none();
         builder.metadata.is_tunnelled =

@@ -194,11 +194,14 @@ fn apply_http2(settings: &ConnectionSettings, manager: &mut HttpConnectionManage
     if sizes.iter().all(Option::is_none) {
         return;
     }
+
     let options = manager.http2_protocol_options.get_or_insert_default();
     let [streams, stream_window, connection_window] = sizes.map(unsigned);
+
     let streams = streams.filter(|streams| *streams > 0);
     let [stream_window, connection_window] = [stream_window, connection_window]
         .map(|window| window.filter(|window| *window >= MIN_WINDOW));
+
     options.max_concurrent_streams = streams.or(options.max_concurrent_streams);
     options.initial_stream_window_size = stream_window.or(options.initial_stream_window_size);
     options.initial_connection_window_size =

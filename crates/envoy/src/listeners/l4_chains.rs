@@ -200,6 +200,7 @@ fn sni_of_service(
     {
         address = "::";
     }
+
     let everywhere = wildcard(families);
     let shares_listener = !cidrs.is_empty()
         || address.is_empty()

@@ -143,6 +143,7 @@ fn expanded(view: &View<'_>, route: &HttpRoute, namespace: &Namespace) -> Vec<Ht
 fn merge_route(root: &HttpRoute, mut leaf: HttpRoute) -> Option<HttpRoute> {
     leaf.matches = merge_matches(&root.matches, leaf.matches)?;
     leaf.name = joined(&root.name, leaf.name);
+
     inherit(&mut leaf.rewrite, &root.rewrite);
     inherit(&mut leaf.direct_response, &root.direct_response);
     inherit(&mut leaf.timeout, &root.timeout);
@@ -153,6 +154,7 @@ fn merge_route(root: &HttpRoute, mut leaf: HttpRoute) -> Option<HttpRoute> {
     inherit(&mut leaf.mirror_percentage, &root.mirror_percentage);
     inherit(&mut leaf.cors_policy, &root.cors_policy);
     inherit(&mut leaf.headers, &root.headers);
+
     if leaf.mirrors.is_empty() {
         leaf.mirrors.clone_from(&root.mirrors);
     }

@@ -80,11 +80,13 @@ impl Query for VirtualServiceIndex {
     fn compute(&self, view: &View<'_>) -> VirtualServices {
         let default = view.get(&DefaultExport);
         let domain = view.get(&Domain);
+
         let all = config_objects::virtual_services(view);
         let roots = all.values().filter(|object| !object.spec.hosts.is_empty());
         let mut entries: Vec<_> = roots
             .map(|object| indexed(object, &default, &domain))
             .collect();
+
         // A user's object takes precedence over a generated one of the same name.
         let mesh = Arc::from(MESH_GATEWAY);
         let made = made(view, &mesh, &default);

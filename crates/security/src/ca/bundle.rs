@@ -133,12 +133,14 @@ impl Bundle {
         let key = key_type.generate()?;
         let mut name = DistinguishedName::new();
         name.push(DnType::OrganizationName, organization);
+
         let mut params = CertificateParams::default();
         params.distinguished_name = name;
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         params.not_before = (now - BACKDATE).into();
         params.not_after = (now + lifetime).into();
+
         let certificate = params.self_signed(&key)?.pem();
         Ok(Self {
             key: SecretBytes::new(key.serialize_pem()),

@@ -248,13 +248,16 @@ impl RootStore {
         let (Self::Secret(api, name), Some(version)) = (self, version) else {
             return Ok(version.map(str::to_owned));
         };
+
         let mut secret = api.get(name).await?;
         if secret.metadata.resource_version.as_deref() != Some(version) {
             return Err(RootStoreError::Conflict);
         }
+
         let annotations = secret.metadata.annotations.get_or_insert_default();
         annotations.retain(|name, text| !name.starts_with(REPORT) || !is_forgotten(text));
         annotations.insert(format!("{REPORT}{}", short(replica)), text.to_owned());
+
         let outcome = api.replace(name, &PostParams::default(), &secret).await;
         outcome
             .map(|secret| secret.metadata.resource_version)

@@ -77,6 +77,7 @@ impl fmt::Display for Group {
         for example in &self.examples {
             writeln!(f, "    {}", escape(example))?;
         }
+
         let others = self.differences.saturating_sub(self.examples.len());
         if others > 0 {
             writeln!(f, "    and {others} more differences")?;

@@ -172,14 +172,17 @@ impl EncodingCache {
         let mut generations = self.generations.lock();
         generations.bytes += bytes;
         generations.fresh += bytes;
+
         let impossible = if generations.fresh > SWEEP_BYTES {
             generations.take_unreachable()
         } else {
             Vec::new()
         };
+
         if generations.bytes <= MAX_BYTES && generations.young.len() <= MAX_DIFFS {
             return (impossible, KeyedMap::default());
         }
+
         generations.bytes = 0;
         let young = std::mem::take(&mut generations.young);
         (impossible, std::mem::replace(&mut generations.old, young))

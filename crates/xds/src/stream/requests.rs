@@ -22,9 +22,11 @@ impl Stream {
         self.largest_request = self.largest_request.max(bytes);
         let turn = self.client.acquire_large(bytes).await;
         let (turn, request) = turn.work(move || request.parse()).await?;
+
         let request = request?;
         debug!(?request, "request");
         self.check_request(&request)?;
+
         if let Request::Health(wrong) = &request
             && let Some(presence) = &self.presence
         {

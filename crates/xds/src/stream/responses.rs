@@ -59,10 +59,12 @@ impl Stream {
         let count = response.count;
         let removed = response.removed.len();
         let nonce = response.nonce.clone();
+
         // What follows is work for all streams with this response.
         drop(turn);
         let compressors = &self.core.compressors;
         let compressed = response.payload.compressed(encoding, compressors).await;
+
         let message = Message::new(self.connection.protocol, response, compressed.as_ref())?;
         self.core.metrics.sent(message.encoding(), message.len());
 

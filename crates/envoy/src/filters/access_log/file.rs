@@ -96,6 +96,7 @@ pub(super) fn of_provider(
     } else {
         &provider.path
     };
+
     let chosen = provider.log_format.as_ref();
     let text = chosen.and_then(|format| format.text.as_deref());
     let labels = chosen.and_then(|format| format.labels.as_ref());
@@ -104,6 +105,7 @@ pub(super) fn of_provider(
         (None, Some(labels)) => json_format(valid_fields(view, &setting, label_fields(labels))),
         (text, _) => text_format(valid_text(view, &setting, text.unwrap_or_default())),
     };
+
     format.omit_empty_values = provider.omit_empty_values;
     in_file(path, format)
 }

@@ -72,6 +72,7 @@ impl Query for Others {
         fn of<T: Stored>(view: &View<'_>, all: &mut Names) {
             all.extend(view.names::<T>().map(|name| name_of(T::KIND, name)));
         }
+
         let mut all = Names::new();
         of::<GatewayClass>(view, &mut all);
         of::<KubernetesGateway>(view, &mut all);
@@ -80,6 +81,7 @@ impl Query for Others {
         of::<XBackendTrafficPolicy>(view, &mut all);
         of::<XBackend>(view, &mut all);
         of::<InferencePool>(view, &mut all);
+
         Arc::new(all)
     }
 }

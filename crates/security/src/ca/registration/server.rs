@@ -46,13 +46,16 @@ impl Registration {
         let mut params = CertificateParams::new(names.to_vec())?;
         params.distinguished_name = DistinguishedName::new();
         let request = params.serialize_request(&key)?.pem()?;
+
         let chain = self
             .put(&request, &USAGES, signer, lifetime, &names.join(","), None)
             .await?;
         let chain = certificates(&String::from_utf8_lossy(&chain), "the signer's chain")?;
+
         let leaf = chain.first().ok_or(RegistrationError::Wrong("missing"))?;
         check_names(leaf, names)?;
         verifying_root(leaf, &chain, &certificates(&roots, "the signer's roots")?)?;
+
         Ok(ServerChain {
             chain,
             key: PrivatePkcs8KeyDer::from(key.serialize_der()),
