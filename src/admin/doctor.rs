@@ -106,7 +106,7 @@ fn readiness(state: &AdminState, health: &mut Health) {
     }
 }
 
-/// Quarantined objects.
+/// Finds quarantined objects.
 fn quarantined(context: &PushContext, health: &mut Health) {
     for (name, one) in context.quarantined.iter().take(MAX_FINDINGS_PER_CHECK) {
         let what = format!(
@@ -127,7 +127,7 @@ fn quarantined(context: &PushContext, health: &mut Health) {
     );
 }
 
-/// Stopped rollouts.
+/// Finds rollouts that were stopped.
 fn stopped(context: &PushContext, health: &mut Health) {
     let all = context
         .rollouts
@@ -174,7 +174,7 @@ fn waiting(rollouts: &Rollouts, health: &mut Health) {
     health.more(Check::Rollouts, all.len(), "waiting rollouts", next);
 }
 
-/// Rejected input.
+/// Finds objects and files that were rejected.
 fn rejected(state: &AdminState, health: &mut Health) {
     let problems = state.problems.all();
     let all: Vec<_> = problems.values().flatten().collect();

@@ -119,7 +119,7 @@ enum Command {
     },
 }
 
-/// Which pods.
+/// The pods of a namespace, or of one workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Target {
     namespace: String,

@@ -58,7 +58,7 @@ pub struct EmbeddedParts {
 pub struct SigningParts {
     /// Commands that rotate the root.
     pub rotation: RotationCommands,
-    /// Signs certificates.
+    /// The service that signs certificates of workloads.
     pub certificates: CertificateService,
 }
 

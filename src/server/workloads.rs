@@ -55,7 +55,6 @@ pub(super) fn start(
 enum WorkloadRegistration {
     /// WorkloadEntries are written to the Kubernetes API.
     Kubernetes {
-        /// Writes them.
         registrar: Registrar,
         /// Whether sidecars accept HBONE.
         sidecars_take_hbone: bool,

@@ -120,7 +120,7 @@ pub enum TokenError {
     Request {
         /// Its `host:port`.
         server: String,
-        /// Why.
+        /// The error of the request.
         source: HttpError,
     },
     /// The server has no token, as for a machine without a service account.

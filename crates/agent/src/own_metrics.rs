@@ -15,7 +15,6 @@ use navarch_process::usage::{self, ProcessMetric, ProcessMetricKind, ProcessUsag
 pub struct OwnMetrics {
     /// Scrapes of merged metrics.
     scrapes: AtomicU64,
-    /// Rejected clients.
     rejections: Rejections,
     work: AgentMetrics,
     /// Boot time of the machine.

@@ -102,7 +102,7 @@ pub enum UpstreamError {
     File {
         /// As configured, relative to the working directory if it is not absolute.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The content of a file is invalid.

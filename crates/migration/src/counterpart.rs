@@ -56,7 +56,7 @@ pub struct Counterpart {
 pub struct NotJudged {
     /// Kind, namespace and name, such as `EnvoyFilter shop/lua`.
     pub what: String,
-    /// Why.
+    /// Why it has no counterpart.
     pub reason: String,
 }
 

@@ -35,7 +35,7 @@ const PROXY_CONFIG: &str = "PROXY_CONFIG";
 pub struct MeshSettings {
     /// Those of the control plane.
     pub settings: Settings,
-    /// Mesh config.
+    /// The mesh config of the control plane.
     pub mesh: MeshConfig,
     /// The tags of the control plane's revision, which [`Settings`] has.
     pub tags: BTreeSet<String>,

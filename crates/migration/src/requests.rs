@@ -23,7 +23,7 @@ const OPAQUE: [&str; 7] = ["tcp", "tls", "https", "mongo", "mysql", "redis", "ud
 /// A host that the mesh does not know, and its port.
 const UNKNOWN_HOST: (&str, u16) = ("unknown-host.example", 80);
 
-/// A kind of request.
+/// Requests that the same source sends to the same destination alike.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RequestKind {

@@ -36,7 +36,7 @@ pub(crate) const RESTARTED_AT: &str = "the time of the step";
 /// The name of new waypoints.
 const WAYPOINT: &str = "waypoint";
 
-/// One step.
+/// A step of the move to ambient mode.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Step {

@@ -37,7 +37,7 @@ pub enum Verdict {
     },
     /// The verdict depends on something that is not known.
     NotJudged {
-        /// On what.
+        /// What is not known.
         reason: String,
     },
 }

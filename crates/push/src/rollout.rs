@@ -25,7 +25,7 @@ pub const STATUS_CLIENT: &str = "status.navarch";
 /// A change of an object that applies to some proxies only.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rollout {
-    /// The stages.
+    /// Its stages, their pauses and their query.
     pub plan: RolloutPlan,
     /// Identifies it among the rollouts of the object.
     pub serial: u64,

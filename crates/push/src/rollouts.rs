@@ -15,7 +15,7 @@ use navarch_api::object::{Kind, NamespacedName, ObjectRef};
 use navarch_api::rollout::{RolloutPlan, RolloutSettings, is_staged};
 use navarch_store::{Discovery, Objects};
 
-/// All rollouts.
+/// The staged changes of a mesh state.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rollouts {
     /// Whether changes are staged: false until the initial state is complete.

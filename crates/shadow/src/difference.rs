@@ -14,7 +14,7 @@ const MAX_DIFFERENCES: usize = 40;
 /// The maximum number of characters of a value in a text.
 const MAX_VALUE_CHARACTERS: usize = 160;
 
-/// One difference.
+/// A field in which a resource differs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
     /// The name of the resource.

@@ -43,7 +43,7 @@ pub struct Twin {
 pub struct NotCompared {
     /// `<pod>.<namespace>`.
     pub proxy: String,
-    /// Why not.
+    /// Why it is not compared.
     pub reason: String,
 }
 

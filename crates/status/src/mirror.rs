@@ -146,7 +146,6 @@ impl Index {
         self.0.get(name).into_iter().flatten()
     }
 
-    /// All users.
     pub(super) fn all(&self) -> impl Iterator<Item = &NamespacedName> {
         self.0.values().flatten()
     }

@@ -30,7 +30,7 @@ pub struct Reporter {
     pub cluster: Cluster,
     /// The ConfigMaps of reports.
     pub namespace: String,
-    /// This replica.
+    /// The identity of this replica, as in leader locks.
     pub identity: String,
     /// The progress of objects on this replica.
     pub progresses: watch::Receiver<Progresses>,

@@ -42,7 +42,7 @@ fn why_push(proxy: &str) -> String {
     format!("navarch why push {}", shell_word(proxy))
 }
 
-/// Rejected responses.
+/// Finds proxies that reject responses.
 fn rejections(connections: &[ConnectionInfo], health: &mut Health) {
     let mut messages: BTreeMap<(&str, String), Vec<&ConnectionInfo>> = BTreeMap::new();
 
@@ -91,7 +91,7 @@ fn rejections(connections: &[ConnectionInfo], health: &mut Health) {
     );
 }
 
-/// Unanswered responses.
+/// Finds proxies that do not answer responses.
 fn unanswered(connections: &[ConnectionInfo], now: Timestamp, health: &mut Health) {
     let waits = |watch: &TypeInfo| {
         let is_open = |nonce: &str| {

@@ -56,7 +56,7 @@ pub(in crate::admin) async fn changes(
     reply::json(&parameters, &rows.answer(total, &shown))
 }
 
-/// One change.
+/// A row of the table of changes.
 fn row(record: &PushRecord, sent: &[Vec<PushInfo>], now: Timestamp) -> Value {
     let began = before(now, record.began.elapsed());
     let answers = answers(record.revision, began, sent);

@@ -117,7 +117,7 @@ pub(super) fn kind_of(info: &ConnectionInfo) -> &str {
     info.proxy.node_id.split('~').next().unwrap_or_default()
 }
 
-/// One proxy.
+/// A row of the table of proxies.
 fn row(standing: SyncState, info: &ConnectionInfo) -> Value {
     json!({
         "id": &*info.id,

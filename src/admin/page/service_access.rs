@@ -28,7 +28,7 @@ const MAX_NAMED_CALLERS: usize = 20;
 pub(super) enum Demand {
     /// Mutual TLS only.
     Strict,
-    /// Both.
+    /// Mutual TLS and plain text.
     Permissive,
     /// Plain text only.
     Disable,

@@ -29,7 +29,6 @@ pub(super) struct Netlink {
 }
 
 impl Netlink {
-    /// Connects.
     pub(super) fn open() -> io::Result<Self> {
         let socket = socket(
             AddressFamily::Netlink,

@@ -28,7 +28,7 @@ pub enum RouteError {
     Number {
         /// The flag with the number.
         name: &'static str,
-        /// Its text.
+        /// The value of the flag.
         value: String,
     },
     /// The namespace has no loopback device, or the kernel has no netlink.

@@ -139,7 +139,6 @@ struct MetricFamily {
     free: Vec<u32>,
 }
 
-/// All metrics.
 #[derive(Debug)]
 pub(super) struct Families {
     families: [MetricFamily; METRICS],

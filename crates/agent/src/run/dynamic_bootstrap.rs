@@ -62,9 +62,9 @@ pub enum DynamicBootstrapError {
     /// The file cannot be replaced.
     #[error("failed to write the bootstrap {path}")]
     File {
-        /// Below `configPath`.
+        /// The file below `configPath`.
         path: String,
-        /// Why.
+        /// The error of the operating system.
         source: io::Error,
     },
 }

@@ -84,7 +84,7 @@ pub enum PrepareError {
     #[error("{path}")]
     File {
         path: String,
-        /// Why.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// Computing the effective config failed.

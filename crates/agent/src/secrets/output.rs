@@ -17,7 +17,7 @@ const POD_MODE: u32 = 0o644;
 /// Where certificates and keys are written to, and who may read them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutputFiles {
-    /// The folder.
+    /// `OUTPUT_CERTS`.
     pub folder: PathBuf,
     /// The mode of the files.
     mode: u32,

@@ -26,7 +26,7 @@ pub(crate) struct TokenRequest {
     pub(super) actor: Option<Actor>,
     /// Logical names of the services that the token is for.
     pub(super) audiences: Vec<String>,
-    /// Their URIs.
+    /// The URIs of `resource`, for which the token is.
     pub(super) resources: Vec<String>,
     /// Scopes with spaces between them.
     pub(super) scope: Option<String>,

@@ -50,7 +50,7 @@ pub enum ArtefactError {
     Store {
         /// `NAVARCH_PROXY_UPGRADE_STORE`.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The registry failed, or a digest does not match.
@@ -72,7 +72,7 @@ pub enum ArtefactError {
     Manifest {
         /// The artefact or its signature.
         what: &'static str,
-        /// Why.
+        /// What is wrong with it.
         reason: String,
     },
     /// The layer has no program.

@@ -29,9 +29,9 @@ pub enum KeyError {
     /// The file cannot be read.
     #[error("NAVARCH_PROXY_UPGRADE_KEY: failed to read {path}: {source}")]
     File {
-        /// As configured.
+        /// The path of `NAVARCH_PROXY_UPGRADE_KEY`.
         path: String,
-        /// Why.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// There is no public key in PEM.

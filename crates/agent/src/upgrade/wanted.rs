@@ -40,15 +40,15 @@ pub enum WantedError {
     /// The file cannot be read.
     #[error("{path} cannot be read: {source}")]
     File {
-        /// As named.
+        /// The path in the annotation.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// The file is elsewhere.
     #[error("{path} is not in {}", listed(.folders))]
     Folder {
-        /// Without links.
+        /// The path with its links followed.
         path: PathBuf,
         /// `NAVARCH_PROXY_UPGRADE_PATHS`.
         folders: Vec<PathBuf>,

@@ -28,7 +28,6 @@ pub(crate) struct ApiDestinationRules;
 pub(super) enum PolicyTargetObject {
     Service(NamespacedName),
     ServiceEntry(NamespacedName),
-    /// An XBackend.
     Backend(NamespacedName),
 }
 

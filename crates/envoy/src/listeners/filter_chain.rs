@@ -115,7 +115,6 @@ type ChainKey = (&'static str, Vec<String>, BTreeSet<String>, BTreeSet<Cidr>);
 #[derive(Debug)]
 pub(crate) struct Merged {
     chains: Vec<Chain>,
-    /// Their matches.
     keys: BTreeSet<ChainKey>,
 }
 

@@ -38,7 +38,6 @@ pub(super) struct CompiledFilter {
     pub(super) name: NamespacedName,
     /// The priority; lower ones are applied first.
     pub(super) priority: i32,
-    /// Creation time.
     pub(super) created: Option<Timestamp>,
     /// The labels of workloads that it applies to; `None` means any.
     pub(super) selector: Option<Labels>,
@@ -52,7 +51,7 @@ pub(super) struct CompiledFilter {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Patch {
-    /// The EnvoyFilter.
+    /// The EnvoyFilter that has the patch.
     pub filter: NamespacedName,
     pub index: usize,
     /// The type of object that it is applied to.

@@ -31,7 +31,6 @@ pub type Patches = Vec<Arc<Patch>>;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct PatchId {
-    /// The EnvoyFilter.
     filter: NamespacedName,
     /// Its index in the filter.
     index: usize,

@@ -188,7 +188,6 @@ fn of_virtual_services(
 /// Whether a VirtualService has routes on a port for the proxy.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct HasRoutes {
-    /// The VirtualService.
     name: NamespacedName,
     port: u16,
 }

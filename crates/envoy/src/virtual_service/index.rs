@@ -58,7 +58,6 @@ pub struct IndexedVirtualService {
     pub export_to: ExportTo,
     /// Whether it is generated from a route of the Gateway API.
     pub is_gateway_route: bool,
-    /// Creation time.
     created: Option<Timestamp>,
 }
 

@@ -51,7 +51,7 @@ pub enum Grounds {
     },
     /// Every service account that it reaches rejects it, with all of its workloads.
     OtherNamespaces {
-        /// Their number.
+        /// Accounts that reject it.
         accounts: usize,
     },
 }
@@ -74,7 +74,7 @@ pub enum Verdict {
 /// What a look at a quarantined object has found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Watched {
-    /// What follows.
+    /// What becomes of the quarantine.
     pub verdict: Verdict,
     /// Who of this process's clients has come and gone since the object was quarantined; `None` if
     /// the quarantine is over.

@@ -104,7 +104,7 @@ impl VoteCounter {
         self.strangers += 1;
     }
 
-    /// The sums.
+    /// The votes that were counted.
     #[must_use]
     pub fn votes(&self) -> Votes {
         let mut accounts: BTreeMap<NamespacedName, AccountVotes> = BTreeMap::new();

@@ -32,7 +32,7 @@ pub struct PushRecord {
     pub began: Instant,
     /// Time from the start until the snapshot was in force; part of `took`.
     pub taken_in: Duration,
-    /// Statistics.
+    /// The work that the push took.
     pub stats: PushStats,
     /// Total time, from applying the changes to publishing the last collection.
     pub took: Duration,

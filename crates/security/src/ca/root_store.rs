@@ -52,7 +52,7 @@ pub enum RootStoreError {
     File {
         /// The file, or the directory if that could not be created.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         #[source]
         source: std::io::Error,
     },
@@ -69,7 +69,7 @@ pub enum RootStoreError {
     Format {
         /// A file in the directory of the store.
         path: PathBuf,
-        /// Why.
+        /// Which format it has.
         #[source]
         source: FormatError,
     },
@@ -78,7 +78,7 @@ pub enum RootStoreError {
     Unusable {
         /// The Secret or directory.
         place: String,
-        /// Why.
+        /// What is wrong with them.
         #[source]
         source: StoredFilesError,
     },

@@ -86,7 +86,7 @@ pub enum Phase {
 pub struct Missing {
     /// A proxy or a replica of the control plane.
     pub who: String,
-    /// Its state.
+    /// Why it does not trust them yet.
     pub why: String,
 }
 

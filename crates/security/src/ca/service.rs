@@ -58,7 +58,6 @@ pub struct CertificateServiceConfig {
 /// The service. Clones share their state.
 #[derive(Clone)]
 pub struct CertificateService {
-    /// Signs.
     authority: CurrentAuthority,
     /// Pods, for impersonation checks.
     snapshots: Arc<dyn SnapshotProvider>,

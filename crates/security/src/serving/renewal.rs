@@ -19,7 +19,6 @@ const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Renews the server certificate.
 pub(super) struct Renewal {
-    /// Signs.
     pub(super) authority: CurrentAuthority,
     pub(super) config: ServingConfig,
     /// The last content of the files.

@@ -43,7 +43,7 @@ pub(super) type Data = BTreeMap<String, String>;
 /// The overlays of a ConfigMap.
 #[derive(Clone, Copy, Debug)]
 pub struct Overlay<'a> {
-    /// The ConfigMap.
+    /// The ConfigMap of the overlay.
     pub map: &'a NamespacedName,
     /// Its data: the text of the overlay for each kind.
     pub data: &'a BTreeMap<String, String>,

@@ -69,7 +69,6 @@ impl Live {
         self.objects.get(object)
     }
 
-    /// All objects.
     pub(super) fn names(&self) -> impl Iterator<Item = &ObjectRef> {
         self.objects.keys()
     }

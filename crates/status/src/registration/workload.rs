@@ -30,7 +30,7 @@ pub struct Workload {
     pub address: IpAddr,
     /// The network; empty is none.
     pub network: String,
-    /// Its entry.
+    /// The WorkloadGroup or WorkloadEntry that the proxy names.
     pub claim: Claim,
     /// Labels of its own.
     pub labels: BTreeMap<String, String>,

@@ -18,7 +18,7 @@ pub struct ExternalSigners {
     default: Option<Arc<ExternalAuthority>>,
     /// By namespaces; `None` is Navarch's own CA.
     by_namespace: Arc<BTreeMap<Namespace, Option<Arc<ExternalAuthority>>>>,
-    /// Each once.
+    /// The signers without repetition.
     all: Arc<[Arc<ExternalAuthority>]>,
     /// The roots of all, in PEM, each certificate once.
     roots: watch::Receiver<Arc<str>>,

@@ -37,7 +37,7 @@ const MAX_PAGES: usize = 20;
 /// The beginning of the names of federated bundles among fetched ones.
 const FEDERATED: &str = "spire:";
 
-/// Follows bundles.
+/// The bundles of a SPIRE server, which it follows.
 pub(super) struct Bundles {
     pub(super) channel: watch::Receiver<Option<Channel>>,
     pub(super) trust_domain: String,
