@@ -121,7 +121,7 @@ pub(super) struct Core {
     /// The push thread, which computes resources.
     pub(super) push: PushHandle,
     /// Encoded diffs.
-    pub(super) frames: Arc<EncodingCache>,
+    pub(super) cache: Arc<EncodingCache>,
     pub(super) metrics: Metrics,
     /// The open streams.
     pub(super) connections: Arc<Connections>,
@@ -213,14 +213,14 @@ impl Ads {
         } = parts;
 
         let connections = Arc::<Connections>::default();
-        let frames = Arc::<EncodingCache>::default();
+        let cache = Arc::<EncodingCache>::default();
         metrics.count_history_of(connections.clone());
-        metrics.measure(frames.clone());
+        metrics.measure(cache.clone());
         let processors = available_parallelism().map_or(1, NonZero::get);
         let started_text = started.strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into();
         let core = Core {
             push,
-            frames,
+            cache,
             metrics,
             connections,
             drain,
@@ -375,12 +375,12 @@ impl Ads {
         self.core.has_background_task.call_once(|| {
             let drain = self.core.drain.clone();
             let connections = self.core.connections.clone();
-            let frames = self.core.frames.clone();
+            let cache = self.core.cache.clone();
             drop(self.core.tasks.spawn(async move {
                 while timeout(RELEASE_INTERVAL, drain.cancelled()).await.is_err() {
-                    let frames = frames.clone();
+                    let cache = cache.clone();
                     // Freeing 80,000 names would block a thread of the runtime for milliseconds.
-                    drop(blocking::run(move || frames.release()).await);
+                    drop(blocking::run(move || cache.release()).await);
                 }
                 connections.end();
             }));

@@ -172,16 +172,16 @@ impl Session {
     }
 
     /// Applies an event.
-    pub(crate) fn step(&mut self, event: Event, frames: &EncodingCache) -> Vec<Effect> {
+    pub(crate) fn step(&mut self, event: Event, cache: &EncodingCache) -> Vec<Effect> {
         let mut effects = Vec::new();
 
         match event {
             Event::Request(Request::State(request)) => {
-                self.on_state(request, frames, &mut effects);
+                self.on_state(request, cache, &mut effects);
                 self.bound(&mut effects);
             }
             Event::Request(Request::Delta(request)) => {
-                self.on_delta(request, frames, &mut effects);
+                self.on_delta(request, cache, &mut effects);
                 self.bound(&mut effects);
             }
             Event::Request(Request::Unserved { url }) => {
@@ -267,7 +267,7 @@ impl Session {
     pub(crate) fn refresh(
         &mut self,
         resource_type: ResourceType,
-        frames: &EncodingCache,
+        cache: &EncodingCache,
         effects: &mut Vec<Effect>,
     ) {
         if resource_type == ResourceType::VirtualHost && !self.follow_routes() {
@@ -283,13 +283,13 @@ impl Session {
             watch.receive(nothing, self.revision, Reason::default());
             effects.push(Effect::Unsubscribe(resource_type));
         } else {
-            watch.interest.names = frames.names.intern(watch.interest.names.clone());
+            watch.interest.names = cache.names.intern(watch.interest.names.clone());
             *self.unanswered.entry(resource_type).or_default() += 1;
             effects.push(Effect::Subscribe(resource_type, watch.interest.clone()));
         }
 
         if resource_type == ResourceType::Route {
-            self.refresh(ResourceType::VirtualHost, frames, effects);
+            self.refresh(ResourceType::VirtualHost, cache, effects);
         }
     }
 
@@ -310,7 +310,7 @@ impl Session {
 
     /// The next response, if any may be sent now. Call it only when the stream can send: a later
     /// call returns newer resources.
-    pub(crate) fn next(&mut self, now: Duration, frames: &EncodingCache) -> Option<Response> {
+    pub(crate) fn next(&mut self, now: Duration, cache: &EncodingCache) -> Option<Response> {
         if let Some(type_url) = self.to_answer.pop_front() {
             let SentResponse { nonce, version, .. } = self.marks.next(self.revision, now);
             let removed = Vec::new();
@@ -329,7 +329,7 @@ impl Session {
         loop {
             let mut has_moved = false;
             for resource_type in ResourceType::ALL {
-                match self.next_output(resource_type, now, frames) {
+                match self.next_output(resource_type, now, cache) {
                     WatchOutput::Idle => {}
                     WatchOutput::CaughtUp => has_moved = true,
                     WatchOutput::Response(response) => return Some(response),
@@ -348,7 +348,7 @@ impl Session {
         &mut self,
         resource_type: ResourceType,
         now: Duration,
-        frames: &EncodingCache,
+        cache: &EncodingCache,
     ) -> WatchOutput {
         if self.is_unanswered(resource_type)
             || !self
@@ -374,7 +374,7 @@ impl Session {
             return WatchOutput::Idle;
         };
 
-        let Some(composed) = watch.compose(self.protocol, frames, removals) else {
+        let Some(composed) = watch.compose(self.protocol, cache, removals) else {
             return WatchOutput::Idle;
         };
 

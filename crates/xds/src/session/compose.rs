@@ -44,16 +44,16 @@ impl Watch {
     pub(crate) fn compose(
         &self,
         protocol: Protocol,
-        frames: &EncodingCache,
+        cache: &EncodingCache,
         removals: RemovalPolicy,
     ) -> Option<Composed> {
         let latest = self.latest.as_ref()?;
-        let changes = self.changes(frames, latest);
+        let changes = self.changes(cache, latest);
         let gone = self.removed(&changes, latest);
         Some(match protocol {
             Protocol::Delta => self.compose_delta(changes, gone, latest, removals),
             Protocol::StateOfTheWorld if self.has_all_resources() => {
-                self.compose_whole(&changes, gone, latest, removals, frames)
+                self.compose_whole(&changes, gone, latest, removals, cache)
             }
             Protocol::StateOfTheWorld => {
                 let payload = changes.state();
@@ -114,7 +114,7 @@ impl Watch {
         gone: PendingRemovals,
         latest: &Arc<Collection>,
         removals: RemovalPolicy,
-        frames: &EncodingCache,
+        cache: &EncodingCache,
     ) -> Composed {
         // A resource that the client may or may not have cannot be kept.
         let is_doubtful = gone.values().any(Option::is_none);
@@ -134,7 +134,7 @@ impl Watch {
         let payload = if !worth_sending {
             Payload::default()
         } else if leaving.is_empty() {
-            frames.changes(&Base::Nothing, latest, None).state()
+            cache.changes(&Base::Nothing, latest, None).state()
         } else if self.held.leaving.is_empty() && leaving.len() == changes.removed.len() {
             changes.keeping(latest)
         } else {
@@ -153,7 +153,7 @@ impl Watch {
 
     /// The diff to send. It is shared, unless this client subscribed to resources that it already
     /// has.
-    fn changes(&self, frames: &EncodingCache, latest: &Arc<Collection>) -> Arc<Diff> {
+    fn changes(&self, cache: &EncodingCache, latest: &Arc<Collection>) -> Arc<Diff> {
         let meant = names_of_aliases(&self.owed.requested, latest);
         let again = self
             .owed
@@ -168,8 +168,8 @@ impl Watch {
             .collect();
 
         match self.owed.forced.as_slice() {
-            [] if again.is_empty() => frames.changes(&self.held.base, latest, None),
-            [names] if again.is_empty() => frames.changes(&self.held.base, latest, Some(names)),
+            [] if again.is_empty() => cache.changes(&self.held.base, latest, None),
+            [names] if again.is_empty() => cache.changes(&self.held.base, latest, Some(names)),
             several => {
                 let all: BTreeSet<ResourceName> = several
                     .iter()

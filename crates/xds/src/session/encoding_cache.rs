@@ -275,12 +275,12 @@ mod tests {
 
     #[test]
     fn streams_that_make_the_same_step_share_its_bytes() {
-        let frames = EncodingCache::default();
+        let cache = EncodingCache::default();
         let old = collection(&[("a", "1"), ("b", "1")]);
         let new = collection(&[("a", "2"), ("b", "1")]);
         let base = Base::Sent(old);
-        let one = frames.changes(&base, &new, None);
-        let other = frames.changes(&base, &new, None);
+        let one = cache.changes(&base, &new, None);
+        let other = cache.changes(&base, &new, None);
         assert!(Arc::ptr_eq(&one, &other));
         assert_eq!(
             one.delta(SubscribedBy::ForAll).plain().as_ptr(),
@@ -288,77 +288,71 @@ mod tests {
         );
 
         let forced: Names = Arc::new([ResourceName::new("b")].into());
-        assert_eq!(
-            frames.changes(&base, &new, Some(&forced)).resources.len(),
-            2
-        );
-        assert_eq!(
-            frames.changes(&Base::Nothing, &new, None).resources.len(),
-            2
-        );
+        assert_eq!(cache.changes(&base, &new, Some(&forced)).resources.len(), 2);
+        assert_eq!(cache.changes(&Base::Nothing, &new, None).resources.len(), 2);
     }
 
     #[test]
     fn delta_encodings_from_dropped_versions_are_evicted() {
-        let frames = EncodingCache::default();
+        let cache = EncodingCache::default();
         let large = "x".repeat(SWEEP_BYTES);
         let old = collection(&[("a", "")]);
         let new = collection(&[("a", &large)]);
         let newest = collection(&[("a", &format!("{large}y"))]);
-        let step = Arc::downgrade(&frames.changes(&Base::Sent(old), &new, None));
-        let kept = Arc::downgrade(&frames.changes(&Base::Nothing, &newest, None));
-        frames.changes(&Base::Sent(new), &newest, None);
+        let step = Arc::downgrade(&cache.changes(&Base::Sent(old), &new, None));
+        let kept = Arc::downgrade(&cache.changes(&Base::Nothing, &newest, None));
+        cache.changes(&Base::Sent(new), &newest, None);
         assert!(step.upgrade().is_none(), "what it went from is gone");
         assert!(kept.upgrade().is_some());
     }
 
     #[test]
     fn a_delta_encoding_is_evicted_with_its_collection() {
-        let frames = EncodingCache::default();
+        let cache = EncodingCache::default();
         let one = collection(&[("a", "1")]);
         let other = collection(&[("a", "2")]);
-        let gone = Arc::downgrade(&frames.changes(&Base::Nothing, &one, None));
-        let kept = Arc::downgrade(&frames.changes(&Base::Nothing, &other, None));
-        frames.release();
+        let gone = Arc::downgrade(&cache.changes(&Base::Nothing, &one, None));
+        let kept = Arc::downgrade(&cache.changes(&Base::Nothing, &other, None));
+        cache.release();
         assert!(gone.upgrade().is_some());
         drop(one);
-        frames.release();
+        cache.release();
         assert_eq!((gone.strong_count(), kept.strong_count()), (0, 1));
     }
 
     #[test]
     fn an_unused_large_delta_encoding_is_evicted_and_recomputed() {
-        let frames = EncodingCache::default();
+        let cache = EncodingCache::default();
         let small = collection(&[("a", "1")]);
         let large = collection(&[("a", &"x".repeat(LARGE_BYTES + 1))]);
-        let made = || Arc::downgrade(&frames.changes(&Base::Nothing, &large, None));
-        let kept = Arc::downgrade(&frames.changes(&Base::Nothing, &small, None));
+        let made = || Arc::downgrade(&cache.changes(&Base::Nothing, &large, None));
+        let kept = Arc::downgrade(&cache.changes(&Base::Nothing, &small, None));
         let first = made();
         let again = {
-            frames.release();
+            cache.release();
             made()
         };
         assert!(again.ptr_eq(&first));
 
-        frames.release();
+        cache.release();
         assert_eq!(first.strong_count(), 1, "it was made since");
-        frames.release();
+        cache.release();
         assert_eq!((first.strong_count(), kept.strong_count()), (0, 1));
         assert_eq!(
-            frames.changes(&Base::Nothing, &large, None).size(),
+            cache.changes(&Base::Nothing, &large, None).size(),
             LARGE_BYTES + 1
         );
     }
 
     #[test]
     fn the_memo_is_bounded_and_right_however_addresses_are_used_again() {
-        let frames = EncodingCache::default();
+        let cache = EncodingCache::default();
 
         for round in 0..3 * MAX_DIFFS {
             let text = round.to_string();
             let old = collection(&[("a", "0"), ("b", "0")]);
             let new = collection(&[("a", &text)]);
-            let changes = frames.changes(&Base::Sent(old), &new, None);
+            let changes = cache.changes(&Base::Sent(old), &new, None);
             assert_eq!(
                 (changes.resources.len(), changes.removed.len()),
                 (usize::from(round > 0), 1)
@@ -372,7 +366,7 @@ mod tests {
             );
         }
 
-        let generations = frames.generations.lock();
+        let generations = cache.generations.lock();
         assert!(generations.young.len() + generations.old.len() <= 2 * MAX_DIFFS + 2);
     }
 }

@@ -16,7 +16,7 @@ impl Session {
     pub(crate) fn on_state(
         &mut self,
         request: StateRequest,
-        frames: &EncodingCache,
+        cache: &EncodingCache,
         effects: &mut Vec<Effect>,
     ) {
         let StateRequest {
@@ -53,7 +53,7 @@ impl Session {
                     resource_type,
                     Box::new(Watch::new(resource_type, interest, Base::Nothing)),
                 );
-                self.refresh(resource_type, frames, effects);
+                self.refresh(resource_type, cache, effects);
             }
             return;
         };
@@ -89,7 +89,7 @@ impl Session {
 
         watch.subscribe(&*interest.names - &*watch.interest.names);
         watch.interest = interest;
-        self.refresh(resource_type, frames, effects);
+        self.refresh(resource_type, cache, effects);
     }
 
     /// Applies a delta request: subscribed and unsubscribed names of a type, and the answer to a
@@ -97,7 +97,7 @@ impl Session {
     pub(crate) fn on_delta(
         &mut self,
         request: DeltaRequest,
-        frames: &EncodingCache,
+        cache: &EncodingCache,
         effects: &mut Vec<Effect>,
     ) {
         let DeltaRequest {
@@ -114,7 +114,7 @@ impl Session {
                 .map(|error| Effect::Rejected(*resource_type, error)),
         );
         let Some(watch) = self.watches.get_mut(resource_type) else {
-            self.on_first_delta(request, frames, effects);
+            self.on_first_delta(request, cache, effects);
             return;
         };
 
@@ -160,7 +160,7 @@ impl Session {
 
         if interest != watch.interest {
             watch.interest = interest;
-            self.refresh(*resource_type, frames, effects);
+            self.refresh(*resource_type, cache, effects);
         }
 
         if *resource_type == ResourceType::Route {
@@ -172,7 +172,7 @@ impl Session {
     fn on_first_delta(
         &mut self,
         request: DeltaRequest,
-        frames: &EncodingCache,
+        cache: &EncodingCache,
         effects: &mut Vec<Effect>,
     ) {
         let DeltaRequest {
@@ -200,7 +200,7 @@ impl Session {
         let base = match initial_versions.is_empty() {
             true => Base::Nothing,
             false => {
-                Base::InitialVersions(frames.initial_versions.intern(Arc::new(initial_versions)))
+                Base::InitialVersions(cache.initial_versions.intern(Arc::new(initial_versions)))
             }
         };
 
@@ -212,6 +212,6 @@ impl Session {
             resource_type,
             Box::new(Watch::new(resource_type, interest, base)),
         );
-        self.refresh(resource_type, frames, effects);
+        self.refresh(resource_type, cache, effects);
     }
 }

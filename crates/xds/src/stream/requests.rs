@@ -73,7 +73,7 @@ impl Stream {
         let connection = self.connection.clone();
         let core = self.core.clone();
         let (turn, effects) = turn
-            .work(move || connection.session.lock().step(event, &core.frames))
+            .work(move || connection.session.lock().step(event, &core.cache))
             .await?;
         drop(turn);
         let id = self.connection.proxy_id;

@@ -26,7 +26,7 @@ impl Stream {
                 );
             }
             // Updates have no effects for the task.
-            session.step(Event::Update(resource_type, update), &self.core.frames);
+            session.step(Event::Update(resource_type, update), &self.core.cache);
         }
     }
 
@@ -46,7 +46,7 @@ impl Stream {
         let connection = self.connection.clone();
         let core = self.core.clone();
         let (turn, response) = turn
-            .work(move || connection.session.lock().next(now, &core.frames))
+            .work(move || connection.session.lock().next(now, &core.cache))
             .await?;
         let Some(response) = response else {
             if self.connection.session.lock().is_all_sent() {

@@ -45,7 +45,7 @@ fn tell(rig: &mut Rig, workloads: &[(&str, u8)], answers: u32) {
     };
 
     assert_eq!(
-        rig.session.step(Event::Update(TYPE, update), &rig.frames),
+        rig.session.step(Event::Update(TYPE, update), &rig.cache),
         []
     );
 }
@@ -53,7 +53,7 @@ fn tell(rig: &mut Rig, workloads: &[(&str, u8)], answers: u32) {
 /// Names with their aliases, and removed names, of the next response; acknowledges it.
 #[track_caller]
 fn next(rig: &mut Rig) -> (Vec<String>, Vec<String>) {
-    let response = rig.session.next(rig.now, &rig.frames).expect("a response");
+    let response = rig.session.next(rig.now, &rig.cache).expect("a response");
     let decoded = RawDeltaDiscoveryResponse::decode(response.payload.plain().clone()).unwrap();
     let names = decoded
         .resources

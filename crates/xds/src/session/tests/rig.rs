@@ -26,7 +26,7 @@ pub(crate) use ResourceType::{
 /// A session with a manual clock.
 pub(crate) struct Rig {
     pub(crate) session: Session,
-    pub(crate) frames: EncodingCache,
+    pub(crate) cache: EncodingCache,
     pub(crate) now: Duration,
     pub(crate) revision: u64,
 }
@@ -177,14 +177,14 @@ impl Rig {
                     history,
                 },
             ),
-            frames: EncodingCache::default(),
+            cache: EncodingCache::default(),
             now: Duration::ZERO,
             revision: 1,
         }
     }
 
     pub(crate) fn request(&mut self, request: Request) -> Vec<Effect> {
-        self.session.step(Event::Request(request), &self.frames)
+        self.session.step(Event::Request(request), &self.cache)
     }
 
     /// The push thread responds to a subscription.
@@ -213,12 +213,12 @@ impl Rig {
         };
         let effects = self
             .session
-            .step(Event::Update(resource_type, update), &self.frames);
+            .step(Event::Update(resource_type, update), &self.cache);
         assert_eq!(effects, []);
     }
 
     pub(crate) fn next(&mut self) -> Option<SentResponse> {
-        let response = self.session.next(self.now, &self.frames)?;
+        let response = self.session.next(self.now, &self.cache)?;
         Some(read(self.session.protocol, &response))
     }
 

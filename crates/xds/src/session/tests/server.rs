@@ -112,13 +112,13 @@ impl Server {
         for (resource_type, update) in updates {
             self.rig
                 .session
-                .step(Event::Update(resource_type, update), &self.rig.frames);
+                .step(Event::Update(resource_type, update), &self.rig.cache);
         }
     }
 
     pub(crate) fn send(&mut self) -> bool {
         self.take_mail();
-        let response = self.rig.session.next(self.rig.now, &self.rig.frames);
+        let response = self.rig.session.next(self.rig.now, &self.rig.cache);
         let sent = response.is_some();
         self.to_client.extend(response);
         sent
