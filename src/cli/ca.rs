@@ -106,7 +106,7 @@ impl Ca {
             anyhow::Ok((place, answer))
         })?;
 
-        let text = String::from_utf8_lossy(&answer.body).into_owned();
+        let text = answer.text().into_owned();
 
         match answer.status.as_u16() {
             200 => Ok(text),

@@ -362,7 +362,7 @@ impl Servers {
             401 | 403 => bail!("{place} denied access: {ACCESS_ADVICE}"),
             status => bail!(
                 "{place} responded with {status}: {}",
-                escape(String::from_utf8_lossy(&answer.body).trim())
+                escape(answer.text().trim())
             ),
         }
     }

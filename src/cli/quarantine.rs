@@ -104,7 +104,7 @@ impl Quarantine {
         };
         let answer = self.api.query(&request)?;
         if answer.status.as_u16() == 404 {
-            let text = String::from_utf8_lossy(&answer.body).into_owned();
+            let text = answer.text().into_owned();
             print(self.output, &text, &json!({ "error": text.trim() }))?;
             return Ok(ExitCode::from(MISSING_EXIT_CODE));
         }

@@ -49,7 +49,7 @@ impl Request {
         let answer = runtime
             .block_on(question.send())
             .with_context(|| format!("127.0.0.1:{}{path}", self.port))?;
-        print_body(&String::from_utf8_lossy(&answer.body))?;
+        print_body(&answer.text())?;
 
         ensure!(
             answer.status.is_success(),

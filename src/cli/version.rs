@@ -307,7 +307,7 @@ fn counts(proxies: &[ProxyVersion]) -> String {
 fn read_version(answer: &LocalResponse) -> anyhow::Result<BuildInfo> {
     let status = answer.status;
     ensure!(status.is_success(), "/version: HTTP status {status}");
-    Ok(BuildInfo::parse(&String::from_utf8_lossy(&answer.body)))
+    Ok(BuildInfo::parse(&answer.text()))
 }
 
 /// Parses a response to `/debug/syncz`.

@@ -163,10 +163,7 @@ impl Why {
                     print(self.output, &response, &response)?;
                     return Ok(response);
                 }
-                Ok(answer) => messages.push(format!(
-                    "{address}: {}",
-                    escape(String::from_utf8_lossy(&answer.body).trim())
-                )),
+                Ok(answer) => messages.push(format!("{address}: {}", escape(answer.text().trim()))),
                 Err(error) => messages.push(escape(&format!("{error:#}")).into_owned()),
             }
         }

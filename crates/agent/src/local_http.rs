@@ -3,6 +3,7 @@
 //!
 //! Every response has a timeout and a size limit, and no redirect is followed.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -42,6 +43,14 @@ pub struct LocalResponse {
     pub headers: HeaderMap,
     /// Complete and not decompressed, at most [`limit`](LocalRequest::limit) bytes.
     pub body: Bytes,
+}
+
+impl LocalResponse {
+    /// The body as text; bytes that are not UTF-8 are replaced.
+    #[must_use]
+    pub fn text(&self) -> Cow<'_, str> {
+        String::from_utf8_lossy(&self.body)
+    }
 }
 
 /// Errors of a request.

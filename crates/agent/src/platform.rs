@@ -129,7 +129,7 @@ async fn put(
         .ok()
         .filter(|answer| answer.status == StatusCode::OK)?;
 
-    Some(String::from_utf8_lossy(&answer.body).into_owned())
+    Some(answer.text().into_owned())
 }
 
 #[cfg(test)]

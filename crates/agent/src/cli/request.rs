@@ -49,7 +49,7 @@ pub(super) fn run(arguments: &[String]) -> anyhow::Result<i32> {
     let answer = runtime
         .block_on(question.send())
         .with_context(|| format!("localhost:{port}{path}"))?;
-    println!("{}", escape_body(&String::from_utf8_lossy(&answer.body)));
+    println!("{}", escape_body(&answer.text()));
 
     ensure!(
         answer.status.as_u16() < 400,

@@ -68,7 +68,7 @@ impl AdminApi {
         if !response.status.is_success() {
             return Err(HttpError::Status(response.status));
         }
-        Ok(String::from_utf8_lossy(&response.body).into_owned())
+        Ok(response.text().into_owned())
     }
 
     /// The state of the Envoy that has the admin port: during a hot restart the newest one.

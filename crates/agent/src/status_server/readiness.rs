@@ -68,7 +68,7 @@ async fn envoy_is_ready(envoy: &AdminApi) -> Result<(), String> {
         .send()
         .await;
     let answer = answer.map_err(|error| format!("failed to query Envoy's admin API: {error}"))?;
-    verdict(&String::from_utf8_lossy(&answer.body))
+    verdict(&answer.text())
 }
 
 /// Evaluates the stats.
