@@ -11,7 +11,7 @@ use super::state::{AdminState, Build};
 use navarch_api::decode::Subject;
 use navarch_base::printable::escape_lines;
 use navarch_security::rules::Visibility;
-use navarch_source::{Fault, Problem};
+use navarch_source::{Problem, ProblemKind};
 
 /// The response body before the first sync, if there is no other reason.
 const NOT_READ: &str = "the configuration has not been read yet";
@@ -88,12 +88,12 @@ fn holding(state: &AdminState) -> Vec<Problem> {
 
     let is_mesh = |problem: &Problem| problem.subject == Subject::default();
     let holds = |problem: &&Problem| match problem.fault {
-        Fault::Unreadable(_) => true,
-        Fault::Rejected(_) => is_mesh(problem),
-        Fault::UnknownField(_)
-        | Fault::UnknownKind
-        | Fault::Duplicate { .. }
-        | Fault::Warning(_) => false,
+        ProblemKind::Unreadable(_) => true,
+        ProblemKind::Rejected(_) => is_mesh(problem),
+        ProblemKind::UnknownField(_)
+        | ProblemKind::UnknownKind
+        | ProblemKind::Duplicate { .. }
+        | ProblemKind::Warning(_) => false,
     };
 
     state
@@ -156,7 +156,7 @@ mod tests {
                 line: 7,
             },
             subject: Subject::default(),
-            fault: Fault::Unreadable("\u{1b}[2J".to_owned()),
+            fault: ProblemKind::Unreadable("\u{1b}[2J".to_owned()),
         };
         let text = lines(&[unread], "injection: \u{9b}2J\n");
         for shown in [

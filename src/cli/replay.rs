@@ -42,7 +42,7 @@ pub(super) struct Replay {
 
 /// The result of a replay.
 #[derive(Debug, Default)]
-struct Outcome {
+struct ReplayResult {
     /// All steps, for JSON output.
     steps: Vec<PlayedStep>,
     broken: Vec<Broken>,
@@ -68,9 +68,9 @@ impl Replay {
 
         let outcome = played?;
         let code = match outcome {
-            Outcome { differs: true, .. } => DIFFERS_EXIT_CODE,
-            Outcome { ref broken, .. } if broken.iter().any(|broken| !broken.is_torn) => 1,
-            Outcome { .. } => 0,
+            ReplayResult { differs: true, .. } => DIFFERS_EXIT_CODE,
+            ReplayResult { ref broken, .. } if broken.iter().any(|broken| !broken.is_torn) => 1,
+            ReplayResult { .. } => 0,
         };
         let broken_parts: Vec<String> = outcome.broken.iter().map(ToString::to_string).collect();
         let same = if outcome.differs {
@@ -92,7 +92,7 @@ impl Replay {
     }
 
     /// Replays all segments; text output is printed progressively.
-    fn play(&self) -> anyhow::Result<Outcome> {
+    fn play(&self) -> anyhow::Result<ReplayResult> {
         let all = segments(&self.dir)
             .with_context(|| format!("failed to read {}", self.dir.display()))?;
         let Some((last, _)) = all.last().cloned() else {
@@ -103,7 +103,7 @@ impl Replay {
         };
 
         let mut player = Player::new()?;
-        let mut outcome = Outcome::default();
+        let mut outcome = ReplayResult::default();
 
         // As text, progress is printed.
         let progress =
@@ -134,7 +134,7 @@ impl Replay {
         mut segment: Segment,
         file: &std::path::Path,
         player: &mut Player,
-        outcome: &mut Outcome,
+        outcome: &mut ReplayResult,
     ) -> anyhow::Result<bool> {
         loop {
             let line = match segment.next_line() {
@@ -179,7 +179,7 @@ impl Replay {
     }
 
     /// Reports a part that cannot be read.
-    fn report_broken(&self, broken: Broken, player: &mut Player, outcome: &mut Outcome) {
+    fn report_broken(&self, broken: Broken, player: &mut Player, outcome: &mut ReplayResult) {
         player.skip();
         let word = if broken.is_torn { "note" } else { "error" };
         report(&format!("{word}: {broken}"));

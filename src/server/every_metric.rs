@@ -7,7 +7,7 @@ use super::engine::Engine;
 use super::{Config, security, sources};
 use navarch_api::decode::Subject;
 use navarch_security::ca::{self, CallMetrics};
-use navarch_source::{Fault, FilePosition, Problem, ProblemSource};
+use navarch_source::{FilePosition, Problem, ProblemKind, ProblemSource};
 use navarch_status::RegistrationMetrics;
 use navarch_xds::metrics::Metrics;
 
@@ -49,7 +49,7 @@ pub(crate) fn exposition(config: &Config) -> anyhow::Result<(String, String)> {
             line: 0,
         },
         subject: Subject::default(),
-        fault: Fault::Unreadable(String::new()),
+        fault: ProblemKind::Unreadable(String::new()),
     };
 
     let mut sources = sources::metrics(&mut metrics);

@@ -16,7 +16,7 @@ use navarch_push::resource::{Collection, Resource, ResourceType};
 use navarch_push::rollout::STATUS_CLIENT;
 use navarch_push::worker::PushHandle;
 use navarch_status::{
-    Cluster, DesiredStatus, DesiredStatuses, ObjectStatuses, Responsibility, Share,
+    Cluster, DesiredStatus, DesiredStatuses, ObjectStatuses, Responsibility, StatusScope,
 };
 
 /// The controller name of waypoints, which is also used in the status of policies.
@@ -41,10 +41,10 @@ impl Family {
     }
 
     /// The part of the status that is written.
-    fn share(self) -> Share {
+    fn scope(self) -> StatusScope {
         match self {
-            Self::GatewayApi => Share::Whole,
-            Self::Ambient => Share::Wanted,
+            Self::GatewayApi => StatusScope::Whole,
+            Self::Ambient => StatusScope::Wanted,
         }
     }
 }
@@ -101,7 +101,7 @@ pub(super) async fn run(
             cluster,
             wanted,
             controllers,
-            share: family.share(),
+            scope: family.scope(),
             responsibility,
             deploys_gateways: family == Family::GatewayApi && deploys_gateways,
         };

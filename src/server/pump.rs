@@ -13,7 +13,7 @@ use navarch_push::mesh_state::Change;
 use navarch_push::worker::{Ended, PushHandle};
 use navarch_rollout::{StoredRollouts, deleted_at_once};
 use navarch_source::{
-    Batch, Demand, Fault, Problem, ProblemSource, Problems, RejectedConfigs, SourceEvent,
+    Batch, Demand, Problem, ProblemKind, ProblemSource, Problems, RejectedConfigs, SourceEvent,
 };
 
 /// Converts batches of events to changes; stores and logs problems of sources.
@@ -101,13 +101,15 @@ impl Pump {
         self.rejected_configs.note(origin, &place, &problems);
         for problem in &problems {
             match &problem.fault {
-                Fault::Rejected(_) | Fault::Unreadable(_) | Fault::Duplicate { .. } => {
+                ProblemKind::Rejected(_)
+                | ProblemKind::Unreadable(_)
+                | ProblemKind::Duplicate { .. } => {
                     tracing::warn!(%problem, "rejected an object; the last valid version stays in use");
                 }
-                Fault::UnknownField(_) | Fault::Warning(_) => {
+                ProblemKind::UnknownField(_) | ProblemKind::Warning(_) => {
                     tracing::warn!(%problem, "accepted an object with warnings")
                 }
-                Fault::UnknownKind => {
+                ProblemKind::UnknownKind => {
                     tracing::debug!(%problem, "ignored an object of an unknown kind")
                 }
             }

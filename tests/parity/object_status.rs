@@ -15,7 +15,7 @@ use navarch::push::proxy::{Locality, Proxy};
 use navarch::push::resource::{Collection, ResourceType};
 use navarch::push::worker::{self, Debounce, PushHandle};
 use navarch::status::gateways::ClassInfo;
-use navarch::status::{OwnObjects, Share, service_of_pool, status_correction};
+use navarch::status::{OwnObjects, StatusScope, service_of_pool, status_correction};
 use serde_json::{Map, Value, json};
 
 use super::case::Case;
@@ -204,7 +204,7 @@ impl Writer {
             let Some(corrected) = status_correction(
                 statuses.get(&key),
                 &wanted,
-                Share::Whole,
+                StatusScope::Whole,
                 &controllers,
                 "now",
             ) else {

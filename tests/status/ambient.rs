@@ -1,7 +1,9 @@
 //! Conditions about ambient mode, on built-in objects and on Istio's.
 
 use navarch::api::object::{Kind, NamespacedName, ObjectRef};
-use navarch::status::{DesiredStatus, DesiredStatuses, ObjectStatuses, Responsibility, Share};
+use navarch::status::{
+    DesiredStatus, DesiredStatuses, ObjectStatuses, Responsibility, StatusScope,
+};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -100,7 +102,7 @@ pub(crate) async fn conditions_coexist_with_others_and_are_removed(deployed: &De
         cluster,
         wanted: desired,
         controllers,
-        share: Share::Wanted,
+        scope: StatusScope::Wanted,
         responsibility,
         deploys_gateways: false,
     };

@@ -2,7 +2,7 @@
 
 use navarch::api::object::{Kind, NamespacedName, ObjectRef};
 use navarch::status::{
-    DesiredStatus, DesiredStatuses, ObjectStatuses, Responsibility, RevisionObjects, Share,
+    DesiredStatus, DesiredStatuses, ObjectStatuses, Responsibility, RevisionObjects, StatusScope,
 };
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -160,7 +160,7 @@ async fn writes(
         cluster,
         wanted,
         controllers,
-        share: Share::Whole,
+        scope: StatusScope::Whole,
         responsibility,
         deploys_gateways: true,
     };

@@ -35,5 +35,5 @@ pub use incremental::Incremental;
 pub use kind::Kind;
 pub use message::{EXPLANATIONS, Message};
 pub use messages::Level;
-pub use read::{Fault, Reader};
+pub use read::{Reader, Unreadable};
 pub use resource::{Key, Resource};

@@ -24,7 +24,7 @@ pub(crate) const IGNORED_NAMESPACES: [&str; 4] = [
 
 /// Something that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct Unreadable {
     /// The path as it was given.
     pub file: String,
     /// The line, from 1, near which it is.
@@ -33,7 +33,7 @@ pub struct Fault {
     pub reason: String,
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for Unreadable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}: {}", self.file, self.line, self.reason)
     }
@@ -69,7 +69,7 @@ pub struct Reader {
     /// Decoded objects.
     objects: BTreeMap<Key, Arc<Resource>>,
     /// Errors.
-    faults: Vec<Fault>,
+    faults: Vec<Unreadable>,
 }
 
 impl Reader {
@@ -174,19 +174,19 @@ impl Reader {
     }
 
     /// The decoded objects and the errors.
-    pub(crate) fn finish(self) -> (BTreeMap<Key, Arc<Resource>>, Vec<Fault>) {
+    pub(crate) fn finish(self) -> (BTreeMap<Key, Arc<Resource>>, Vec<Unreadable>) {
         (self.objects, self.faults)
     }
 
     /// Errors.
     #[must_use]
-    pub fn faults(&self) -> &[Fault] {
+    pub fn faults(&self) -> &[Unreadable] {
         &self.faults
     }
 
     /// Notes what cannot be read.
     fn fault(&mut self, file: &str, line: usize, reason: String) {
-        self.faults.push(Fault {
+        self.faults.push(Unreadable {
             file: file.to_owned(),
             line,
             reason,

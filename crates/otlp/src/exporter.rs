@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::collector::{Collector, SendError};
 use crate::messages::{ExportTraceServiceRequest, Resource, ResourceSpans, ScopeSpans, Span};
-use crate::metrics::{Metrics, Outcome};
+use crate::metrics::{Metrics, SpanOutcome};
 use crate::variables::{Batching, Config};
 
 /// Maximum retry delay, also if a collector asks for a longer one.
@@ -96,7 +96,7 @@ impl SpanQueue {
             .and_then(|count| self.room.clone().try_acquire_many_owned(count).ok());
         let sent = room.is_some_and(|room| self.traces.send(Waiting { spans, room }).is_ok());
         if !sent {
-            self.metrics.count(Outcome::QueueFull, count);
+            self.metrics.count(SpanOutcome::QueueFull, count);
         }
     }
 }
@@ -209,8 +209,8 @@ impl Exporter {
     /// The collector accepted a batch but rejected this many spans, for a reason.
     fn accepted(&mut self, all: usize, rejected: i64, reason: &str) {
         let rejected = usize::try_from(rejected).unwrap_or_default().min(all);
-        self.metrics.count(Outcome::Sent, all - rejected);
-        self.metrics.count(Outcome::Rejected, rejected);
+        self.metrics.count(SpanOutcome::Sent, all - rejected);
+        self.metrics.count(SpanOutcome::Rejected, rejected);
         match (rejected, self.is_failing) {
             (0, true) => tracing::info!("sending traces works again"),
             (0, false) => {}
@@ -222,7 +222,7 @@ impl Exporter {
 
     /// Drops a batch.
     fn failed(&mut self, spans: usize, error: &SendError) {
-        self.metrics.count(Outcome::Failed, spans);
+        self.metrics.count(SpanOutcome::Failed, spans);
         if !std::mem::replace(&mut self.is_failing, true) {
             let error = chain(error);
             tracing::warn!(

@@ -22,7 +22,7 @@ struct OutcomeLabel {
 
 /// The outcome of spans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum SpanOutcome {
     /// The collector accepted them.
     Sent,
     QueueFull,
@@ -32,7 +32,7 @@ pub(crate) enum Outcome {
     Rejected,
 }
 
-impl Outcome {
+impl SpanOutcome {
     fn label(self) -> OutcomeLabel {
         let outcome = match self {
             Self::Sent => "sent",
@@ -61,7 +61,7 @@ impl Metrics {
         self.missed.inc_by(changes);
     }
 
-    pub(crate) fn count(&self, outcome: Outcome, spans: usize) {
+    pub(crate) fn count(&self, outcome: SpanOutcome, spans: usize) {
         if spans > 0 {
             self.spans
                 .get_or_create(&outcome.label())
@@ -71,7 +71,7 @@ impl Metrics {
 
     /// The number of spans with this outcome.
     #[cfg(test)]
-    pub(crate) fn counted(&self, outcome: Outcome) -> u64 {
+    pub(crate) fn counted(&self, outcome: SpanOutcome) -> u64 {
         self.spans.get_or_create(&outcome.label()).get()
     }
 }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use imbl::OrdMap;
 
 use super::directory::{Directory, DirectoryChange};
-use super::live::{Others, Outcome, Registry};
+use super::live::{Registry, RegistryChange, RemoteRegistries};
 use super::model::{Service, Workload};
 use navarch_api::cluster_settings::McsMode;
 use navarch_api::mesh::{MeshConfig, MeshNetworks};
@@ -36,7 +36,7 @@ pub struct Aggregate {
     /// The configuration cluster. ServiceEntries of other clusters are not read.
     own: Registry,
     /// The remote clusters.
-    remotes: Others,
+    remotes: RemoteRegistries,
     /// Whether ServiceImports declare services.
     imports: bool,
     directory: Directory,
@@ -85,7 +85,7 @@ impl Aggregate {
         let own = Registry::new(settings);
         Self {
             own,
-            remotes: Others::new(),
+            remotes: RemoteRegistries::new(),
             imports,
             directory: Directory::default(),
         }
@@ -117,7 +117,7 @@ impl Aggregate {
         let own = self
             .own
             .set_mesh(mesh, networks, objects.own, &self.remotes);
-        let mut outcomes = Outcomes::of_own(own);
+        let mut outcomes = RegistryChanges::of_own(own);
         for (cluster, registry) in &mut self.remotes {
             if let Some(objects) = objects.remotes.get(cluster) {
                 outcomes.add(cluster, registry.follow(&self.own, objects));
@@ -137,7 +137,7 @@ impl Aggregate {
         objects: ClusterObjects<'_>,
         changed: &ClusterChanges,
     ) -> DirectoryChange {
-        let mut outcomes = Outcomes::default();
+        let mut outcomes = RegistryChanges::default();
         let mut imports: BTreeSet<NamespacedName> = BTreeSet::new();
         if self.imports {
             imports.extend(changed.of_kind(Kind::ServiceImport).cloned());
@@ -162,7 +162,7 @@ impl Aggregate {
                 if let Some(changed) = changed.remotes.get(cluster) {
                     outcomes.add(
                         cluster,
-                        registry.apply(objects, changed, &Others::new(), &[]),
+                        registry.apply(objects, changed, &RemoteRegistries::new(), &[]),
                     );
                 }
                 continue;
@@ -200,7 +200,7 @@ impl Aggregate {
     /// Services changed.
     fn conclude(
         &mut self,
-        outcomes: Outcomes,
+        outcomes: RegistryChanges,
         mut imports: BTreeSet<NamespacedName>,
         objects: ClusterObjects<'_>,
     ) -> DirectoryChange {
@@ -226,13 +226,13 @@ impl Aggregate {
         let real = |name: &NamespacedName| -> Option<Arc<Service>> {
             merge::real_service(&directory, name, &domain)
         };
-        let mut outcomes = Outcomes::of_own(DirectoryChange::default());
+        let mut outcomes = RegistryChanges::of_own(DirectoryChange::default());
 
         for (cluster, registry) in &mut self.remotes {
             if let Some(objects) = objects.remotes.get(cluster) {
                 outcomes.add(
                     cluster,
-                    registry.update_imports(objects, &imports, real, &Others::new()),
+                    registry.update_imports(objects, &imports, real, &RemoteRegistries::new()),
                 );
             }
         }
@@ -250,7 +250,7 @@ impl Aggregate {
 
 /// The outcomes of a change in all clusters.
 #[derive(Debug, Default)]
-struct Outcomes {
+struct RegistryChanges {
     own: DirectoryChange,
     remotes: BTreeMap<ClusterId, DirectoryChange>,
     /// Added, changed or removed workloads of remote clusters.
@@ -261,7 +261,7 @@ struct Outcomes {
     clusters: bool,
 }
 
-impl Outcomes {
+impl RegistryChanges {
     /// The outcome in the configuration cluster.
     fn of_own(change: DirectoryChange) -> Self {
         Self {
@@ -271,13 +271,13 @@ impl Outcomes {
     }
 
     /// Adds the outcome of the configuration cluster.
-    fn own(&mut self, outcome: Outcome) {
+    fn own(&mut self, outcome: RegistryChange) {
         self.own.extend(outcome.change);
         self.aliased.extend(outcome.aliased);
     }
 
     /// Adds the outcome of a remote cluster.
-    fn add(&mut self, cluster: &ClusterId, outcome: Outcome) {
+    fn add(&mut self, cluster: &ClusterId, outcome: RegistryChange) {
         self.remotes
             .entry(cluster.clone())
             .or_default()

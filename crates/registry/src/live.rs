@@ -83,11 +83,11 @@ pub(super) struct Registry {
 }
 
 /// The registries of remote clusters.
-pub(super) type Others = BTreeMap<ClusterId, Registry>;
+pub(super) type RemoteRegistries = BTreeMap<ClusterId, Registry>;
 
 /// The outcome of a change.
 #[derive(Debug, Default)]
-pub(super) struct Outcome {
+pub(super) struct RegistryChange {
     pub(super) change: DirectoryChange,
     /// Added, changed or removed workloads of a remote cluster, in their versions before and after.
     pub(super) touched: Vec<Arc<Workload>>,
@@ -160,7 +160,7 @@ impl Registry {
     #[must_use]
     pub(super) fn of_remote(&self, cluster: &ClusterId, objects: &Objects) -> Self {
         let mut remote = Self::of_world(self.mesh_inputs.of_remote(cluster, objects));
-        remote.run(objects, Work::everything(objects), &Others::new());
+        remote.run(objects, Work::everything(objects), &RemoteRegistries::new());
         remote
     }
 
@@ -182,7 +182,7 @@ impl Registry {
         mesh: &MeshConfig,
         networks: &MeshNetworks,
         objects: &Objects,
-        others: &Others,
+        others: &RemoteRegistries,
     ) -> DirectoryChange {
         let mesh_inputs =
             MeshInputs::new(self.mesh_inputs.settings.clone(), mesh, networks, objects);
@@ -195,14 +195,14 @@ impl Registry {
 
     /// Sets the mesh-wide configuration of a remote cluster's registry to that of the configuration
     /// cluster.
-    pub(super) fn follow(&mut self, config: &Self, objects: &Objects) -> Outcome {
+    pub(super) fn follow(&mut self, config: &Self, objects: &Objects) -> RegistryChange {
         let mesh_inputs = config
             .mesh_inputs
             .of_remote(&self.mesh_inputs.settings.cluster_id, objects);
         if mesh_inputs == self.mesh_inputs {
-            Outcome::default()
+            RegistryChange::default()
         } else {
-            self.rebuild(mesh_inputs, objects, &Others::new())
+            self.rebuild(mesh_inputs, objects, &RemoteRegistries::new())
         }
     }
 
@@ -213,9 +213,9 @@ impl Registry {
         &mut self,
         objects: &Objects,
         changed: &BTreeSet<ObjectRef>,
-        others: &Others,
+        others: &RemoteRegistries,
         touched: &[Arc<Workload>],
-    ) -> Outcome {
+    ) -> RegistryChange {
         // The network label of the system namespace affects every endpoint, as does the trust
         // domain of a remote cluster.
         let system = &self.mesh_inputs.settings.system_namespace;
@@ -246,7 +246,12 @@ impl Registry {
     }
 
     /// Runs all steps.
-    fn run(&mut self, objects: &Objects, mut work: Work, others: &Others) -> Outcome {
+    fn run(
+        &mut self,
+        objects: &Objects,
+        mut work: Work,
+        others: &RemoteRegistries,
+    ) -> RegistryChange {
         let mut change = DirectoryChange::default();
         self.spread(objects, &mut work);
         self.update_pods(objects, &mut work);
@@ -262,7 +267,7 @@ impl Registry {
         self.update_targets(&work, &mut change);
         self.update_workloads(&work, &mut change);
         self.update_gateways(objects, &work, &mut change);
-        Outcome {
+        RegistryChange {
             change,
             touched: work.touched,
             aliased: work.aliased,
@@ -270,14 +275,19 @@ impl Registry {
     }
 
     /// Rebuilds everything with other mesh-wide configuration, and returns the changes.
-    fn rebuild(&mut self, mesh_inputs: MeshInputs, objects: &Objects, others: &Others) -> Outcome {
+    fn rebuild(
+        &mut self,
+        mesh_inputs: MeshInputs,
+        objects: &Objects,
+        others: &RemoteRegistries,
+    ) -> RegistryChange {
         let mut fresh = Self::of_world(mesh_inputs);
         let ran = fresh.run(objects, Work::everything(objects), others);
         let change = self.directory.change_to(&fresh.directory);
         let mut aliased = ran.aliased;
         aliased.extend(self.names.aliased().cloned());
         *self = fresh;
-        Outcome {
+        RegistryChange {
             change,
             touched: ran.touched,
             aliased,

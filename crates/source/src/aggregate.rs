@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{StreamExt, StreamMap};
 
-use super::problem::{Fault, FilePosition, Problem};
+use super::problem::{FilePosition, Problem, ProblemKind};
 use super::{Batch, SourceEvent};
 use navarch_api::any_object::AnyObject;
 use navarch_api::decode::Subject;
@@ -138,7 +138,7 @@ impl Merged {
                     namespace: name.name.namespace.to_string(),
                     name: name.name.name.to_string(),
                 },
-                fault: Fault::Duplicate {
+                fault: ProblemKind::Duplicate {
                     holder: FilePosition {
                         file: holder.clone(),
                         line: 0,

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::{Batch, Fault, Problem, SourceEvent};
+use super::{Batch, Problem, ProblemKind, SourceEvent};
 use navarch_api::any_object::AnyObject;
 use navarch_api::object::ObjectRef;
 
@@ -229,7 +229,7 @@ pub(super) async fn a_broken_version_leaves_the_last_good_one<S: SourceUnderTest
         matches!(
             problems,
             [Problem {
-                fault: Fault::Rejected(_),
+                fault: ProblemKind::Rejected(_),
                 ..
             }]
         )
@@ -276,7 +276,7 @@ pub(super) async fn a_broken_object_harms_no_other<S: SourceUnderTest>() {
     assert_eq!(problems.len(), 1, "{problems:?}");
     assert_eq!(problems[0].subject.to_string(), "VirtualService shop/b");
     assert!(
-        matches!(&problems[0].fault, Fault::Rejected(error) if error.path == "spec.hosts"),
+        matches!(&problems[0].fault, ProblemKind::Rejected(error) if error.path == "spec.hosts"),
         "{problems:?}"
     );
 }
@@ -293,7 +293,7 @@ pub(super) async fn unknown_fields_are_reported<S: SourceUnderTest>() {
         .flatten()
         .map(|problem| problem.fault.clone())
         .collect();
-    assert_eq!(faults, [Fault::UnknownField("spec.hots".to_owned())]);
+    assert_eq!(faults, [ProblemKind::UnknownField("spec.hots".to_owned())]);
     assert_eq!(listener.objects.len(), 1);
 }
 

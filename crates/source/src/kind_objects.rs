@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::kubernetes::scope::{KubernetesScope, Tags};
-use crate::problem::{Fault, FilePosition, Problem, faults_of};
+use crate::problem::{FilePosition, Problem, ProblemKind, faults_of};
 use crate::{Batch, SourceEvent};
 use navarch_api::any_object::AnyObject;
 use navarch_api::decode::{Outcome, StoredObject, Subject};
@@ -114,7 +114,7 @@ impl KindObjects {
             // An object of another revision counts as deleted.
             Outcome::Read { object, .. } => self.remove(&object.meta().key(), batch),
             Outcome::Rejected(error) => {
-                self.put_broken(&stored.subject, vec![Fault::Rejected(error)], batch)
+                self.put_broken(&stored.subject, vec![ProblemKind::Rejected(error)], batch)
             }
             // A kind without subscription.
             Outcome::Ignored => {}
@@ -122,7 +122,7 @@ impl KindObjects {
     }
 
     /// Adds or updates a valid object; `faults` are its unknown fields and warnings.
-    fn put_object(&mut self, object: AnyObject, faults: Vec<Fault>, batch: &mut Batch) {
+    fn put_object(&mut self, object: AnyObject, faults: Vec<ProblemKind>, batch: &mut Batch) {
         let unhealthy = !faults.is_empty();
         let known = self.objects.get_mut(&object.meta().key);
         if unhealthy || known.as_ref().is_some_and(|entry| entry.unhealthy) {
@@ -160,7 +160,7 @@ impl KindObjects {
     }
 
     /// An object is unreadable or invalid: its last valid version stays in force.
-    fn put_broken(&mut self, subject: &Subject, faults: Vec<Fault>, batch: &mut Batch) {
+    fn put_broken(&mut self, subject: &Subject, faults: Vec<ProblemKind>, batch: &mut Batch) {
         let name = NamespacedName::new(&subject.namespace, &subject.name);
         match self.objects.get_mut(&name) {
             Some(entry) => (entry.seen, entry.unhealthy) = (self.round, true),
@@ -217,7 +217,7 @@ fn place(source: &str, subject: &Subject) -> Arc<str> {
 }
 
 /// All problems of an object.
-fn problems(source: &str, subject: &Subject, faults: Vec<Fault>) -> SourceEvent {
+fn problems(source: &str, subject: &Subject, faults: Vec<ProblemKind>) -> SourceEvent {
     let file = place(source, subject);
     let problem = |fault| Problem {
         place: FilePosition {
@@ -243,7 +243,7 @@ pub(super) fn kind_problem(source: &str, kind: Kind, reason: Option<String>) -> 
     problems(
         source,
         &subject,
-        reason.map(Fault::Unreadable).into_iter().collect(),
+        reason.map(ProblemKind::Unreadable).into_iter().collect(),
     )
 }
 

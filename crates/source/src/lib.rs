@@ -61,7 +61,7 @@ pub use kubernetes::{
 pub use mesh_files::{MeshFileSource, MeshFileSourceConfig};
 pub use mesh_layers::MeshLayers;
 pub use mock::MockSource;
-pub use problem::{Fault, FilePosition, Problem};
+pub use problem::{FilePosition, Problem, ProblemKind};
 pub use problems::Problems;
 pub use rejected_configs::{ProblemSource, RejectedConfigs};
 pub use source_address::{SourceAddress, SourceAddressError, XdsServer};

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use super::files::{Agenda, Inbox, Signal, read_bytes, run_thread, signal_of};
 use super::mesh_text::{Parsed, Valid, parse_mesh_config, parse_mesh_networks};
-use super::problem::{Fault, FilePosition, Problem};
+use super::problem::{FilePosition, Problem, ProblemKind};
 use super::{Batch, SourceError, SourceEvent};
 use navarch_api::decode::Subject;
 use navarch_api::mesh::{MeshConfig, MeshNetworks};
@@ -165,19 +165,19 @@ impl TextFile {
                     }
                     Err(errors) => errors
                         .into_iter()
-                        .map(|error| (error.line, Fault::Rejected(error.field)))
+                        .map(|error| (error.line, ProblemKind::Rejected(error.field)))
                         .collect(),
                 }
             }
             FileRead::Missing(reason) => {
                 self.text = None;
                 self.is_broken = false;
-                vec![(0, Fault::Unreadable(reason))]
+                vec![(0, ProblemKind::Unreadable(reason))]
             }
             FileRead::Unreadable(reason) => {
                 self.text = None;
                 self.is_broken = true;
-                vec![(0, Fault::Unreadable(reason))]
+                vec![(0, ProblemKind::Unreadable(reason))]
             }
         };
 
@@ -186,7 +186,7 @@ impl TextFile {
     }
 
     /// The event with the problems, if they differ from those sent before.
-    fn changed_problems(&mut self, faults: Vec<(usize, Fault)>) -> Option<SourceEvent> {
+    fn changed_problems(&mut self, faults: Vec<(usize, ProblemKind)>) -> Option<SourceEvent> {
         let file: Arc<str> = Arc::from(self.path.display().to_string());
         let problem = |(line, fault)| Problem {
             place: FilePosition {

@@ -1,6 +1,6 @@
 //! Parses and validates the text of mesh config and mesh networks.
 
-use super::problem::Fault;
+use super::problem::ProblemKind;
 use navarch_api::field_error::FieldError;
 use navarch_api::mesh::{MeshConfig, MeshNetworks};
 use navarch_api::text_error::TextError;
@@ -12,7 +12,7 @@ use navarch_api::yaml::line_of;
 pub(super) struct Valid<T> {
     pub(super) value: T,
     /// The warnings about the text.
-    pub(super) oddities: Vec<(usize, Fault)>,
+    pub(super) oddities: Vec<(usize, ProblemKind)>,
 }
 
 /// The value of a text, or all of its errors.
@@ -49,10 +49,10 @@ fn valid_or_errors<T>(text: &str, typed: Typed<T>, verdict: Verdict) -> Parsed<T
     let unknown = typed
         .unknown_fields
         .into_iter()
-        .map(|field| (line(&field), Fault::UnknownField(field)));
+        .map(|field| (line(&field), ProblemKind::UnknownField(field)));
     let warnings = verdict.warnings.into_iter().map(|problem| {
         let error = place(problem.field, problem.message);
-        (error.line, Fault::Warning(error.field))
+        (error.line, ProblemKind::Warning(error.field))
     });
 
     Ok(Valid {

@@ -24,12 +24,12 @@ pub struct Problem {
     /// The object with the problem, as far as it could be read.
     pub subject: Subject,
     /// The kind of problem.
-    pub fault: Fault,
+    pub fault: ProblemKind,
 }
 
 /// Kinds of problems.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum ProblemKind {
     /// The object is rejected. Its previous version stays in force.
     Rejected(FieldError),
     /// The object has a field that its kind does not define; the field is ignored.
@@ -53,13 +53,13 @@ const MAX_FAULTS_PER_SORT: usize = 10;
 
 /// The faults of an object: unknown fields, then errors, then warnings. Reports a few of each sort,
 /// and the number of the others.
-pub(super) fn faults_of(unknown_fields: Vec<String>, verdict: Verdict) -> Vec<Fault> {
+pub(super) fn faults_of(unknown_fields: Vec<String>, verdict: Verdict) -> Vec<ProblemKind> {
     let mut faults = Vec::new();
-    let warn = |more: String| Fault::Warning(FieldError::new("", more));
-    let reject = |more: String| Fault::Rejected(FieldError::new("", more));
+    let warn = |more: String| ProblemKind::Warning(FieldError::new("", more));
+    let reject = |more: String| ProblemKind::Rejected(FieldError::new("", more));
     add(
         &mut faults,
-        unknown_fields.into_iter().map(Fault::UnknownField),
+        unknown_fields.into_iter().map(ProblemKind::UnknownField),
         "unknown fields",
         warn,
     );
@@ -69,7 +69,7 @@ pub(super) fn faults_of(unknown_fields: Vec<String>, verdict: Verdict) -> Vec<Fa
         verdict
             .errors
             .into_iter()
-            .map(|error| Fault::Rejected(error.into())),
+            .map(|error| ProblemKind::Rejected(error.into())),
         "errors",
         reject,
     );
@@ -79,7 +79,7 @@ pub(super) fn faults_of(unknown_fields: Vec<String>, verdict: Verdict) -> Vec<Fa
         verdict
             .warnings
             .into_iter()
-            .map(|warning| Fault::Warning(warning.into())),
+            .map(|warning| ProblemKind::Warning(warning.into())),
         "warnings",
         warn,
     );
@@ -89,10 +89,10 @@ pub(super) fn faults_of(unknown_fields: Vec<String>, verdict: Verdict) -> Vec<Fa
 
 /// Adds a few of the `new` faults, and the number of the others.
 fn add(
-    faults: &mut Vec<Fault>,
-    mut new: impl ExactSizeIterator<Item = Fault>,
+    faults: &mut Vec<ProblemKind>,
+    mut new: impl ExactSizeIterator<Item = ProblemKind>,
     what: &str,
-    more: impl Fn(String) -> Fault,
+    more: impl Fn(String) -> ProblemKind,
 ) {
     faults.extend(new.by_ref().take(MAX_FAULTS_PER_SORT));
     if new.len() > 0 {
@@ -131,7 +131,7 @@ impl fmt::Display for Problem {
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for ProblemKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Rejected(error) | Self::Warning(error) => error.fmt(f),

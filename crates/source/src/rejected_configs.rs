@@ -8,7 +8,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use super::{Fault, Problem};
+use super::{Problem, ProblemKind};
 use navarch_api::object::Kind;
 use navarch_base::counter::Count;
 use navarch_base::label_text::LabelText;
@@ -98,8 +98,12 @@ impl RejectedConfigs {
     /// Replaces the problems of a place.
     pub fn note(&mut self, origin: ProblemSource, place: &Arc<str>, problems: &[Problem]) {
         let is_rejection = |problem: &&Problem| match &problem.fault {
-            Fault::Rejected(_) | Fault::Unreadable(_) | Fault::Duplicate { .. } => true,
-            Fault::UnknownField(_) | Fault::UnknownKind | Fault::Warning(_) => false,
+            ProblemKind::Rejected(_)
+            | ProblemKind::Unreadable(_)
+            | ProblemKind::Duplicate { .. } => true,
+            ProblemKind::UnknownField(_) | ProblemKind::UnknownKind | ProblemKind::Warning(_) => {
+                false
+            }
         };
         let kind_of = |problem: &Problem| match origin {
             ProblemSource::Mesh => MESH_CONFIG,
@@ -176,7 +180,7 @@ mod tests {
             fault,
         };
 
-        let rejected = || problem(Fault::Rejected(FieldError::new("spec", "is odd")));
+        let rejected = || problem(ProblemKind::Rejected(FieldError::new("spec", "is odd")));
         let text = |registry: &Registry| {
             let mut text = String::new();
             prometheus_client::encoding::text::encode(&mut text, registry).unwrap();
@@ -188,7 +192,7 @@ mod tests {
             &place,
             &[
                 rejected(),
-                problem(Fault::UnknownField("spec.x".to_owned())),
+                problem(ProblemKind::UnknownField("spec.x".to_owned())),
             ],
         );
 

@@ -26,7 +26,7 @@ use tokio::time::Instant;
 use super::event_log::{EventLog, event_log};
 use super::kind_objects::KindObjects;
 use super::kubernetes::KubernetesScope;
-use super::problem::{Fault, FilePosition, Problem};
+use super::problem::{FilePosition, Problem, ProblemKind};
 use super::{Batch, RETRY, SourceEvent};
 use navarch_api::decode::Subject;
 use navarch_api::istio::ClientTlsSettings;
@@ -191,7 +191,7 @@ impl XdsSource {
         let problem = |reason| Problem {
             place: place.clone(),
             subject: Subject::default(),
-            fault: Fault::Unreadable(reason),
+            fault: ProblemKind::Unreadable(reason),
         };
         SourceEvent::Problems {
             place: self.name.clone(),

@@ -18,7 +18,7 @@ const SWITCH: &str = "networking.istio.io/enable-autoallocate-ip";
 
 /// The relevant fields of a ServiceEntry.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Entry {
+pub(super) struct ServiceEntryFields {
     /// Its creation time.
     pub created: Option<Timestamp>,
     /// Its `resourceVersion`.
@@ -47,7 +47,7 @@ enum Claim {
 /// All entries and addresses.
 #[derive(Debug)]
 pub(super) struct Allocation {
-    entries: BTreeMap<NamespacedName, Entry>,
+    entries: BTreeMap<NamespacedName, ServiceEntryFields>,
     /// The claims to addresses of the ranges.
     claims: BTreeMap<IpAddr, BTreeSet<Claim>>,
     /// The address ranges, IPv4 before IPv6.
@@ -56,7 +56,7 @@ pub(super) struct Allocation {
     due: BTreeSet<NamespacedName>,
 }
 
-impl Entry {
+impl ServiceEntryFields {
     /// The name of the label that switches allocation.
     pub(super) const SWITCH: &'static str = SWITCH;
 
@@ -105,12 +105,12 @@ impl Allocation {
         self.entries.keys()
     }
 
-    pub(super) fn entry(&self, name: &NamespacedName) -> Option<&Entry> {
+    pub(super) fn entry(&self, name: &NamespacedName) -> Option<&ServiceEntryFields> {
         self.entries.get(name)
     }
 
     /// Adds or updates an entry.
-    pub(super) fn put(&mut self, name: NamespacedName, entry: Entry) {
+    pub(super) fn put(&mut self, name: NamespacedName, entry: ServiceEntryFields) {
         self.remove(&name);
         for (address, claim) in claims(&name, &entry) {
             if self.pools.iter().any(|(range, _)| range.contains(address)) {
@@ -206,7 +206,7 @@ impl Allocation {
     }
 
     /// Whether the claim of `name` to an allocated address wins.
-    fn wins(&self, name: &NamespacedName, entry: &Entry, address: IpAddr) -> bool {
+    fn wins(&self, name: &NamespacedName, entry: &ServiceEntryFields, address: IpAddr) -> bool {
         let first = self.claims.get(&address).and_then(BTreeSet::first);
         first.is_none_or(|first| *first == Claim::Given(entry.created, name.clone()))
     }
@@ -225,7 +225,7 @@ impl Allocation {
     fn grant(
         &mut self,
         name: &NamespacedName,
-        mut entry: Entry,
+        mut entry: ServiceEntryFields,
         granted: Vec<ServiceEntryAddress>,
     ) -> Vec<ServiceEntryAddress> {
         entry.given.clone_from(&granted);
@@ -246,7 +246,7 @@ impl Claim {
 }
 
 /// The addresses that an entry claims.
-fn claims(name: &NamespacedName, entry: &Entry) -> Vec<(IpAddr, Claim)> {
+fn claims(name: &NamespacedName, entry: &ServiceEntryFields) -> Vec<(IpAddr, Claim)> {
     let written = entry.addresses.iter().filter_map(|address| parse(address));
     let written = written.map(|address| (address, Claim::Written(name.clone())));
     let given = entry
@@ -270,12 +270,12 @@ mod tests {
         NamespacedName::new("shop", name)
     }
 
-    fn entry(age: i64, hosts: &[&str]) -> Entry {
-        Entry {
+    fn entry(age: i64, hosts: &[&str]) -> ServiceEntryFields {
+        ServiceEntryFields {
             created: Some(Timestamp::from_second(1000 - age).unwrap()),
             hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
             resolution: Resolution::Dns,
-            ..Entry::default()
+            ..ServiceEntryFields::default()
         }
     }
 
@@ -328,12 +328,12 @@ mod tests {
 
     #[test]
     fn the_loser_of_an_address_conflict_gets_new_addresses() {
-        let given = |entry: Entry, ip: &str| {
+        let given = |entry: ServiceEntryFields, ip: &str| {
             let given = vec![ServiceEntryAddress {
                 value: ip.to_owned(),
                 host: entry.hosts[0].clone(),
             }];
-            Entry {
+            ServiceEntryFields {
                 given,
                 has_status: true,
                 ..entry
@@ -351,7 +351,7 @@ mod tests {
             ["shop/young: young.com=240.240.0.2 young.com=2001:2::1"]
         );
 
-        let written = Entry {
+        let written = ServiceEntryFields {
             addresses: vec!["240.240.0.1".to_owned()],
             ..entry(0, &["written.com"])
         };
@@ -365,9 +365,9 @@ mod tests {
     #[test]
     fn addresses_are_released_when_no_longer_needed() {
         for change in [
-            |entry: &mut Entry| entry.resolution = Resolution::None,
-            |entry: &mut Entry| entry.addresses = vec!["1.2.3.4".to_owned()],
-            |entry: &mut Entry| entry.switch = Some("False".to_owned()),
+            |entry: &mut ServiceEntryFields| entry.resolution = Resolution::None,
+            |entry: &mut ServiceEntryFields| entry.addresses = vec!["1.2.3.4".to_owned()],
+            |entry: &mut ServiceEntryFields| entry.switch = Some("False".to_owned()),
         ] {
             let mut all = allocation();
             all.put(name("a"), entry(1, &["a.com"]));
@@ -386,7 +386,7 @@ mod tests {
         all.put(name("a"), entry(1, &["*.com"]));
         all.put(
             name("b"),
-            Entry {
+            ServiceEntryFields {
                 resolution: Resolution::DynamicDns,
                 ..entry(1, &["*.org"])
             },

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::address_pool::Range;
-use super::allocation::{Allocation, Entry};
+use super::allocation::{Allocation, ServiceEntryFields};
 use super::cluster::Cluster;
 use super::namespaces::{self, NamespaceScope, Namespaces};
 use navarch_api::istio::{ServiceEntry, ServiceEntryAddress, ServiceEntryStatus};
@@ -185,7 +185,7 @@ impl AddressAllocation {
     async fn write(
         &self,
         name: &NamespacedName,
-        before: &Entry,
+        before: &ServiceEntryFields,
         granted: &[ServiceEntryAddress],
     ) -> Result<(), kube::Error> {
         let addresses = [("addresses", json!(granted))];
@@ -217,7 +217,7 @@ fn name(object: &DynamicObject) -> NamespacedName {
 }
 
 /// The relevant fields of an object; `None` if its spec is invalid.
-fn entry(object: &DynamicObject) -> Option<Entry> {
+fn entry(object: &DynamicObject) -> Option<ServiceEntryFields> {
     let spec =
         Typed::<ServiceEntry>::from_proto_json(object.data.get("spec").unwrap_or(&Value::Null))
             .ok()?
@@ -225,10 +225,10 @@ fn entry(object: &DynamicObject) -> Option<Entry> {
     let status = object.data.get("status");
     let given = status.and_then(|status| Typed::<ServiceEntryStatus>::from_proto_json(status).ok());
 
-    Some(Entry {
+    Some(ServiceEntryFields {
         created: object.creation_timestamp().map(|time| time.0),
         resource_version: object.resource_version().unwrap_or_default(),
-        switch: object.labels().get(Entry::SWITCH).cloned(),
+        switch: object.labels().get(ServiceEntryFields::SWITCH).cloned(),
         hosts: spec.hosts,
         addresses: spec.addresses,
         resolution: spec.resolution,

@@ -84,7 +84,9 @@ pub use ingress::{IngressAddress, IngressAddresses, IngressStatus};
 pub use lock::Lock;
 pub use namespaces::NamespaceScope;
 pub use object_reports::{ObjectReport, ObjectReports, ReportedCondition, ReportedObjects};
-pub use object_status::{DesiredStatus, DesiredStatuses, ObjectStatuses, Share, status_correction};
+pub use object_status::{
+    DesiredStatus, DesiredStatuses, ObjectStatuses, StatusScope, status_correction,
+};
 pub use progress_rounds::ProgressRounds;
 pub use quarantine_store::{KeptQuarantine, QuarantineOutcome, QuarantineStore, ReplicaVotes};
 pub use reconciled::Progress;

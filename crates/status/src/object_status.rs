@@ -27,7 +27,7 @@ use crate::denials::Denials;
 use crate::revisions::Responsibility;
 use live::{Live, ObservedObject};
 pub(crate) use merge::ISTIO_GROUP;
-pub use merge::{Share, status_correction};
+pub use merge::{StatusScope, status_correction};
 use navarch_api::object::{Kind, ObjectRef};
 use navarch_kubernetes::InWords;
 use pace::{Pace, WriteOutcome};
@@ -53,7 +53,7 @@ pub struct ObjectStatuses {
     /// The controllers whose entries are written; other entries are kept.
     pub controllers: Vec<String>,
     /// How much of the status is written.
-    pub share: Share,
+    pub scope: StatusScope,
     /// Selects the objects.
     pub responsibility: Responsibility,
     /// Whether the proxies of Gateways are deployed: then a Gateway whose overlay the deployment
@@ -158,7 +158,7 @@ impl ObjectStatuses {
             .strftime("%Y-%m-%dT%H:%M:%SZ")
             .to_string();
         let controllers: Vec<&str> = self.controllers.iter().map(String::as_str).collect();
-        let members = status_correction(status.as_ref(), &wanted, self.share, &controllers, &now)?;
+        let members = status_correction(status.as_ref(), &wanted, self.scope, &controllers, &now)?;
 
         Some(Write {
             object,

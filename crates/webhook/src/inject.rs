@@ -49,6 +49,6 @@ pub use gateway::{GatewayPort, GatewayRequest, apply_overlay};
 pub use injector::Injector;
 pub use offline::{Note, OfflineError, inject_object};
 pub use parameters::parameters;
-pub use request::{InjectRequest, Injection, Outcome, SkipReason};
+pub use request::{InjectRequest, Injection, InjectionOutcome, SkipReason};
 pub use settings::{InjectorInputs, NativeSidecars};
 pub use workload::Workload;

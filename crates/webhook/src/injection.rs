@@ -8,7 +8,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::inject::{InjectRequest, Injector, Outcome, parameters};
+use super::inject::{InjectRequest, InjectionOutcome, Injector, parameters};
 use super::metrics::{Metrics, PodOutcome};
 use super::review::{self, Request, ReviewAnswer};
 use navarch_api::object::NamespacedName;
@@ -101,11 +101,11 @@ fn answer(
     };
 
     let mut answer = match &injection.outcome {
-        Outcome::Skipped(reason) => {
+        InjectionOutcome::Skipped(reason) => {
             tracing::debug!(namespace, pod, reason = reason.as_str(), "pod not injected");
             ReviewAnswer::allow().noting("injection", format!("none: {}", reason.as_str()))
         }
-        Outcome::Injected(patch) => match serde_json::to_vec(patch) {
+        InjectionOutcome::Injected(patch) => match serde_json::to_vec(patch) {
             Ok(patch) => {
                 tracing::info!(
                     namespace,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use navarch::api::mesh::MeshConfig;
-use navarch::webhook::inject::{InjectRequest, Injector, InjectorInputs, Outcome};
+use navarch::webhook::inject::{InjectRequest, InjectionOutcome, Injector, InjectorInputs};
 use serde_json::{Map, Value, json};
 
 /// The fields that the proxy's container may have, whatever the annotations.
@@ -66,7 +66,7 @@ pub fn run(data: &[u8]) {
 
     let Some(injected) = injected else {
         assert!(
-            matches!(injection.outcome, Outcome::Skipped(_)),
+            matches!(injection.outcome, InjectionOutcome::Skipped(_)),
             "a pod is injected or skipped"
         );
         return;

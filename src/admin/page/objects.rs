@@ -15,7 +15,7 @@ use crate::admin::state::AdminState;
 use navarch_api::any_object::AnyObject;
 use navarch_api::decode::Subject;
 use navarch_push::context::PushContext;
-use navarch_source::{Fault, Problem};
+use navarch_source::{Problem, ProblemKind};
 
 /// Maximum number of problems shown per object.
 const MAX_PROBLEMS: usize = 10;
@@ -154,11 +154,11 @@ fn is_of_istio(subject: &Subject) -> bool {
 
 fn problem_text(problem: &Problem) -> ProblemText {
     let is_error = match problem.fault {
-        Fault::Rejected(_)
-        | Fault::UnknownKind
-        | Fault::Duplicate { .. }
-        | Fault::Unreadable(_) => true,
-        Fault::UnknownField(_) | Fault::Warning(_) => false,
+        ProblemKind::Rejected(_)
+        | ProblemKind::UnknownKind
+        | ProblemKind::Duplicate { .. }
+        | ProblemKind::Unreadable(_) => true,
+        ProblemKind::UnknownField(_) | ProblemKind::Warning(_) => false,
     };
     ProblemText {
         is_error,

@@ -22,7 +22,7 @@ const MAX_DELAY: Duration = Duration::from_secs(60);
 
 /// Tokens and failures, by the digest of the request.
 #[derive(Debug, Default)]
-pub(super) struct TokenCache(BTreeMap<String, Entry>);
+pub(super) struct TokenCache(BTreeMap<String, CachedExchange>);
 
 /// The latest token for a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub(super) enum Lookup {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct CachedExchange {
     token: Option<HeldToken>,
     backoff: Backoff,
     /// No exchange before this time.
@@ -78,7 +78,7 @@ impl HeldToken {
     }
 }
 
-impl Entry {
+impl CachedExchange {
     fn new() -> Self {
         Self {
             token: None,
@@ -118,9 +118,9 @@ impl TokenCache {
             return;
         }
         self.make_room(digest, now);
-        let entry = Entry {
+        let entry = CachedExchange {
             token: Some(token.clone()),
-            ..Entry::new()
+            ..CachedExchange::new()
         };
         self.0.insert(digest.to_owned(), entry);
     }
@@ -128,7 +128,10 @@ impl TokenCache {
     /// Delays the next exchange after a failed one. Returns the previous token if it is valid.
     pub(super) fn failed(&mut self, digest: &str, now: Instant) -> Option<HeldToken> {
         self.make_room(digest, now);
-        let entry = self.0.entry(digest.to_owned()).or_insert_with(Entry::new);
+        let entry = self
+            .0
+            .entry(digest.to_owned())
+            .or_insert_with(CachedExchange::new);
         entry.retry = now.checked_add(entry.backoff.next_delay());
         entry.token.clone().filter(|token| token.is_valid(now))
     }
@@ -143,7 +146,8 @@ impl TokenCache {
     /// many.
     fn make_room(&mut self, digest: &str, now: Instant) {
         // The number of failures is remembered for a while after the delay.
-        let is_needed = |entry: &Entry| entry.end().is_some_and(|end| now < end + MAX_DELAY);
+        let is_needed =
+            |entry: &CachedExchange| entry.end().is_some_and(|end| now < end + MAX_DELAY);
         self.0
             .retain(|other, entry| other.as_str() == digest || is_needed(entry));
         if self.0.len() < MAX_ENTRIES || self.0.contains_key(digest) {

@@ -62,7 +62,7 @@ async fn the_queue_is_bounded_by_spans_and_traces_are_whole() {
     for count in [6, 5, 4, 1] {
         queue.offer(spans(count));
     }
-    assert_eq!(metrics.counted(Outcome::QueueFull), 5 + 1);
+    assert_eq!(metrics.counted(SpanOutcome::QueueFull), 5 + 1);
     drop(queue);
     let mut exporter = exporter;
     let kept: Vec<usize> = std::iter::from_fn(|| exporter.traces.try_recv().ok())
@@ -95,7 +95,7 @@ async fn an_unavailable_collector_loses_only_spans() {
         );
     }
 
-    assert_eq!(metrics.counted(Outcome::Failed), 14);
+    assert_eq!(metrics.counted(SpanOutcome::Failed), 14);
 }
 
 #[tokio::test]
@@ -124,8 +124,8 @@ async fn retryable_spans_are_resent_and_rejected_ones_dropped() {
     exporter.run(CancellationToken::new()).await;
     assert_eq!(
         (
-            metrics.counted(Outcome::Sent),
-            metrics.counted(Outcome::Failed)
+            metrics.counted(SpanOutcome::Sent),
+            metrics.counted(SpanOutcome::Failed)
         ),
         (3, 2)
     );

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 
-use super::{Aggregate, Outcomes};
+use super::{Aggregate, RegistryChanges};
 use crate::directory::{Directory, DirectoryChange, NetworkGateway};
 use crate::live::Registry;
 use crate::model::{Registry as Origin, Service, ServiceEndpoints, ServiceKey};
@@ -23,8 +23,8 @@ impl Aggregate {
 
     /// Updates the merged directory after changes of the clusters' directories; returns its
     /// changes.
-    pub(super) fn merge(&mut self, outcomes: Outcomes) -> DirectoryChange {
-        let Outcomes {
+    pub(super) fn merge(&mut self, outcomes: RegistryChanges) -> DirectoryChange {
+        let RegistryChanges {
             own,
             remotes,
             aliased,

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::work::Work;
-use super::{Others, Outcome, Registry};
+use super::{Registry, RegistryChange, RemoteRegistries};
 use crate::mesh_inputs::service_of_cluster_set;
 use crate::model::{Discoverability, Endpoint, Service, ServiceKey};
 use navarch_api::cluster_settings::McsMode;
@@ -95,8 +95,8 @@ impl Registry {
         objects: &Objects,
         names: &BTreeSet<NamespacedName>,
         real: impl Fn(&NamespacedName) -> Option<Arc<Service>>,
-        others: &Others,
-    ) -> Outcome {
+        others: &RemoteRegistries,
+    ) -> RegistryChange {
         let mut work = Work::default();
 
         for name in names {
@@ -121,7 +121,7 @@ impl Registry {
         }
 
         if work.keys.is_empty() {
-            Outcome::default()
+            RegistryChange::default()
         } else {
             self.run(objects, work, others)
         }

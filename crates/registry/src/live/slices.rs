@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
 use super::work::Work;
-use super::{Others, Registry, ServiceEntryState};
+use super::{Registry, RemoteRegistries, ServiceEntryState};
 use crate::instance::Instance;
 use crate::service_entry_endpoints::{EntryEndpoints, declared_endpoints, selected_endpoints};
 use crate::slice_endpoints::endpoints_of_slice;
@@ -73,7 +73,7 @@ impl Registry {
     }
 
     /// Rebuilds the endpoints of queued ServiceEntries.
-    pub(super) fn update_entry_endpoints(&mut self, work: &mut Work, others: &Others) {
+    pub(super) fn update_entry_endpoints(&mut self, work: &mut Work, others: &RemoteRegistries) {
         for name in std::mem::take(&mut work.entry_endpoints) {
             let Some(number) = self.service_entries.number(&name) else {
                 continue;
@@ -135,7 +135,7 @@ impl Registry {
     fn endpoints_of_entry(
         &self,
         state: &ServiceEntryState,
-        others: &Others,
+        others: &RemoteRegistries,
     ) -> (EntryEndpoints, usize) {
         let object = &state.object;
         let Some(selector) = &state.selector else {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::slots::{Contents, Slot};
-use crate::problem::{Fault, FilePosition, Problem};
+use crate::problem::{FilePosition, Problem, ProblemKind};
 use crate::{Batch, SourceEvent};
 use navarch_api::any_object::AnyObject;
 use navarch_api::decode::Subject;
@@ -125,7 +125,7 @@ impl Index {
                 let problem = Problem {
                     place: place.clone(),
                     subject: Subject::default(),
-                    fault: Fault::Unreadable(reason),
+                    fault: ProblemKind::Unreadable(reason),
                 };
                 self.other_problems.insert(place.file, vec![problem]);
             }
@@ -278,7 +278,7 @@ impl Index {
                     line: slot.line,
                 },
                 subject,
-                fault: Fault::Duplicate {
+                fault: ProblemKind::Duplicate {
                     holder: FilePosition {
                         file: holder.file.clone(),
                         line,

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::problem::{Fault, FilePosition, Problem, faults_of};
+use crate::problem::{FilePosition, Problem, ProblemKind, faults_of};
 use navarch_api::any_object::AnyObject;
 use navarch_api::decode::{Decoded, Outcome, Subject};
 use navarch_api::object::ObjectRef;
@@ -89,10 +89,10 @@ impl Contents {
                         contents.note(file, line, &subject, fault);
                     }
                 }
-                Outcome::Ignored => contents.note(file, line, &subject, Fault::UnknownKind),
+                Outcome::Ignored => contents.note(file, line, &subject, ProblemKind::UnknownKind),
                 Outcome::Rejected(error) => {
                     contents.keep_last_good(&before, position, line, &subject, &named);
-                    contents.note(file, line, &subject, Fault::Rejected(error));
+                    contents.note(file, line, &subject, ProblemKind::Rejected(error));
                 }
             }
         }
@@ -133,7 +133,12 @@ impl Contents {
             slots: before.slots.clone(),
             problems: Vec::new(),
         };
-        contents.note(file, 0, &Subject::default(), Fault::Unreadable(reason));
+        contents.note(
+            file,
+            0,
+            &Subject::default(),
+            ProblemKind::Unreadable(reason),
+        );
         contents
     }
 
@@ -156,7 +161,7 @@ impl Contents {
     }
 
     /// Records a problem.
-    fn note(&mut self, file: &Arc<str>, line: usize, subject: &Subject, fault: Fault) {
+    fn note(&mut self, file: &Arc<str>, line: usize, subject: &Subject, fault: ProblemKind) {
         let place = FilePosition {
             file: file.clone(),
             line,

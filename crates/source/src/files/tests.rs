@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use super::*;
 use crate::conformance::{Listener, SourceUnderTest, namespace, suite, virtual_service};
-use crate::{Fault, Problem};
+use crate::{Problem, ProblemKind};
 
 suite!(one_file_an_object, FilesApart);
 suite!(one_file_for_all, OneFile);
@@ -296,7 +296,7 @@ async fn a_second_definition_is_a_duplicate_until_the_first_is_removed() {
         listen(|folder| fs::write(folder.join("b.yaml"), text("x", "b")).unwrap()).await;
     fs::write(listener.source.0.path("c.yaml"), text("x", "c")).unwrap();
     let duplicate = |problems: &[&Problem]| {
-        matches!(problems, [Problem { fault: Fault::Duplicate { holder }, place, .. }]
+        matches!(problems, [Problem { fault: ProblemKind::Duplicate { holder }, place, .. }]
             if holder.file.ends_with("b.yaml") && holder.line == 1 && place.file.ends_with("c.yaml"))
     };
     listener.until_problems(duplicate).await;
@@ -337,7 +337,7 @@ async fn sync_waits_for_the_directory_and_objects_survive_its_removal() {
             matches!(
                 problems,
                 [Problem {
-                    fault: Fault::Unreadable(_),
+                    fault: ProblemKind::Unreadable(_),
                     ..
                 }]
             )
@@ -357,7 +357,7 @@ async fn sync_waits_for_the_directory_and_objects_survive_its_removal() {
         .until_problems(|problems| {
             problems
                 .iter()
-                .any(|it| matches!(it.fault, Fault::Unreadable(_)))
+                .any(|it| matches!(it.fault, ProblemKind::Unreadable(_)))
         })
         .await;
 
@@ -462,7 +462,7 @@ async fn an_invalid_version_leaves_the_last_good_one() {
     invalid["spec"]["http"][0]["route"][0]["weight"] = (-1).into();
     listener.source.put(&invalid).await;
 
-    let is = |problem: &Problem, field: &str| matches!(&problem.fault, Fault::Rejected(error) if error.path == field);
+    let is = |problem: &Problem, field: &str| matches!(&problem.fault, ProblemKind::Rejected(error) if error.path == field);
     listener
         .until_problems(|problems| match problems {
             [first, second] => {
@@ -497,7 +497,7 @@ async fn objects_with_warnings_are_accepted_and_reported() {
         matches!(
             problems.as_slice(),
             [Problem {
-                fault: Fault::Warning(_),
+                fault: ProblemKind::Warning(_),
                 ..
             }]
         ),

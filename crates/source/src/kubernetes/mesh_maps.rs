@@ -14,7 +14,7 @@ use super::reflector::{ObjectSelection, Reflector, Target};
 use super::scope::{KubernetesScope, Tags, versions};
 use super::stream::Connection;
 use crate::mesh_text::{Parsed, parse_mesh_config, parse_mesh_networks};
-use crate::problem::{Fault, FilePosition, Problem};
+use crate::problem::{FilePosition, Problem, ProblemKind};
 use crate::{Batch, SourceError, SourceEvent};
 use navarch_api::any_object::AnyObject;
 use navarch_api::decode::Subject;
@@ -268,7 +268,7 @@ impl Maps {
                        }| {
             (
                 0,
-                Fault::Warning(FieldError::new(
+                ProblemKind::Warning(FieldError::new(
                     format!("metadata.annotations.{annotation}"),
                     message,
                 )),
@@ -352,7 +352,7 @@ fn apply_text(config: MeshConfig, text: Option<&str>) -> MeshConfig {
 }
 
 /// The value of a valid text; errors and warnings are added to `faults`.
-fn valid_value<T>(parsed: Parsed<T>, faults: &mut Vec<(usize, Fault)>) -> Option<T> {
+fn valid_value<T>(parsed: Parsed<T>, faults: &mut Vec<(usize, ProblemKind)>) -> Option<T> {
     match parsed {
         Ok(sound) => {
             faults.extend(sound.oddities);
@@ -362,7 +362,7 @@ fn valid_value<T>(parsed: Parsed<T>, faults: &mut Vec<(usize, Fault)>) -> Option
             faults.extend(
                 errors
                     .into_iter()
-                    .map(|error| (error.line, Fault::Rejected(error.field))),
+                    .map(|error| (error.line, ProblemKind::Rejected(error.field))),
             );
             None
         }

@@ -19,7 +19,7 @@ use tonic::transport::Channel;
 
 use super::{KindSubscription, XdsSource};
 use crate::KubernetesScope;
-use crate::problem::{Fault, Problem};
+use crate::problem::{Problem, ProblemKind};
 use crate::{Batch, SourceEvent};
 use navarch_api::decode::StoredObject;
 use navarch_api::mcp;
@@ -354,7 +354,7 @@ fn rejection(batch: &Batch, strangers: usize) -> Option<String> {
         Some(problems)
     });
 
-    let is_rejection = |problem: &&Problem| matches!(problem.fault, Fault::Rejected(_));
+    let is_rejection = |problem: &&Problem| matches!(problem.fault, ProblemKind::Rejected(_));
     let rejected: Vec<&Problem> = problems.flatten().filter(is_rejection).collect();
     let mut text = String::new();
 

@@ -39,7 +39,7 @@ struct EntryList {
 
 /// How much of a status is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Share {
+pub enum StatusScope {
     /// The whole status: unwanted fields are removed.
     Whole,
     /// The wanted fields only; other fields are kept.
@@ -53,7 +53,7 @@ pub enum Share {
 pub fn status_correction(
     status: Option<&Value>,
     wanted: &Map<String, Value>,
-    share: Share,
+    scope: StatusScope,
     controllers: &[&str],
     now: &str,
 ) -> Option<Map<String, Value>> {
@@ -96,7 +96,7 @@ pub fn status_correction(
     }
 
     let is_to_go = |name: &&String| {
-        share == Share::Whole && !wanted.contains_key(*name) && !KEPT.contains(&name.as_str())
+        scope == StatusScope::Whole && !wanted.contains_key(*name) && !KEPT.contains(&name.as_str())
     };
     let is_kept = |name: &&String| *name == "listeners" && wanted.contains_key(KEPT_LISTENERS);
     for name in had.keys().filter(is_to_go).filter(|name| !is_kept(name)) {
@@ -268,18 +268,18 @@ mod tests {
 
     /// The status after a correction, `None` where it was right.
     fn corrected(status: Option<&Value>, wanted: &Value, now: &str) -> Option<Value> {
-        corrected_in(status, wanted, Share::Whole, now)
+        corrected_in(status, wanted, StatusScope::Whole, now)
     }
 
-    /// The same, where only a share of the status is written.
+    /// The same, where only a part of the status is written.
     fn corrected_in(
         status: Option<&Value>,
         wanted: &Value,
-        share: Share,
+        scope: StatusScope,
         now: &str,
     ) -> Option<Value> {
         let members =
-            status_correction(status, wanted.as_object().unwrap(), share, &["ours"], now)?;
+            status_correction(status, wanted.as_object().unwrap(), scope, &["ours"], now)?;
         let mut status = status.cloned().unwrap_or_else(|| json!({}));
         for (name, value) in members {
             if value.is_null() {
@@ -450,7 +450,7 @@ mod tests {
         let wanted = |conditions: Value, without: Value| json!({ "conditions": conditions, "withoutConditions": without });
         let own = json!([{ "type": "Own", "status": "True" }]);
         let correct = |status: &Value, wanted: &Value, now: &str| {
-            corrected_in(Some(status), wanted, Share::Wanted, now)
+            corrected_in(Some(status), wanted, StatusScope::Wanted, now)
         };
         let bound = correct(&before, &wanted(own.clone(), json!([])), "t1").unwrap();
 

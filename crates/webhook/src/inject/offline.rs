@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::error::InjectError;
 use super::injector::Injector;
 use super::pod;
-use super::request::{InjectRequest, Outcome, SkipReason};
+use super::request::{InjectRequest, InjectionOutcome, SkipReason};
 use super::workload::Workload;
 
 /// The maximum nesting of lists.
@@ -120,8 +120,8 @@ fn inject_within(
         .inject_as(&request, workload.as_ref())
         .map_err(fault)?;
     let skipped = match injection.outcome {
-        Outcome::Skipped(reason) => Some(reason),
-        Outcome::Injected(_) => None,
+        InjectionOutcome::Skipped(reason) => Some(reason),
+        InjectionOutcome::Injected(_) => None,
     };
 
     if let Some(Value::Object(parts)) = injected {

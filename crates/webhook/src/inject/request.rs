@@ -21,7 +21,7 @@ pub struct InjectRequest<'a> {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Injection {
     /// The decision about the pod.
-    pub outcome: Outcome,
+    pub outcome: InjectionOutcome,
     /// Warnings for the user, one sentence each.
     pub warnings: Vec<String>,
     /// Entries for the API server's audit log. The API server prefixes the keys with the webhook's
@@ -31,7 +31,7 @@ pub struct Injection {
 
 /// The decision about a pod.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Outcome {
+pub enum InjectionOutcome {
     /// The pod is not changed.
     Skipped(SkipReason),
     /// The pod is changed by this JSON patch (RFC 6902), a list of operations.
@@ -43,8 +43,8 @@ impl Injection {
     #[must_use]
     pub fn patch(&self) -> Option<&Value> {
         match &self.outcome {
-            Outcome::Injected(patch) => Some(patch),
-            Outcome::Skipped(_) => None,
+            InjectionOutcome::Injected(patch) => Some(patch),
+            InjectionOutcome::Skipped(_) => None,
         }
     }
 }

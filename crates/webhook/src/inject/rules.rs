@@ -12,7 +12,7 @@ use super::finish::{Finishing, cluster};
 use super::names::{INJECT, NATIVE_SIDECAR, NETWORK, PROXY, TEMPLATES};
 use super::pod::{self, List};
 use super::proxy_settings::{Effective, ProxySettings};
-use super::request::{InjectRequest, Injection, Outcome};
+use super::request::{InjectRequest, Injection, InjectionOutcome};
 use super::settings::{InjectorInputs, OWN_CLUSTER};
 use super::strip::{Overrides, Status, stripped};
 use super::template::Templates;
@@ -92,7 +92,7 @@ impl Rules {
         };
         if let Some(reason) = selection::skipped(&self.config, request.pod, namespace) {
             let audit = BTreeMap::from([("skipped".to_owned(), reason.as_str().to_owned())]);
-            let outcome = Outcome::Skipped(reason);
+            let outcome = InjectionOutcome::Skipped(reason);
             return Ok((
                 Injection {
                     outcome,
@@ -118,7 +118,7 @@ impl Rules {
             ("injected".to_owned(), templates.join(",")),
             ("revision".to_owned(), self.inputs.revision.clone()),
         ]);
-        let outcome = Outcome::Injected(patch::patch(request.pod, &injected));
+        let outcome = InjectionOutcome::Injected(patch::patch(request.pod, &injected));
 
         Ok((
             Injection {

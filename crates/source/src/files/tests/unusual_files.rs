@@ -15,7 +15,7 @@ async fn a_file_that_is_not_text_keeps_its_last_objects() {
             matches!(
                 problems,
                 [Problem {
-                    fault: Fault::Unreadable(_),
+                    fault: ProblemKind::Unreadable(_),
                     ..
                 }]
             )
@@ -56,7 +56,7 @@ async fn files_whose_names_are_not_text_are_distinguished() {
 async fn until_rejected(listener: &mut Listener<FilesApart>, file: &str, reason: &str) {
     let is_it = |problem: &&&Problem| {
         problem.place.file.ends_with(file)
-            && matches!(&problem.fault, Fault::Unreadable(error) if error.contains(reason))
+            && matches!(&problem.fault, ProblemKind::Unreadable(error) if error.contains(reason))
     };
     listener
         .until_problems(|problems| problems.iter().filter(is_it).count() == 1)
