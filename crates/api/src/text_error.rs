@@ -23,15 +23,6 @@ impl TextError {
             field,
         }
     }
-
-    /// The same error, as seen from a stream that has `lines` lines before the document.
-    #[must_use]
-    pub fn after_lines(self, lines: usize) -> Self {
-        Self {
-            line: self.line + lines,
-            field: self.field,
-        }
-    }
 }
 
 impl From<SyntaxError> for TextError {

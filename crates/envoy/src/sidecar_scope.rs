@@ -2,7 +2,7 @@
 //! imports.
 //!
 //! Agrees in meaning with Istio's `pilot/pkg/model/sidecar.go`. A result about one host is a query
-//! for that host ([`service_for_host`], [`sees_service`]); the lists ([`visible_services`],
+//! for that host ([`service_for_host`], [`seen_service`]); the lists ([`visible_services`],
 //! [`egress_listeners`]) contain only names, so that a change inside a service does not affect
 //! their readers. A proxy's namespace is read only as far as some object distinguishes namespaces:
 //! without private objects, all namespaces share one scope.
@@ -79,12 +79,6 @@ pub fn service_for_host(view: &View<'_>, host: &Hostname) -> Option<ServiceKey> 
         host: host.clone(),
     }))
     .clone()
-}
-
-/// Whether the proxy sees this service, that is, uses it for the service's host.
-#[must_use]
-pub fn sees_service(view: &View<'_>, key: &ServiceKey) -> bool {
-    service_for_host(view, &key.hostname).is_some_and(|seen| seen.namespace == key.namespace)
 }
 
 /// The service as the proxy sees it: reduced to the ports and aliases that its Sidecar imports;

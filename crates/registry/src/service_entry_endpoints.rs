@@ -66,14 +66,6 @@ impl EntryEndpoints {
     }
 }
 
-impl Resolution {
-    /// Whether the data plane resolves endpoints by DNS ahead of requests.
-    #[must_use]
-    pub fn is_dns(self) -> bool {
-        matches!(self, Self::DnsLb | Self::DnsRoundRobinLb)
-    }
-}
-
 /// The endpoints that a ServiceEntry without selector declares.
 #[must_use]
 pub(super) fn declared_endpoints(

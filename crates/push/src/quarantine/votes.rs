@@ -208,12 +208,6 @@ impl Votes {
         self.accounts.values().any(|votes| votes.pending > 0)
     }
 
-    /// Whether a workload rejects the object.
-    #[must_use]
-    pub fn has_rejections(&self) -> bool {
-        self.accounts.values().any(|votes| votes.rejected > 0)
-    }
-
     /// As JSON, for other replicas: counts by `namespace/account`, and the workloads. If there are
     /// too many, those of one namespace are written first, and that others are missing.
     #[must_use]
