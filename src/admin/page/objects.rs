@@ -14,14 +14,31 @@ use crate::admin::reply::{self, Parameters};
 use crate::admin::state::AdminState;
 use navarch_api::any_object::AnyObject;
 use navarch_api::decode::Subject;
+use navarch_api::object::ObjectRef;
 use navarch_push::context::PushContext;
 use navarch_source::{Problem, ProblemKind};
 
 /// Maximum number of problems shown per object.
 const MAX_PROBLEMS: usize = 10;
 
-/// Kind, namespace and name, to match problems with objects.
-type Key = (String, String, String);
+/// The name of an object, by which problems and progress are found. Texts: a problem may be about
+/// a kind that is not read.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    kind: String,
+    namespace: String,
+    name: String,
+}
+
+impl From<&ObjectRef> for Key {
+    fn from(object: &ObjectRef) -> Self {
+        Self {
+            kind: object.kind.as_str().to_owned(),
+            namespace: object.name.namespace.to_string(),
+            name: object.name.name.to_string(),
+        }
+    }
+}
 
 /// The state of one name.
 #[derive(Debug, Default)]
@@ -57,11 +74,11 @@ pub(in crate::admin) async fn objects(
 
     let mut chosen: Vec<(Key, ObjectEntry)> = all
         .into_iter()
-        .filter(|((kind, namespace, name), entry)| {
-            is("kind", kind)
-                && is("namespace", namespace)
+        .filter(|(key, entry)| {
+            is("kind", &key.kind)
+                && is("namespace", &key.namespace)
                 && (!parameters.contains_key("problems") || entry.has_problems())
-                && fits(&parameters, &[kind, namespace, name])
+                && fits(&parameters, &[&key.kind, &key.namespace, &key.name])
         })
         .collect();
 
@@ -79,7 +96,7 @@ pub(in crate::admin) async fn objects(
 
     let progress: BTreeMap<Key, (AnyObject, Distribution)> = progress
         .into_iter()
-        .map(|(object, progress)| (key(&object), (object, progress)))
+        .map(|(object, progress)| (Key::from(&object.object_ref()), (object, progress)))
         .collect();
     let values: Vec<Value> = shown
         .iter()
@@ -106,18 +123,13 @@ fn entries(context: &PushContext, state: &AdminState) -> BTreeMap<Key, ObjectEnt
     let mut all: BTreeMap<Key, ObjectEntry> = BTreeMap::new();
 
     for object in configuration(context) {
-        let key = key(&object);
+        let key = Key::from(&object.object_ref());
         all.entry(key).or_default().object = Some(object);
     }
 
     for (name, one) in &context.quarantined {
-        let key = (
-            name.kind.as_str().to_owned(),
-            name.name.namespace.to_string(),
-            name.name.name.to_string(),
-        );
-        all.entry(key).or_default().quarantined =
-            Some((one.message.to_string(), one.served.is_some()));
+        let quarantined = (one.message.to_string(), one.served.is_some());
+        all.entry(Key::from(name)).or_default().quarantined = Some(quarantined);
     }
 
     for problem in state
@@ -133,10 +145,13 @@ fn entries(context: &PushContext, state: &AdminState) -> BTreeMap<Key, ObjectEnt
             name,
             ..
         } = problem.subject.clone();
-        all.entry((kind, namespace, name))
-            .or_default()
-            .problems
-            .push(problem_text(&problem));
+        let key = Key {
+            kind,
+            namespace,
+            name,
+        };
+        let entry = all.entry(key).or_default();
+        entry.problems.push(problem_text(&problem));
     }
 
     all
@@ -166,26 +181,16 @@ fn problem_text(problem: &Problem) -> ProblemText {
     }
 }
 
-fn key(object: &AnyObject) -> Key {
-    let name = object.object_ref();
-    (
-        name.kind.as_str().to_owned(),
-        name.name.namespace.to_string(),
-        name.name.name.to_string(),
-    )
-}
-
 /// Number of objects of each kind.
 fn kinds_of(all: &BTreeMap<Key, ObjectEntry>) -> BTreeMap<String, usize> {
     let mut kinds = BTreeMap::new();
-    for (kind, _, _) in all.keys() {
-        *kinds.entry(kind.clone()).or_default() += 1;
+    for key in all.keys() {
+        *kinds.entry(key.kind.clone()).or_default() += 1;
     }
     kinds
 }
 
 fn row(key: &Key, entry: &ObjectEntry, progress: Option<&(AnyObject, Distribution)>) -> Value {
-    let (kind, namespace, name) = key;
     let meta = progress.map(|(object, _)| object.meta());
     let progress = progress.map(|(_, progress)| progress);
     let problems: Vec<Value> = entry
@@ -196,7 +201,7 @@ fn row(key: &Key, entry: &ObjectEntry, progress: Option<&(AnyObject, Distributio
         .collect();
 
     json!({
-        "kind": kind, "namespace": namespace, "name": name,
+        "kind": key.kind, "namespace": key.namespace, "name": key.name,
         "inForce": meta.is_some(),
         "generation": meta.map(|meta| meta.generation),
         "created": meta.and_then(|meta| meta.created).map(|created| created.to_string()),

@@ -123,6 +123,14 @@ pub(super) fn parse_exposition(exposition: &str) -> Vec<Metric> {
     kinds.iter().map(metric).collect()
 }
 
+/// A family as the debug output of a registry has it.
+struct DebuggedFamily<'a> {
+    /// With its underscore; empty if there is none.
+    prefix: String,
+    name: &'a str,
+    help: &'a str,
+}
+
 /// The families of a registry without values yet, from its debug output, where a prefix precedes
 /// all metrics with it. The labels of a family are in `sources`, the files that register them: the
 /// field after the name, and its type.
@@ -134,11 +142,11 @@ pub(super) fn empty(debugged: &str, exposition: &str, sources: &[String]) -> Vec
 
     for part in Regex::new(FOUND).unwrap().captures_iter(debugged) {
         match (part.get(3), part.get(4)) {
-            (Some(name), Some(help)) => found.push((
-                prefix.clone(),
-                name.as_str().to_owned(),
-                help.as_str().to_owned(),
-            )),
+            (Some(name), Some(help)) => found.push(DebuggedFamily {
+                prefix: prefix.clone(),
+                name: name.as_str(),
+                help: help.as_str(),
+            }),
             _ => {
                 prefix = part
                     .get(2)
@@ -147,7 +155,8 @@ pub(super) fn empty(debugged: &str, exposition: &str, sources: &[String]) -> Vec
         }
     }
 
-    let metric = |(prefix, name, help): (String, String, String)| {
+    let metric = |family: DebuggedFamily<'_>| {
+        let DebuggedFamily { prefix, name, help } = family;
         let fields = Regex::new(&format!(
             r#""{name}"[\s\S]*?\b(?:m|metrics|handles)\.(\w+)"#
         ))
@@ -178,7 +187,7 @@ pub(super) fn empty(debugged: &str, exposition: &str, sources: &[String]) -> Vec
     };
 
     let is_empty =
-        |(prefix, name, _): &(String, String, String)| !has_lines(&format!("{prefix}{name}"));
+        |family: &DebuggedFamily<'_>| !has_lines(&format!("{}{}", family.prefix, family.name));
     found.into_iter().filter(is_empty).map(metric).collect()
 }
 

@@ -115,18 +115,69 @@ pub(super) async fn denied(client: &kube::Client, rights: &[Right]) -> kube::Res
     Ok(denied)
 }
 
-/// Missing rights, by resource.
-pub(super) fn check(denied: &[Right], user: &str, health: &mut Health) {
-    let mut by_resource: BTreeMap<(String, &str, &str, &str), Vec<&str>> = BTreeMap::new();
+/// What missing rights have in common that are one finding.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct DeniedObjects<'a> {
+    /// As kubectl takes it, with its subresource.
+    resource: String,
+    namespace: &'a str,
+    name: &'a str,
+    purpose: &'a str,
+}
 
+impl<'a> DeniedObjects<'a> {
+    fn of(right: &'a Right) -> Self {
+        Self {
+            resource: right.resource(),
+            namespace: &right.namespace,
+            name: &right.name,
+            purpose: right.purpose,
+        }
+    }
+
+    /// The finding that a user may not use these verbs.
+    fn finding(&self, user: &str, verbs: &[&str]) -> String {
+        let mut what = format!("{user} may not {} {}", verbs.join(", "), self.resource);
+        if !self.name.is_empty() {
+            what += &format!(" named {}", self.name);
+        }
+        if !self.namespace.is_empty() {
+            what += &format!(" in namespace {}", self.namespace);
+        }
+        format!("{what}: {}", self.purpose)
+    }
+
+    /// The command that shows whether a user may use a verb.
+    fn command(&self, user: &str, verb: &str) -> String {
+        let (resource, subresource) = self
+            .resource
+            .split_once('/')
+            .unwrap_or((&self.resource, ""));
+
+        let mut command = format!("kubectl auth can-i {verb} {resource}");
+        if !self.name.is_empty() {
+            command += &format!("/{}", self.name);
+        }
+        if !subresource.is_empty() {
+            command += &format!(" --subresource={subresource}");
+        }
+        if self.namespace.is_empty() {
+            command += " -A";
+        } else {
+            command += &format!(" -n {}", self.namespace);
+        }
+        format!("{command} --as={user}")
+    }
+}
+
+/// Adds findings for missing rights, one for each resource and purpose.
+pub(super) fn check(denied: &[Right], user: &str, health: &mut Health) {
+    let mut verbs_by_objects: BTreeMap<DeniedObjects<'_>, Vec<&str>> = BTreeMap::new();
     for right in denied {
-        let key = (
-            right.resource(),
-            right.namespace.as_str(),
-            right.name.as_str(),
-            right.purpose,
-        );
-        by_resource.entry(key).or_default().push(right.verb);
+        let verbs = verbs_by_objects
+            .entry(DeniedObjects::of(right))
+            .or_default();
+        verbs.push(right.verb);
     }
 
     let user = if user.is_empty() {
@@ -135,53 +186,20 @@ pub(super) fn check(denied: &[Right], user: &str, health: &mut Health) {
         user
     };
 
-    for ((resource, namespace, name, purpose), verbs) in
-        by_resource.iter().take(MAX_FINDINGS_PER_CHECK)
-    {
-        let place = if namespace.is_empty() {
-            String::new()
-        } else {
-            format!(" in namespace {namespace}")
-        };
-
-        let object = if name.is_empty() {
-            String::new()
-        } else {
-            format!(" named {name}")
-        };
-
-        let what = format!(
-            "{user} may not {} {resource}{object}{place}: {purpose}",
-            verbs.join(", ")
-        );
-        let (plain, part) = resource.split_once('/').unwrap_or((resource, ""));
-        let part = if part.is_empty() {
-            String::new()
-        } else {
-            format!(" --subresource={part}")
-        };
-
-        let place = if namespace.is_empty() {
-            "-A".to_owned()
-        } else {
-            format!("-n {namespace}")
-        };
-
-        let object = if name.is_empty() {
-            String::new()
-        } else {
-            format!("/{name}")
-        };
-
+    for (objects, verbs) in verbs_by_objects.iter().take(MAX_FINDINGS_PER_CHECK) {
         let verb = verbs.first().expect("every entry has a verb");
-        let next = format!("kubectl auth can-i {verb} {plain}{object}{part} {place} --as={user}");
-        health.add(Check::Rights, Level::Wrong, what, &next);
+        health.add(
+            Check::Rights,
+            Level::Wrong,
+            objects.finding(user, verbs),
+            &objects.command(user, verb),
+        );
     }
 
     let next = format!("kubectl auth can-i --list --as={user}");
     health.more(
         Check::Rights,
-        by_resource.len(),
+        verbs_by_objects.len(),
         "resources with missing rights",
         &next,
     );
