@@ -328,7 +328,7 @@ mod tests {
         let all = all(&objects, &made);
         let names: Vec<_> = all
             .iter()
-            .map(|one| [&one["kind"], &one["metadata"]["name"]])
+            .map(|object| [&object["kind"], &object["metadata"]["name"]])
             .collect();
 
         let expected = [

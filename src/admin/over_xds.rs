@@ -223,7 +223,7 @@ impl DebugPages for DebugOverXds {
                     caller
                         .identities
                         .iter()
-                        .map(|one| one.namespace.clone())
+                        .map(|identity| identity.namespace.clone())
                         .collect(),
                 ),
             };

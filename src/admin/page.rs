@@ -74,7 +74,7 @@ fn served(file: File, tag: Option<HeaderValue>, request_headers: &HeaderMap) -> 
             .iter()
             .filter_map(|tags| tags.to_str().ok());
         tags.flat_map(|tags| tags.split(','))
-            .any(|one| one.trim().trim_start_matches("W/").as_bytes() == tag.as_bytes())
+            .any(|candidate| candidate.trim().trim_start_matches("W/").as_bytes() == tag.as_bytes())
     });
 
     let mut response = if has_it {

@@ -221,19 +221,19 @@ fn telemetry_of(telemetries: &TelemetryDescription) -> Value {
     // As in istiod, the entry of the namespace does not have its own name with its logs.
     let of_root = root
         .iter()
-        .filter_map(|one| logging(one, keys(Some(key(one)), None, None)));
+        .filter_map(|rule| logging(rule, keys(Some(key(rule)), None, None)));
     let of_namespace = namespace
         .iter()
-        .filter_map(|one| logging(one, keys(None, None, None)));
+        .filter_map(|rule| logging(rule, keys(None, None, None)));
     let of_workload = workload
         .iter()
-        .filter_map(|one| logging(one, keys(None, None, Some(key(one)))));
+        .filter_map(|rule| logging(rule, keys(None, None, Some(key(rule)))));
 
     let all = || {
         root.iter()
             .chain(namespace)
             .chain(workload)
-            .map(|one| &one.spec)
+            .map(|object| &object.spec)
     };
 
     let mut page = keys(

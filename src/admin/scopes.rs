@@ -73,7 +73,12 @@ fn scope_of(proxy: &Proxy, version: &str, domain: &str, scope: &ScopeDescription
         .map(|(host, rules)| {
             (
                 host.to_string(),
-                Value::Array(rules.iter().map(|one| rule(one, domain)).collect()),
+                Value::Array(
+                    rules
+                        .iter()
+                        .map(|described| rule(described, domain))
+                        .collect(),
+                ),
             )
         })
         .collect();

@@ -241,7 +241,7 @@ fn inputs_of(
     let others = facts
         .iter()
         .filter_map(other_input)
-        .filter(|one| seen.insert(one.clone()));
+        .filter(|name| seen.insert(name.clone()));
 
     objects.chain(others.map(input)).collect()
 }
@@ -382,7 +382,7 @@ fn causes_in(
     let reaching: Vec<String> = push
         .objects
         .iter()
-        .filter(|one| reaches(&one.name))
+        .filter(|resource| reaches(&resource.name))
         .map(changed)
         .collect();
 

@@ -38,7 +38,7 @@ pub(super) fn config(
         insecure: insecure
             .split(',')
             .map(str::trim)
-            .filter(|one| !one.is_empty())
+            .filter(|name| !name.is_empty())
             .map(str::to_owned)
             .collect(),
         scope: KubernetesScope {

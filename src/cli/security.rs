@@ -66,7 +66,7 @@ pub(super) fn config(variable: impl Fn(&str) -> Option<String>) -> anyhow::Resul
         config.audiences = audiences
             .split(',')
             .map(str::trim)
-            .filter(|one| !one.is_empty())
+            .filter(|text| !text.is_empty())
             .map(str::to_owned)
             .collect();
     }

@@ -218,7 +218,7 @@ fn help(command: &str) -> Option<String> {
         arguments,
         about,
         flags,
-    } = COMMANDS.iter().find(|one| one.name == command)?;
+    } = COMMANDS.iter().find(|known| known.name == command)?;
 
     let usage = format!("{name} {arguments}");
     let mut text = format!(

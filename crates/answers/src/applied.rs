@@ -123,9 +123,9 @@ impl AppliedEverywhere {
         }) {
             AppliedState::Rejected
         } else if known.len() < self.replicas.len()
-            || known
-                .iter()
-                .any(|one| one.pending > 0 || one.generation < newest || one.rollout.is_some())
+            || known.iter().any(|replica| {
+                replica.pending > 0 || replica.generation < newest || replica.rollout.is_some()
+            })
         {
             AppliedState::Pending
         } else {
@@ -163,10 +163,10 @@ impl fmt::Display for AppliedEverywhere {
                 "the current version".to_owned()
             };
 
-            let taken = sum(|one| one.taken);
-            let reached = sum(|one| one.reached);
-            let pending = sum(|one| one.pending);
-            let rejected = sum(|one| one.refused);
+            let taken = sum(|replica| replica.taken);
+            let reached = sum(|replica| replica.reached);
+            let pending = sum(|replica| replica.pending);
+            let rejected = sum(|replica| replica.refused);
             let object = escape(&self.object);
             writeln!(
                 f,

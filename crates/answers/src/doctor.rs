@@ -140,7 +140,7 @@ impl fmt::Display for Health {
         )?;
         self.certificates
             .iter()
-            .try_for_each(|one| writeln!(f, "  {}", escape(&one.to_string())))?;
+            .try_for_each(|finding| writeln!(f, "  {}", escape(&finding.to_string())))?;
         if self.findings.is_empty() {
             return writeln!(f, "  nothing is wrong");
         }

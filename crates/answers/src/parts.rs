@@ -111,7 +111,7 @@ pub fn merged(parts: Vec<(String, PlanPart)>) -> Plan {
 
         let new: Vec<String> = left_out
             .into_iter()
-            .filter(|one| !whole.left_out.contains(one))
+            .filter(|part| !whole.left_out.contains(part))
             .collect();
         whole.left_out.extend(new);
 

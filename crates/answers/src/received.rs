@@ -81,7 +81,7 @@ impl<'a> Walkable<'a> {
         let mut resources = Resources::default();
         resources
             .listeners
-            .extend(all(ResourceType::Listener).filter_map(|one| read.listener(one)));
+            .extend(all(ResourceType::Listener).filter_map(|resource| read.listener(resource)));
 
         let hosts: Vec<_> = all(ResourceType::VirtualHost)
             .map(|host| (&host.name, &host.body))
@@ -148,8 +148,8 @@ impl<'a> Walkable<'a> {
         let endpoints = service
             .as_deref()
             .and_then(|service| find(self.had, ResourceType::Endpoint, service));
-        let endpoints =
-            endpoints.and_then(|one| ClusterLoadAssignment::decode(one.body.clone()).ok());
+        let endpoints = endpoints
+            .and_then(|resource| ClusterLoadAssignment::decode(resource.body.clone()).ok());
         if let Some((service, endpoints)) = service.zip(endpoints) {
             self.resources.endpoints.insert(service, endpoints);
         }

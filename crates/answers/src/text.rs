@@ -146,7 +146,7 @@ impl Plan {
             .chain(
                 self.left_out
                     .iter()
-                    .map(|one| format!("plan: not sent to proxies: {one}")),
+                    .map(|line| format!("plan: not sent to proxies: {line}")),
             )
             .collect();
 

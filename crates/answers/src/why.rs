@@ -208,7 +208,7 @@ impl fmt::Display for WhyNot {
         }
         self.unknown
             .iter()
-            .try_for_each(|one| writeln!(f, "  not known to the control plane: {}", escape(one)))
+            .try_for_each(|name| writeln!(f, "  not known to the control plane: {}", escape(name)))
     }
 }
 

@@ -324,7 +324,7 @@ fn address(context: &PushContext, service: Option<&Service>) -> IpAddr {
         endpoints
             .endpoints
             .iter()
-            .find_map(|one| one.addresses.first()?.parse().ok())
+            .find_map(|endpoint| endpoint.addresses.first()?.parse().ok())
     };
     own.or_else(endpoint)
         .unwrap_or(IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1)))
@@ -415,7 +415,7 @@ fn unready(context: &PushContext, host: &str) -> String {
         .collect();
     let unready = all
         .iter()
-        .filter(|one| matches!(one.health, Health::Unhealthy | Health::Terminating))
+        .filter(|endpoint| matches!(endpoint.health, Health::Unhealthy | Health::Terminating))
         .count();
 
     match all.len() {

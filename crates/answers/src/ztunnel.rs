@@ -39,7 +39,7 @@ const CONVERTED: &str = "converted_peer_authentication_";
 /// A workload as it was sent to a ztunnel; `None` if it was not sent.
 pub(super) fn workload_in(had: &ProxyResources, name: &ResourceName) -> Option<Workload> {
     let address = find(had, ResourceType::Address, name.as_str())
-        .and_then(|one| Address::decode(one.body.clone()).ok());
+        .and_then(|resource| Address::decode(resource.body.clone()).ok());
     match address.and_then(|address| address.r#type) {
         Some(Type::Workload(workload)) => Some(workload),
         Some(Type::Service(_)) => None,
@@ -71,7 +71,7 @@ pub(super) fn policies_in(had: &ProxyResources) -> Vec<Authorization> {
         .get(&ResourceType::Authorization)
         .into_iter()
         .flat_map(|collection| &collection.resources);
-    all.filter_map(|one| Authorization::decode(one.body.clone()).ok())
+    all.filter_map(|resource| Authorization::decode(resource.body.clone()).ok())
         .collect()
 }
 

@@ -82,7 +82,7 @@ impl<'a> Istiod<'a> {
 /// first.
 #[must_use]
 pub fn container(pod: &Value) -> Option<&Value> {
-    let named = items(pod, "/containers").find(|one| text(one, "/name") == CONTAINER);
+    let named = items(pod, "/containers").find(|container| text(container, "/name") == CONTAINER);
     named.or_else(|| items(pod, "/containers").next())
 }
 

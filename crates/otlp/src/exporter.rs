@@ -144,7 +144,7 @@ impl Exporter {
 
             let (spans, room): (Vec<_>, Vec<_>) = gathered
                 .into_iter()
-                .map(|one| (one.spans, one.room))
+                .map(|batch| (batch.spans, batch.room))
                 .unzip();
             let spans: Vec<Span> = spans.into_iter().flatten().collect();
             for batch in spans.chunks(self.batching.batch) {

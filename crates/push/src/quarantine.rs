@@ -353,7 +353,7 @@ mod tests {
                 .quarantined
                 .values()
                 .next()
-                .and_then(|one| one.served),
+                .and_then(|quarantined| quarantined.served),
             None
         );
     }

@@ -337,7 +337,7 @@ impl Journal {
         self.groups.set(
             published
                 .into_iter()
-                .map(|one| (one.proxy.number(), one.collection)),
+                .map(|published| (published.proxy.number(), published.collection)),
         )
     }
 

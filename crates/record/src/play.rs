@@ -176,7 +176,9 @@ impl State {
             .engine
             .take_published()
             .into_iter()
-            .filter_map(|one| Some((*self.numbers.get(&one.proxy)?, one.collection)))
+            .filter_map(|published| {
+                Some((*self.numbers.get(&published.proxy)?, published.collection))
+            })
             .collect();
         let before: BTreeMap<(u64, ResourceType), Option<Arc<Collection>>> = published
             .iter()

@@ -345,7 +345,7 @@ mod tests {
         assert_eq!(text.lines().count(), expected, "{text}");
         let hidden = text
             .chars()
-            .find(|one| *one != '\n' && is_unprintable(*one));
+            .find(|character| *character != '\n' && is_unprintable(*character));
         assert_eq!(hidden, None, "{text}");
     }
 

@@ -376,7 +376,7 @@ impl Traits {
         self.add_addresses(
             spec.allocated
                 .iter()
-                .filter_map(|one| one.value.parse().ok()),
+                .filter_map(|address| address.value.parse().ok()),
         );
 
         let mut add = |address: &str| {

@@ -110,7 +110,7 @@ pub(super) fn gateways_of_object(
     for address in spec
         .addresses
         .iter()
-        .filter(|one| matches!(&*one.kind, "IPAddress" | "Hostname"))
+        .filter(|address| matches!(&*address.kind, "IPAddress" | "Hostname"))
     {
         for listener in &spec.listeners {
             let Ok(port) = u16::try_from(listener.port) else {

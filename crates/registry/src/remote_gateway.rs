@@ -76,7 +76,7 @@ impl KnownGateways {
             // The same object and address in two clusters is one gateway.
             if !into
                 .iter()
-                .any(|one| one.source == *source && one.gateway.address == gateway.address)
+                .any(|known| known.source == *source && known.gateway.address == gateway.address)
             {
                 into.push(KnownGateway {
                     gateway,
@@ -176,12 +176,12 @@ fn by_address(gateway: &Object<KubernetesGateway>, network: &str, port: u16) -> 
         .status
         .addresses
         .iter()
-        .filter(|one| matches!(&*one.kind, "IPAddress" | "Hostname"));
+        .filter(|address| matches!(&*address.kind, "IPAddress" | "Hostname"));
     let at = |address: &str| RemoteGateway {
         network: NetworkId::new(network),
         address: Arc::from(address),
         port,
         service_account: service_account.clone(),
     };
-    addresses.map(|one| at(&one.value)).collect()
+    addresses.map(|address| at(&address.value)).collect()
 }

@@ -164,7 +164,10 @@ mod tests {
         let chain = |name: &str, protocols: &[&str]| FilterChain {
             name: name.to_owned(),
             filter_chain_match: Some(FilterChainMatch {
-                application_protocols: protocols.iter().map(|&one| one.to_owned()).collect(),
+                application_protocols: protocols
+                    .iter()
+                    .map(|&protocol| protocol.to_owned())
+                    .collect(),
                 ..FilterChainMatch::default()
             }),
             ..FilterChain::default()
@@ -190,7 +193,7 @@ mod tests {
                 source: None,
                 tls: Some(Tls {
                     sni: String::new(),
-                    alpn: alpn.iter().map(|&one| one.to_owned()).collect(),
+                    alpn: alpn.iter().map(|&protocol| protocol.to_owned()).collect(),
                 }),
                 http: None,
             };

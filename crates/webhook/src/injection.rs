@@ -128,7 +128,7 @@ fn answer(
         .warnings
         .iter()
         .take(WARNINGS.0)
-        .map(|one| review::cut(one, WARNINGS.1))
+        .map(|warning| review::cut(warning, WARNINGS.1))
         .collect();
 
     for (name, value) in injection.audit {

@@ -42,7 +42,7 @@ impl ClientIdentity {
             peer: Some(peer),
             certificates: certificates
                 .iter()
-                .map(|one| one.clone().into_owned())
+                .map(|certificate| certificate.clone().into_owned())
                 .collect(),
         }
     }

@@ -139,7 +139,7 @@ impl Connections {
         let open = self.open.lock();
         let found: Vec<Arc<Connection>> = open
             .values()
-            .filter(|one| *one.proxy.name == *name)
+            .filter(|connection| *connection.proxy.name == *name)
             .cloned()
             .collect();
         drop(open);

@@ -42,7 +42,7 @@ fn lacking(open: &[ConnectionInfo], receipts: &Receipts, roots: &str) -> Vec<Mis
         let proxy_config = info
             .types
             .iter()
-            .find(|one| one.resource_type == ResourceType::ProxyConfig);
+            .find(|watch| watch.resource_type == ResourceType::ProxyConfig);
         let why = match (proxy_config, &info.proxy.identity, info.peer) {
             (Some(proxy_config), Some(_), _) => unacknowledged(proxy_config, &wanted),
             (None, Some(identity), Some(peer)) => {

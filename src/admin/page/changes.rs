@@ -124,7 +124,7 @@ fn answers(revision: u64, began: Timestamp, sent: &[Vec<PushInfo>]) -> ProxyResp
                 all.behind += usize::from(
                     stream
                         .iter()
-                        .any(|one| one.answer.is_none() && one.at <= began),
+                        .any(|push| push.answer.is_none() && push.at <= began),
                 );
             }
             (true, true, _) => all.rejected += 1,

@@ -137,7 +137,7 @@ fn entries(context: &PushContext, state: &AdminState) -> BTreeMap<Key, ObjectEnt
         .all()
         .into_values()
         .flatten()
-        .filter(|one| is_of_istio(&one.subject))
+        .filter(|problem| is_of_istio(&problem.subject))
     {
         let Subject {
             kind,

@@ -162,7 +162,9 @@ impl Comparisons {
     /// compared: a change may have been on its way.
     pub(super) fn take_unsettled(&mut self) -> Vec<Twin> {
         let is_settled = |compared: &Compared| match &compared.outcome {
-            Ok(found) => found.iter().all(|one| one.documented.is_some()),
+            Ok(found) => found
+                .iter()
+                .all(|difference| difference.documented.is_some()),
             Err(_) => false,
         };
         let (settled, unsettled) = std::mem::take(&mut self.0)

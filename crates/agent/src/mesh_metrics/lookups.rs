@@ -330,7 +330,7 @@ pub(super) fn account_of(principal: &str) -> Option<&str> {
 /// Removes an address from those of a workload.
 fn remove_address(by_uid: &mut HashMap<Arc<str>, Vec<IpAddr>>, uid: &str, address: IpAddr) {
     if let Some(addresses) = by_uid.get_mut(uid) {
-        addresses.retain(|one| *one != address);
+        addresses.retain(|other| *other != address);
         if addresses.is_empty() {
             by_uid.remove(uid);
         }

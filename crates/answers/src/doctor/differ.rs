@@ -169,7 +169,7 @@ mod tests {
             health
                 .findings
                 .iter()
-                .map(|one| one.level)
+                .map(|finding| finding.level)
                 .collect::<Vec<_>>()
         });
 

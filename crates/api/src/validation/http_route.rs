@@ -164,5 +164,9 @@ fn destinations(verdict: &mut Verdict, at: &Path<'_>, destinations: &[HttpRouteD
         weight(verdict, at, *share);
     }
 
-    total_weight(verdict, at, destinations.iter().map(|one| one.weight));
+    total_weight(
+        verdict,
+        at,
+        destinations.iter().map(|destination| destination.weight),
+    );
 }

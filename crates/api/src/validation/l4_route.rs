@@ -178,5 +178,9 @@ fn destinations(verdict: &mut Verdict, at: &Path<'_>, destinations: &[RouteDesti
         weight(verdict, at, *share);
     }
 
-    total_weight(verdict, at, destinations.iter().map(|one| one.weight));
+    total_weight(
+        verdict,
+        at,
+        destinations.iter().map(|destination| destination.weight),
+    );
 }

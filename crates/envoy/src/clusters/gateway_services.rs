@@ -77,16 +77,20 @@ fn service_of(provider: &ExtensionProvider) -> Option<&str> {
     } = provider;
 
     let services = [
-        envoy_ext_authz_http.as_ref().map(|one| &one.service),
-        envoy_ext_authz_grpc.as_ref().map(|one| &one.service),
-        zipkin.as_ref().map(|one| &one.service),
-        datadog.as_ref().map(|one| &one.service),
-        skywalking.as_ref().map(|one| &one.service),
-        opentelemetry.as_ref().map(|one| &one.service),
-        envoy_http_als.as_ref().map(|one| &one.service),
-        envoy_tcp_als.as_ref().map(|one| &one.service),
-        envoy_otel_als.as_ref().map(|one| &one.service),
-        sds.as_ref().map(|one| &one.service),
+        envoy_ext_authz_http
+            .as_ref()
+            .map(|provider| &provider.service),
+        envoy_ext_authz_grpc
+            .as_ref()
+            .map(|provider| &provider.service),
+        zipkin.as_ref().map(|provider| &provider.service),
+        datadog.as_ref().map(|provider| &provider.service),
+        skywalking.as_ref().map(|provider| &provider.service),
+        opentelemetry.as_ref().map(|provider| &provider.service),
+        envoy_http_als.as_ref().map(|provider| &provider.service),
+        envoy_tcp_als.as_ref().map(|provider| &provider.service),
+        envoy_otel_als.as_ref().map(|provider| &provider.service),
+        sds.as_ref().map(|provider| &provider.service),
     ];
 
     services.into_iter().flatten().next().map(String::as_str)

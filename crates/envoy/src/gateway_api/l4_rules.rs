@@ -124,7 +124,10 @@ pub(super) fn tcp_for_port(routes: &[TcpRoute], port: u32) -> Vec<TcpRoute> {
         if route.matches.is_empty() {
             route.matches.push(L4MatchAttributes::default());
         }
-        route.matches.iter_mut().for_each(|one| one.port = port);
+        route
+            .matches
+            .iter_mut()
+            .for_each(|matched| matched.port = port);
     }
     routes
 }
@@ -144,7 +147,10 @@ pub(super) fn tls_for_parent(
             hosts.clone_into(&mut only.sni_hosts);
         }
         if let Some(port) = port {
-            route.matches.iter_mut().for_each(|one| one.port = port);
+            route
+                .matches
+                .iter_mut()
+                .for_each(|matched| matched.port = port);
         }
     }
     routes
@@ -170,10 +176,14 @@ pub(super) fn tls_for_listener(routes: &[TlsRoute], host: &str) -> Vec<TlsRoute>
         route
             .matches
             .iter_mut()
-            .for_each(|one| one.sni_hosts = shared_hosts(&one.sni_hosts, host));
+            .for_each(|matched| matched.sni_hosts = shared_hosts(&matched.sni_hosts, host));
     }
     routes.retain(|route| {
-        route.matches.is_empty() || route.matches.iter().any(|one| !one.sni_hosts.is_empty())
+        route.matches.is_empty()
+            || route
+                .matches
+                .iter()
+                .any(|matched| !matched.sni_hosts.is_empty())
     });
     routes
 }

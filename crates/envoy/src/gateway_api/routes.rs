@@ -197,9 +197,9 @@ impl Query for BindingsOf {
         let attachments = view.get(&ParentsOf(name.clone()));
         let mut taken: Vec<&Attachment> = attachments
             .iter()
-            .filter(|one| one.denied.is_none())
+            .filter(|parent| parent.denied.is_none())
             .collect();
-        taken.sort_by_key(|one| one.target.gateway());
+        taken.sort_by_key(|parent| parent.target.gateway());
         let every = ["*".to_owned()];
         let hostnames = if route.hostnames.is_empty() {
             &every[..]

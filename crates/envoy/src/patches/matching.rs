@@ -71,7 +71,7 @@ pub(super) fn chain_matches(patch: &Patch, listener: &Listener, chain: &FilterCh
     };
 
     let is_among = |wanted: &str, list: Option<&Vec<String>>| {
-        list.is_some_and(|list| list.iter().any(|one| one == wanted))
+        list.is_some_and(|list| list.iter().any(|name| name == wanted))
     };
     let protocols = shown.map(|shown| &shown.application_protocols);
 

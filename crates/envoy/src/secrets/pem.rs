@@ -18,7 +18,7 @@ const REVOCATIONS: &str = "the certificate revocation lists";
 pub(super) fn check_certificates(pem: &[u8], what: &str) -> Result<(), PemError> {
     let is_readable = certificates(pem, what)?
         .iter()
-        .all(|one| X509Certificate::from_der(one).is_ok());
+        .all(|certificate| X509Certificate::from_der(certificate).is_ok());
     if is_readable {
         Ok(())
     } else {

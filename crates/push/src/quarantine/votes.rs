@@ -225,8 +225,14 @@ impl Votes {
             .collect();
 
         let is_own = |instance: &Instance| instance.workload.namespace == *namespace;
-        let own = self.workloads.iter().filter(|(one, _)| is_own(one));
-        let others = self.workloads.iter().filter(|(one, _)| !is_own(one));
+        let own = self
+            .workloads
+            .iter()
+            .filter(|(workload, _)| is_own(workload));
+        let others = self
+            .workloads
+            .iter()
+            .filter(|(workload, _)| !is_own(workload));
         let listed = instances_to_json(own.chain(others));
 
         json!({
@@ -424,7 +430,9 @@ mod tests {
         let sum = sum(&at_one, &[&at_another]);
 
         let rejecting = sum.workloads().iter().filter(|(_, rejects)| **rejects);
-        let names: Vec<String> = rejecting.map(|(one, _)| one.to_string()).collect();
+        let names: Vec<String> = rejecting
+            .map(|(workload, _)| workload.to_string())
+            .collect();
         assert_eq!(names, ["shop/web-1"]);
         assert_eq!(of_shop(&sum), (1, 3));
     }

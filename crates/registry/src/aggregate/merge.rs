@@ -285,7 +285,7 @@ impl Service {
             other
                 .service_accounts
                 .iter()
-                .filter(|one| !known.contains(one))
+                .filter(|account| !known.contains(account))
                 .cloned(),
         );
 

@@ -20,7 +20,10 @@ pub(super) struct Grace(BTreeMap<String, Instant>);
 /// The certificates of a PEM text, each as separate PEM; other content is dropped.
 pub(super) fn certificates(text: &str) -> Vec<String> {
     let found = pem::readable_certificates(text.as_bytes(), "caBundle").unwrap_or_default();
-    found.iter().map(|one| pem::encode(one)).collect()
+    found
+        .iter()
+        .map(|certificate| pem::encode(certificate))
+        .collect()
 }
 
 /// The roots for a webhook that now contains `found`, and the time at which the next foreign root

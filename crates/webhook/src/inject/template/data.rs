@@ -114,7 +114,7 @@ fn spec(pod: &Json) -> Value {
         if let Some(Value::List(containers)) = entries.get(list) {
             let containers = containers
                 .iter()
-                .map(|one| container(one.clone()))
+                .map(|value| container(value.clone()))
                 .collect();
             entries.insert(list.into(), Value::List(containers));
         }

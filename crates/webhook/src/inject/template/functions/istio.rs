@@ -254,7 +254,7 @@ fn otel(args: &[Value]) -> Result<Value> {
 
     let owned: Vec<_> = containers
         .iter()
-        .map(|one| (field(one, "Name"), field(one, "Image")))
+        .map(|item| (field(item, "Name"), field(item, "Image")))
         .collect();
     let containers: Vec<_> = owned
         .iter()
