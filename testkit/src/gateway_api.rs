@@ -18,8 +18,13 @@ pub fn crds() -> Result<String> {
         .parent()
         .and_then(Path::parent)
         .context("the folder of the tools is unknown")?;
-    let other = std::env::var_os("NAVARCH_GATEWAY_API_CRDS").map(PathBuf::from);
-    let file = other.unwrap_or_else(|| tools.join("gateway-api/crds.yaml"));
+    let file = other_version().unwrap_or_else(|| tools.join("gateway-api/crds.yaml"));
     std::fs::read_to_string(&file)
         .with_context(|| format!("{}: run scripts/gateway-api", file.display()))
+}
+
+/// The file of another version of the CRDs (`NAVARCH_GATEWAY_API_CRDS`).
+#[must_use]
+pub fn other_version() -> Option<PathBuf> {
+    std::env::var_os("NAVARCH_GATEWAY_API_CRDS").map(PathBuf::from)
 }

@@ -351,7 +351,7 @@ impl NamespacedName {
 
     /// Replaces it with its stored copy, or stores it.
     pub(super) fn intern(&mut self, names: &Interned<NameParts>) {
-        self.0 = names.intern(self.0.clone());
+        self.0 = names.intern(&self.0);
     }
 
     /// From its parts.

@@ -54,9 +54,9 @@ impl<T: Hash + Eq> Interned<T> {
     /// The copy of this value that is in use, else `value` itself, which is shared from then on.
     /// Costs a hash of it.
     #[must_use]
-    pub fn intern(&self, value: Arc<T>) -> Arc<T> {
-        let hash = keyed_hash(&*value);
-        self.get_or_insert(hash, |known| *known == *value, || value.clone())
+    pub fn intern(&self, value: &Arc<T>) -> Arc<T> {
+        let hash = keyed_hash(&**value);
+        self.get_or_insert(hash, |known| *known == **value, || value.clone())
     }
 }
 
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn values_in_use_are_one_and_others_are_dropped() {
         let interned = Interned::default();
-        let get = |text: &str| interned.intern(Arc::new(text.to_owned()));
+        let get = |text: &str| interned.intern(&Arc::new(text.to_owned()));
 
         let first = get("web");
         for number in 0..10 * FIRST_LIMIT {

@@ -96,7 +96,7 @@ mod tests {
     }
 
     /// Stores everything, each rollout with this size; returns the namespaces in their order.
-    fn stored<'a>(rules: &'a [ObjectRef], bytes: usize) -> Vec<&'a str> {
+    fn stored(rules: &[ObjectRef], bytes: usize) -> Vec<&str> {
         let mut done = BTreeSet::new();
         let mut order = Vec::new();
         let mut queue = WaitingQueue::new((0..).zip(rules));

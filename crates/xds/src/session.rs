@@ -283,7 +283,7 @@ impl Session {
             watch.receive(nothing, self.revision, Reason::default());
             effects.push(Effect::Unsubscribe(resource_type));
         } else {
-            watch.interest.names = cache.names.intern(watch.interest.names.clone());
+            watch.interest.names = cache.names.intern(&watch.interest.names);
             *self.unanswered.entry(resource_type).or_default() += 1;
             effects.push(Effect::Subscribe(resource_type, watch.interest.clone()));
         }

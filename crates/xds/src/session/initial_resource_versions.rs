@@ -487,8 +487,8 @@ mod tests {
         };
 
         let interned = Interned::default();
-        let known = interned.intern(of(&[1, 2, 3]));
-        assert!(Arc::ptr_eq(&known, &interned.intern(of(&[3, 1, 2]))));
+        let known = interned.intern(&of(&[1, 2, 3]));
+        assert!(Arc::ptr_eq(&known, &interned.intern(&of(&[3, 1, 2]))));
 
         for other in [
             of(&[1, 2]),
@@ -497,7 +497,7 @@ mod tests {
             of(&[1, 23]),
             Arc::new(initial_versions(&[("1", "")])),
         ] {
-            assert!(known != other && !Arc::ptr_eq(&known, &interned.intern(other)));
+            assert!(known != other && !Arc::ptr_eq(&known, &interned.intern(&other)));
         }
     }
 

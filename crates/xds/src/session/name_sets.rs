@@ -74,7 +74,7 @@ mod tests {
     fn names(names: impl IntoIterator<Item = usize>) -> Names {
         let all = names.into_iter();
         Arc::new(
-            all.map(|name| ResourceName::new(&format!("{name:06}")))
+            all.map(|name| ResourceName::new(format!("{name:06}")))
                 .collect(),
         )
     }

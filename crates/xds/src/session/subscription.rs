@@ -200,7 +200,7 @@ impl Session {
         let base = match initial_versions.is_empty() {
             true => Base::Nothing,
             false => {
-                Base::InitialVersions(cache.initial_versions.intern(Arc::new(initial_versions)))
+                Base::InitialVersions(cache.initial_versions.intern(&Arc::new(initial_versions)))
             }
         };
 
