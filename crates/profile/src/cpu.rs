@@ -63,20 +63,25 @@ impl CpuProfiler {
     /// # Errors
     /// If another one is running, or a system call fails.
     pub fn start() -> Result<Self, CpuError> {
+        let mut profiler = Self::begin()?;
+        sys::handle_signals()?;
+        profiler.tick()?;
+        Ok(profiler)
+    }
+
+    /// A profile that takes samples, and of no thread yet.
+    fn begin() -> Result<Self, CpuError> {
         if RUNNING.swap(true, Ordering::SeqCst) {
             return Err(CpuError::InUse);
         }
         let ring = Box::into_raw(Box::new(Ring::new()));
-        let mut profiler = Self {
+        RING.store(ring, Ordering::SeqCst);
+        Ok(Self {
             timers: BTreeMap::new(),
             counts: BTreeMap::new(),
             lost: 0,
             ring,
-        };
-        RING.store(ring, Ordering::SeqCst);
-        sys::handle_signals()?;
-        profiler.tick()?;
-        Ok(profiler)
+        })
     }
 
     /// Counts the waiting samples, and looks for threads that have begun or ended.
@@ -329,5 +334,36 @@ mod sys {
 
     pub(super) fn handle_signals() -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_profile_is_not_freed_while_a_handler_uses_it() {
+        let end = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for thread in 1..=3 {
+                let end = &end;
+                scope.spawn(move || {
+                    while !end.load(Ordering::Relaxed) {
+                        sample(thread, 0, 0);
+                    }
+                });
+            }
+
+            for _ in 0..5 {
+                let mut profiler = CpuProfiler::begin().unwrap();
+                assert!(matches!(CpuProfiler::begin(), Err(CpuError::InUse)));
+                while profiler.counts.is_empty() {
+                    profiler.count();
+                    std::thread::yield_now();
+                }
+                assert!(profiler.counts.keys().all(|frames| frames.len() == 1));
+            }
+            end.store(true, Ordering::Relaxed);
+        });
     }
 }

@@ -363,3 +363,112 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Profiled<A> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::alloc::System;
+    use std::collections::BTreeMap;
+    use std::sync::Mutex;
+
+    use super::*;
+
+    /// An allocator that panics if a block is freed with another layout than it was allocated with.
+    struct Strict(Mutex<BTreeMap<usize, Layout>>);
+
+    impl Strict {
+        fn take(&self, block: *mut u8, layout: Layout) -> *mut u8 {
+            self.0.lock().unwrap().insert(block.addr(), layout);
+            block
+        }
+    }
+
+    // SAFETY: all calls go to the system's allocator.
+    unsafe impl GlobalAlloc for Strict {
+        unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+            // SAFETY: the caller's.
+            self.take(unsafe { System.alloc(layout) }, layout)
+        }
+
+        unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+            // SAFETY: the caller's.
+            self.take(unsafe { System.alloc_zeroed(layout) }, layout)
+        }
+
+        unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+            let allocated = self.0.lock().unwrap().remove(&block.addr());
+            assert_eq!(allocated, Some(layout));
+            // SAFETY: the caller's.
+            unsafe { System.dealloc(block, layout) };
+        }
+
+        unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+            let allocated = self.0.lock().unwrap().remove(&block.addr());
+            assert_eq!(allocated, Some(layout));
+            let grown = Layout::from_size_align(size, layout.align()).unwrap();
+            // SAFETY: the caller's.
+            self.take(unsafe { System.realloc(block, layout, size) }, grown)
+        }
+    }
+
+    /// Whether the next allocation of this thread is sampled.
+    fn sample_next(is_sampled: bool) {
+        LEFT.set(if is_sampled { 0 } else { usize::MAX });
+    }
+
+    /// What is written into a block at an index.
+    fn byte(index: usize) -> u8 {
+        u8::try_from(index % 251).unwrap()
+    }
+
+    /// Allocates a block, resizes it, and frees it; returns whether each of both was sampled.
+    fn resize(from: Layout, to: usize, samples: [bool; 2], is_zeroed: bool) -> [bool; 2] {
+        let allocator = Profiled::new(Strict(Mutex::default()));
+        let kept = from.size().min(to);
+        sample_next(samples[0]);
+        // SAFETY: the sizes are not zero, the bytes are within the blocks, and each block is freed
+        // once, with its layout.
+        unsafe {
+            let block = if is_zeroed {
+                allocator.alloc_zeroed(from)
+            } else {
+                allocator.alloc(from)
+            };
+            assert!(block.addr().is_multiple_of(from.align()));
+            let was_sampled = live::contains(block.addr());
+            for index in 0..from.size() {
+                assert!(!is_zeroed || block.add(index).read() == 0);
+                block.add(index).write(byte(index));
+            }
+
+            sample_next(samples[1]);
+            let resized = allocator.realloc(block, from, to);
+            let is_sampled = live::contains(resized.addr());
+            assert!(resized.addr().is_multiple_of(from.align()));
+            let is_kept = |index: usize| resized.add(index).read() == byte(index);
+            assert!((0..kept).all(is_kept));
+
+            let to = Layout::from_size_align(to, from.align()).unwrap();
+            allocator.dealloc(resized, to);
+            assert!(!live::contains(resized.addr()));
+            assert!(allocator.0.0.lock().unwrap().is_empty());
+            [was_sampled, is_sampled]
+        }
+    }
+
+    #[test]
+    fn blocks_are_freed_as_they_were_allocated_and_keep_their_bytes() {
+        // The first allocation of a thread is not sampled.
+        assert!(!is_due(1));
+        for align in [1, 16, 4096] {
+            for (from, to) in [(1, 900), (900, 1), (64, 64), (3000, 5000)] {
+                let from = Layout::from_size_align(from, align).unwrap();
+                for samples in [[false, false], [false, true], [true, false], [true, true]] {
+                    for is_zeroed in [false, true] {
+                        let sampled = resize(from, to, samples, is_zeroed);
+                        assert_eq!(sampled, samples, "{from:?} to {to}");
+                    }
+                }
+            }
+        }
+    }
+}

@@ -30,4 +30,5 @@ pub use cpu::{CpuError, CpuProfiler, PERIOD};
 pub use free_memory::{give_back_all_free_memory, give_back_free_memory};
 pub use heap::{DefaultSampleType, Profiled, RATE, Totals, snapshot, totals};
 pub use proto::{Function, Line, Location, Mapping, Profile, Sample, ValueType};
+pub use stack::current_stack;
 pub use symbols::{NoSymbols, names};

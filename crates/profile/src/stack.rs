@@ -23,7 +23,7 @@ pub(crate) fn learn() {
     HIGH.with(|place| place.store(high, Ordering::Release));
 }
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(miri)))]
 fn bounds() -> Option<(usize, usize)> {
     let mut base = ptr::null_mut();
     let mut size = 0;
@@ -56,13 +56,14 @@ fn bounds() -> Option<(usize, usize)> {
     })
 }
 
-#[cfg(not(target_os = "linux"))]
+/// Miri has no stack in memory.
+#[cfg(any(not(target_os = "linux"), miri))]
 fn bounds() -> Option<(usize, usize)> {
     None
 }
 
 /// Whether this is the thread that runs `main`.
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(miri)))]
 fn is_main() -> bool {
     // SAFETY: neither call has arguments or can fail.
     unsafe { libc::getpid() == libc::gettid() }
@@ -70,7 +71,7 @@ fn is_main() -> bool {
 
 /// The lowest address of the main thread's stack. The stack grows, and musl returns its current
 /// size: down to the stack's limit no other mapping may lie.
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(miri)))]
 fn lowest_of_main(low: usize, high: usize) -> usize {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
@@ -95,20 +96,33 @@ fn lowest_of_main(low: usize, high: usize) -> usize {
 pub(crate) fn frame_pointer() -> usize {
     let pointer: usize;
     // SAFETY: a register is copied.
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
     unsafe {
         std::arch::asm!("mov {}, rbp", out(reg) pointer, options(nomem, nostack, preserves_flags));
     }
     // SAFETY: a register is copied.
-    #[cfg(target_arch = "aarch64")]
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
     unsafe {
         std::arch::asm!("mov {}, x29", out(reg) pointer, options(nomem, nostack, preserves_flags));
     }
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    #[cfg(any(not(any(target_arch = "x86_64", target_arch = "aarch64")), miri))]
     {
         pointer = 0;
     }
     pointer
+}
+
+/// Writes the return addresses of the functions that are being called into `found`, from the caller
+/// outward, and returns their number: for allocators that record who allocates. It neither locks nor
+/// allocates by Rust's allocator. The number is 0 on a stack whose bounds are not known.
+#[inline(never)]
+pub fn current_stack(found: &mut [usize]) -> usize {
+    if HIGH.with(|place| place.load(Ordering::Relaxed)) == 0 {
+        learn();
+    }
+    let frame = frame_pointer();
+    // SAFETY: this function's own frame is within the used part of the stack.
+    unsafe { callers(frame, frame, found) }
 }
 
 /// Writes the return addresses of the callers into `found`, from the frame at `frame` outward, and
@@ -167,9 +181,7 @@ mod tests {
     #[inline(never)]
     fn here() -> Vec<usize> {
         let mut found = vec![0; MAX_FRAMES];
-        let frame = frame_pointer();
-        // SAFETY: this function's own frame.
-        let count = unsafe { callers(frame, frame, &mut found) };
+        let count = current_stack(&mut found);
         found.truncate(count);
         found
     }
@@ -188,12 +200,35 @@ mod tests {
     }
 
     #[test]
-    fn each_call_is_a_frame() {
-        let walk = |levels| {
-            std::thread::spawn(move || (learn(), deeper(levels)).1)
-                .join()
-                .unwrap()
+    fn frames_are_read_within_the_bounds_alone() {
+        const WORD: usize = size_of::<usize>();
+        let stack = [const { AtomicUsize::new(0) }; 8];
+        let low = stack.as_ptr().expose_provenance();
+        let high = low + 8 * WORD;
+        let frame_at = |index: usize, next: usize, returns_to: usize| {
+            stack[index].store(next, Ordering::Relaxed);
+            stack[index + 1].store(returns_to, Ordering::Relaxed);
         };
+        frame_at(0, low + 3 * WORD, 0x5001);
+        frame_at(3, low + 6 * WORD, 0x6001);
+        frame_at(6, high, 0x7001);
+        LOW.with(|place| place.store(low, Ordering::Relaxed));
+        HIGH.with(|place| place.store(high, Ordering::Relaxed));
+
+        let mut found = [0; 8];
+        // SAFETY: the bounds are those of the array, which lives until the end of the test.
+        let mut count = |frame| unsafe { callers(low, frame, &mut found) };
+        assert_eq!(count(low + 7 * WORD), 0, "it would end outside");
+        assert_eq!(count(low + 3 * WORD), 2);
+        assert_eq!(count(low), 3);
+        assert_eq!(found, [0x5000, 0x6000, 0x7000, 0, 0, 0, 0, 0]);
+        HIGH.with(|place| place.store(0, Ordering::Relaxed));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri has no stack in memory")]
+    fn each_call_is_a_frame() {
+        let walk = |levels| std::thread::spawn(move || deeper(levels)).join().unwrap();
         let shallow = walk(0);
         let deep = walk(20);
         assert!(shallow.len() > 3, "{shallow:x?}");
@@ -202,6 +237,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri has no stack in memory")]
     fn nothing_outside_of_the_stack_is_read() {
         let outcome = std::thread::spawn(|| {
             let mut found = [0; 4];

@@ -255,6 +255,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri maps no files")]
     fn a_file_of_symbols_is_used_if_it_is_of_the_same_build() {
         let function: fn() -> usize = a_function_with_a_name;
         assert_eq!(function(), 1);
@@ -279,6 +280,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri maps no files")]
     fn functions_of_this_program_have_their_names() {
         let function: fn() -> usize = a_function_with_a_name;
         let address = (function as *const ()).addr() as u64;
