@@ -1,12 +1,11 @@
 //! The objects of a cluster that are analyzed: those that istioctl reads.
 
+use navarch_api::object::LOCK_RECORD;
 use serde_json::Value;
 
 use crate::kind::Kind;
 use crate::read::IGNORED_NAMESPACES;
 
-/// The annotation of ConfigMaps that are locks.
-const LEADER: &str = "control-plane.alpha.kubernetes.io/leader";
 /// The label of the revision that an object is meant for.
 const REVISION: &str = "istio.io/rev";
 /// How the names of ConfigMaps begin that say something of Istio.
@@ -69,7 +68,7 @@ pub fn is_analyzed(kind: Kind, object: &Value, is_ours: impl FnOnce(&str) -> boo
             .and_then(Value::as_str)
     };
     if kind == Kind::ConfigMap {
-        let is_lock = text(&["metadata", "annotations", LEADER]).is_some();
+        let is_lock = text(&["metadata", "annotations", LOCK_RECORD]).is_some();
         if is_lock || !text(&["metadata", "name"]).is_some_and(|name| name.starts_with(ISTIO)) {
             return false;
         }
@@ -119,7 +118,7 @@ mod tests {
 
         assert!(!is_analyzed(
             Kind::ConfigMap,
-            &object("istio-leader", json!({}), json!({ LEADER: "{}" })),
+            &object("istio-leader", json!({}), json!({ LOCK_RECORD: "{}" })),
             |_| true
         ));
     }

@@ -15,6 +15,10 @@ use super::text_map::TextMap;
 use super::uid::Uid;
 use navarch_base::interned::Interned;
 
+/// The annotation of a ConfigMap that is a lock, with the record of its holder as JSON, which is
+/// renewed every few seconds.
+pub const LOCK_RECORD: &str = "control-plane.alpha.kubernetes.io/leader";
+
 /// The metadata that Navarch keeps of an object (`metav1.ObjectMeta` without unused fields).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectMeta {
@@ -334,7 +338,10 @@ impl HasTexts for ObjectMeta {
     fn share(&mut self, texts: &mut SharedTexts) {
         self.key.share(texts);
         self.labels.share(texts);
-        self.annotations.share(texts);
+        // Records of locks never repeat: they would take the places of texts that do.
+        if !self.annotations.contains_key(LOCK_RECORD) {
+            self.annotations.share(texts);
+        }
         if let Some(controller) = &mut self.controller {
             texts.share_controller(controller);
         }

@@ -277,6 +277,7 @@ impl<T: HasTexts> HasTexts for Box<[T]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::object::{LOCK_RECORD, ObjectMeta};
 
     #[test]
     fn repeated_texts_are_shared_and_others_forgotten() {
@@ -292,6 +293,20 @@ mod tests {
             texts.share(&mut Arc::from(number.to_string()));
         }
         assert_eq!(texts.texts.places.len(), CAPACITY);
+    }
+
+    #[test]
+    fn records_of_locks_take_no_places() {
+        let mut texts = SharedTexts::default();
+        for renewal in 0..3 {
+            let record = Arc::from(renewal.to_string());
+            let mut meta = ObjectMeta {
+                annotations: TextMap::from([(LOCK_RECORD.into(), record)]),
+                ..ObjectMeta::default()
+            };
+            meta.share(&mut texts);
+        }
+        assert!(texts.texts.places.is_empty() && texts.maps.places.is_empty());
     }
 
     #[test]

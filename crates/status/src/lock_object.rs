@@ -7,13 +7,12 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use kube::api::{ApiResource, DynamicObject, PostParams};
 use kube::{Api, Error};
+use navarch_api::object::LOCK_RECORD;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::cluster::Cluster;
 
-/// The annotation of a ConfigMap with the record, as JSON.
-const RECORD: &str = "control-plane.alpha.kubernetes.io/leader";
 /// The annotation of a Lease with the revision of its holder.
 const HOLDER_KEY: &str = "leader.istio.io/holder-key";
 /// Placeholder of an unreadable holder: the lock is free once it is not renewed.
@@ -129,9 +128,8 @@ impl LockObjects {
         };
 
         let record = match self.kind {
-            LockKind::ConfigMap => {
-                annotation(RECORD).map_or(Ok(Record::default()), |text| serde_json::from_str(text))
-            }
+            LockKind::ConfigMap => annotation(LOCK_RECORD)
+                .map_or(Ok(Record::default()), |text| serde_json::from_str(text)),
             LockKind::Lease => spec(&object).map(|spec| Record {
                 holder_identity: spec.holder_identity.unwrap_or_default(),
                 holder_key: annotation(HOLDER_KEY).cloned().unwrap_or_default(),
@@ -155,7 +153,7 @@ impl LockObjects {
         match self.kind {
             LockKind::ConfigMap => {
                 let text = serde_json::to_string(record).map_err(Error::SerdeError)?;
-                annotations.insert(RECORD.to_owned(), text);
+                annotations.insert(LOCK_RECORD.to_owned(), text);
             }
             LockKind::Lease => {
                 match record.holder_key.as_str() {
@@ -270,7 +268,7 @@ mod tests {
             let written = objects.written(empty, &record).unwrap();
             assert_eq!(spec(&written).unwrap(), spec(&committed).unwrap());
             let parsed = |object: &DynamicObject| -> Option<Value> {
-                let text = object.metadata.annotations.as_ref()?.get(RECORD)?;
+                let text = object.metadata.annotations.as_ref()?.get(LOCK_RECORD)?;
                 serde_json::from_str(text).ok()
             };
             assert_eq!(parsed(&written), parsed(&committed));
@@ -288,7 +286,7 @@ mod tests {
         let read = |text: &str| {
             let mut object =
                 DynamicObject::new("istio-leader", &ApiResource::erase::<ConfigMap>(&()));
-            object.metadata.annotations = Some([(RECORD.to_owned(), text.to_owned())].into());
+            object.metadata.annotations = Some([(LOCK_RECORD.to_owned(), text.to_owned())].into());
             objects.read(object).record
         };
 
@@ -324,7 +322,8 @@ mod tests {
             &istiods,
         );
         let written: Value =
-            serde_json::from_str(&written.unwrap().metadata.annotations.unwrap()[RECORD]).unwrap();
+            serde_json::from_str(&written.unwrap().metadata.annotations.unwrap()[LOCK_RECORD])
+                .unwrap();
         assert_eq!(written["renewTime"], "2026-08-01T10:00:30Z");
 
         let mut names: Vec<&String> = written.as_object().unwrap().keys().collect();
