@@ -252,7 +252,8 @@ fn turn() -> impl Strategy<Value = Turn> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(100))]
+    // Miri takes a thousand times as long.
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 100 }))]
 
     #[test]
     fn incremental_equals_from_scratch(turns in prop::collection::vec(turn(), 1..24)) {
