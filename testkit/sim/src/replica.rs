@@ -317,7 +317,7 @@ impl Replica {
         self.incoming.send((server, peer)).ok()?;
 
         let mut connections = self.process.connections.lock();
-        connections.retain(|link| link.condition() == Condition::Up);
+        connections.retain(|link| link.condition() == Condition::Up && link.is_shared());
         connections.push(link.clone());
         Some((client, link))
     }

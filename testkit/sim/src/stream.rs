@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep, sleep_until};
 use tonic::transport::server::Connected;
 
-use crate::link::{Link, Passage};
+use crate::link::{Link, Listener, Passage};
 use crate::random::Random;
 
 /// The longest delay of a chunk, in milliseconds.
@@ -23,6 +23,7 @@ const MAX_DELAY: u64 = 4;
 #[derive(Debug)]
 pub struct SimStream {
     link: Link,
+    changes: Listener,
     epoch: u64,
     inbox: mpsc::UnboundedReceiver<Chunk>,
     outbox: mpsc::UnboundedSender<Chunk>,
@@ -49,6 +50,7 @@ pub fn connect(link: &Link, random: &Arc<Mutex<Random>>) -> (SimStream, SimStrea
     let (to_left, left) = mpsc::unbounded_channel();
     let end = |inbox, outbox| SimStream {
         link: link.clone(),
+        changes: link.listen(),
         epoch: link.epoch(),
         inbox,
         outbox,
@@ -63,7 +65,7 @@ pub fn connect(link: &Link, random: &Arc<Mutex<Random>>) -> (SimStream, SimStrea
 impl SimStream {
     /// Whether data may pass: pending while nothing happens on the link.
     fn poll_passage(&self, context: &Context<'_>) -> Poll<io::Result<()>> {
-        self.link.wake_at_change(context);
+        self.changes.wake_at_change(context);
         match self.link.passage(self.epoch) {
             Passage::Open => Poll::Ready(Ok(())),
             Passage::Broken => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),

@@ -252,6 +252,7 @@ impl Server {
             id: watch.id,
             server: server.clone(),
             link: client.link.clone(),
+            changes: client.link.listen(),
             epoch: client.epoch,
             lines: receiver,
             travelling: None,

@@ -14,7 +14,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::ApiServer;
 use super::objects::{Change, set};
 use super::requests::Request;
-use crate::link::{Link, Passage};
+use crate::link::{Link, Listener, Passage};
 
 /// The interval of bookmarks, as of a real server about a minute.
 const BOOKMARK_INTERVAL: std::time::Duration = std::time::Duration::from_mins(1);
@@ -52,6 +52,8 @@ pub(crate) struct WatchBody {
     pub(crate) id: u64,
     pub(crate) server: ApiServer,
     pub(crate) link: Link,
+    /// The changes of the link.
+    pub(crate) changes: Listener,
     pub(crate) epoch: u64,
     pub(crate) lines: mpsc::UnboundedReceiver<Line>,
     pub(crate) travelling: Option<(Pin<Box<Sleep>>, Arrival)>,
@@ -78,7 +80,7 @@ impl http_body::Body for WatchBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        self.link.wake_at_change(context);
+        self.changes.wake_at_change(context);
         match self.link.passage(self.epoch) {
             Passage::Open => {}
             Passage::Broken => {
