@@ -45,15 +45,25 @@ impl Report {
     }
 }
 
-/// The last line of a process.
+/// A report, and what it took.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// The outcome.
+    pub report: Report,
+    /// The CPU time of the process.
+    pub cpu: Duration,
+}
+
+/// The last line of a process that took this CPU time.
 #[must_use]
-pub fn report_line(outcome: &Outcome) -> String {
+pub fn report_line(outcome: &Outcome, cpu: Duration) -> String {
     let report = json!({
         "violations": outcome.violations,
         "hash": format!("{:016x}", outcome.hash),
         "milliseconds": u64::try_from(outcome.simulated.as_millis()).unwrap_or(u64::MAX),
         "events": outcome.events,
         "responses": outcome.responses,
+        "cpuMilliseconds": u64::try_from(cpu.as_millis()).unwrap_or(u64::MAX),
     });
     format!("{REPORT}{report}")
 }
@@ -63,6 +73,14 @@ pub fn report_line(outcome: &Outcome) -> String {
 /// # Errors
 /// If the process does not end with a report: it panicked, or was ended.
 pub fn run(program: &Path, options: &Options) -> anyhow::Result<Report> {
+    measure(program, options).map(|measured| measured.report)
+}
+
+/// As [`run`], with the CPU time.
+///
+/// # Errors
+/// As [`run`].
+pub fn measure(program: &Path, options: &Options) -> anyhow::Result<Measured> {
     let mut command = Command::new(program);
     command.arg("one").arg(options.seed.to_string());
     if let Some(case) = &options.case {
@@ -93,8 +111,14 @@ pub fn run(program: &Path, options: &Options) -> anyhow::Result<Report> {
     parse(report).context("invalid report")
 }
 
-fn parse(text: &str) -> Option<Report> {
-    let report: Value = serde_json::from_str(text).ok()?;
+fn parse(text: &str) -> Option<Measured> {
+    let value: Value = serde_json::from_str(text).ok()?;
+    let cpu = Duration::from_millis(value.get("cpuMilliseconds")?.as_u64()?);
+    let report = report_of(&value)?;
+    Some(Measured { report, cpu })
+}
+
+fn report_of(report: &Value) -> Option<Report> {
     let violations = report.get("violations")?.as_array()?;
     Some(Report {
         violations: violations
@@ -121,11 +145,13 @@ mod tests {
             events: 4,
             responses: 5,
         };
-        let line = report_line(&outcome);
-        let report = parse(line.strip_prefix(REPORT).unwrap()).unwrap();
+        let took = Duration::from_millis(1500);
+        let line = report_line(&outcome, took);
+        let Measured { report, cpu } = parse(line.strip_prefix(REPORT).unwrap()).unwrap();
         assert_eq!(report.violations, outcome.violations);
         assert_eq!(report.invariant(), "a lock has one holder");
         assert_eq!(report.hash, "0000000000000007");
         assert_eq!(report.simulated, outcome.simulated);
+        assert_eq!(cpu, took);
     }
 }

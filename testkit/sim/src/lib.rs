@@ -36,6 +36,7 @@
 
 mod agent;
 pub mod api_server;
+pub mod batch;
 mod checks;
 pub mod driver;
 mod host;

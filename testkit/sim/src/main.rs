@@ -1,29 +1,29 @@
 //! `simulate`: runs simulations of the control plane, repeats one, or tells its story.
 
+use std::num::ParseIntError;
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::available_parallelism;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Parser, Subcommand};
 use navarch_sim::api_server::Plant;
-use navarch_sim::driver::{self, Report, report_line};
+use navarch_sim::batch::Batch;
+use navarch_sim::driver::report_line;
 use navarch_sim::live_bytes::CountingAllocator;
-use navarch_sim::proxy::Spec;
 use navarch_sim::schedule::Schedule;
-use navarch_sim::shrink::shrink;
 use navarch_sim::simulation::{self, Options, Outcome};
-use navarch_sim::world;
 use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::{TimeVal, TimeValLike as _};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// A simulation takes some ten seconds.
-const MAX_CPU_SECONDS: i64 = 150;
+const MAX_CPU_TIME: Duration = Duration::from_secs(150);
+/// The seed of cases: it decides about the proxies, and all delays.
+const SEED_OF_CASES: u64 = 1;
 
 /// Run the control plane under deterministic simulation
 #[derive(Debug, Parser)]
@@ -38,6 +38,8 @@ struct Arguments {
 enum Command {
     /// Run many seeds, each twice; shrink and tell those that fail
     Seeds(Seeds),
+    /// Run the cases of faults that were found, each once
+    Cases(Cases),
     /// Run one seed in this process, and report the outcome
     One(One),
     /// Find the events that a failing seed needs
@@ -64,12 +66,21 @@ struct Seeds {
 }
 
 #[derive(Debug, Args)]
+struct Cases {
+    /// The cases; all if there is none
+    only: Vec<String>,
+    /// Simulations at once; one per processor if unset
+    #[arg(long)]
+    jobs: Option<usize>,
+}
+
+#[derive(Debug, Args)]
 struct One {
     /// The seed
     seed: u64,
     /// The events that happen, by index, separated by commas; all if unset
-    #[arg(long, value_delimiter = ',')]
-    keep: Option<Vec<usize>>,
+    #[arg(long, value_parser = indices)]
+    keep: Option<Indices>,
     /// A case of a fault that was found, in place of the seed's schedule
     #[arg(long)]
     case: Option<String>,
@@ -84,12 +95,22 @@ struct One {
     memory: bool,
 }
 
+/// Indices of events.
+#[derive(Clone, Debug)]
+struct Indices(Vec<usize>);
+
+/// Reads indices; none are an empty text.
+fn indices(text: &str) -> Result<Indices, ParseIntError> {
+    let parts = text.split(',').filter(|part| !part.is_empty());
+    parts.map(str::parse).collect::<Result<_, _>>().map(Indices)
+}
+
 impl One {
     fn options(&self) -> Options {
         Options {
             seed: self.seed,
             case: self.case.clone(),
-            keep: self.keep.clone(),
+            keep: self.keep.as_ref().map(|Indices(indices)| indices.clone()),
             is_printed: self.story,
             plant: self.plant,
             checks_memory: self.memory,
@@ -100,15 +121,16 @@ impl One {
 fn main() -> anyhow::Result<ExitCode> {
     match Arguments::parse().command {
         Command::Seeds(seeds) => seeds.run(),
+        Command::Cases(cases) => cases.run(),
         Command::One(one) => {
             fix_addresses();
             end_in_time(one.seed);
             let outcome = simulation::run(one.options())?;
-            println!("{}", report_line(&outcome));
+            println!("{}", report_line(&outcome, cpu_time()));
             Ok(exit_code(outcome.violations.is_empty()))
         }
         Command::Shrink(one) => {
-            shrink_and_tell(&std::env::current_exe()?, &one.options())?;
+            batch(None)?.shrink_and_tell(&one.options())?;
             Ok(ExitCode::SUCCESS)
         }
     }
@@ -140,145 +162,73 @@ fn fix_addresses() {
 /// while tasks wake each other. Its CPU time counts, as the machine may be busy; the sleep is real.
 fn end_in_time(seed: u64) {
     std::thread::spawn(move || {
-        while cpu_seconds() < MAX_CPU_SECONDS {
+        while cpu_time() < MAX_CPU_TIME {
             std::thread::sleep(Duration::from_secs(1));
         }
-        println!("{}", report_line(&Outcome::endless(seed)));
+        println!("{}", report_line(&Outcome::endless(seed), cpu_time()));
         std::process::exit(1);
     });
 }
 
 /// The CPU time of this process, by the kernel: its clocks are simulated.
-fn cpu_seconds() -> i64 {
-    getrusage(UsageWho::RUSAGE_SELF).map_or(0, |usage| {
-        usage.user_time().tv_sec() + usage.system_time().tv_sec()
+fn cpu_time() -> Duration {
+    let time = |time: TimeVal| {
+        let micros = time.num_microseconds();
+        Duration::from_micros(u64::try_from(micros).unwrap_or_default())
+    };
+    getrusage(UsageWho::RUSAGE_SELF).map_or(Duration::ZERO, |usage| {
+        time(usage.user_time()) + time(usage.system_time())
     })
-}
-
-/// The totals of all seeds.
-#[derive(Debug, Default)]
-struct Totals {
-    next: AtomicU64,
-    runs: AtomicU64,
-    simulated_seconds: AtomicU64,
-    responses: AtomicU64,
-    has_failed: AtomicBool,
 }
 
 impl Seeds {
     fn run(&self) -> anyhow::Result<ExitCode> {
-        let seeds = numbers(&self.seeds)?;
-        let program = std::env::current_exe()?;
-        let jobs = self
-            .jobs
-            .or_else(|| available_parallelism().ok().map(usize::from))
-            .unwrap_or(1);
-        let totals = Totals::default();
-        #[expect(clippy::disallowed_methods, reason = "the time of the real machine")]
-        let begin = Instant::now();
-        let end = self
-            .minutes
-            .map(|minutes| Duration::from_secs(minutes * 60));
-
-        std::thread::scope(|scope| {
-            for _ in 0..jobs {
-                scope.spawn(|| {
-                    while end.is_none_or(|end| begin.elapsed() < end) {
-                        let next = totals.next.fetch_add(1, Ordering::Relaxed);
-                        let index = usize::try_from(next).unwrap_or(usize::MAX);
-                        let Some(seed) = seeds.get(index) else {
-                            return;
-                        };
-                        if let Err(error) = self.run_seed(&program, *seed, &totals) {
-                            totals.has_failed.store(true, Ordering::Relaxed);
-                            println!("seed {seed}: {error:#}");
-                        }
-                    }
-                });
-            }
-        });
-
-        let of = |total: &AtomicU64| total.load(Ordering::Relaxed);
-        println!(
-            "{} simulations, {:.1} simulated hours, {} responses, in {:.1} minutes",
-            of(&totals.runs),
-            Duration::from_secs(of(&totals.simulated_seconds)).as_secs_f64() / 3600.0,
-            of(&totals.responses),
-            begin.elapsed().as_secs_f64() / 60.0,
-        );
-        Ok(exit_code(!totals.has_failed.load(Ordering::Relaxed)))
-    }
-
-    /// Runs a seed, and once more if it must repeat.
-    fn run_seed(&self, program: &Path, seed: u64, totals: &Totals) -> anyhow::Result<()> {
-        let options = Options {
+        let of_seed = |seed| Options {
             seed,
             ..Options::default()
         };
-        let report = driver::run(program, &options)?;
-        totals.add(&report);
-        if !report.holds() {
-            totals.has_failed.store(true, Ordering::Relaxed);
-            println!("seed {seed} fails: {}", report.violations.join("\n    "));
-            if !self.no_shrink {
-                shrink_and_tell(program, &options)?;
-            }
-            return Ok(());
-        }
-        if !self.once {
-            let again = driver::run(program, &options)?;
-            totals.add(&again);
-            if again != report {
-                bail!("does not repeat: {report:?}, then {again:?}");
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Totals {
-    fn add(&self, report: &Report) {
-        self.runs.fetch_add(1, Ordering::Relaxed);
-        self.simulated_seconds
-            .fetch_add(report.simulated.as_secs(), Ordering::Relaxed);
-        self.responses
-            .fetch_add(report.responses, Ordering::Relaxed);
-    }
-}
-
-/// Drops events from a failing schedule, and prints what is left, and how to see it happen.
-fn shrink_and_tell(program: &Path, options: &Options) -> anyhow::Result<()> {
-    let whole = driver::run(program, options)?;
-    if whole.holds() {
-        bail!("seed {} does not fail", options.seed);
-    }
-    let keep = shrink(whole.events, |keep| {
-        let options = Options {
-            keep: Some(keep.to_vec()),
-            ..options.clone()
+        let simulations: Vec<Options> = numbers(&self.seeds)?.into_iter().map(of_seed).collect();
+        let batch = Batch {
+            repeats: !self.once,
+            shrinks: !self.no_shrink,
+            time: self
+                .minutes
+                .map(|minutes| Duration::from_secs(minutes * 60)),
+            ..batch(self.jobs)?
         };
-        driver::run(program, &options).is_ok_and(|report| report.invariant() == whole.invariant())
-    });
-
-    let specs: Vec<Spec> = world::proxies(options.seed);
-    let schedule = Schedule::of_seed(options.seed, specs.len()).keep(&keep);
-    println!(
-        "seed {} needs {} of {} events, with {} replicas:",
-        options.seed,
-        keep.len(),
-        whole.events,
-        schedule.replicas
-    );
-    for event in &schedule.events {
-        println!("    {event}");
+        Ok(exit_code(batch.run(&simulations)))
     }
-    let keep: Vec<String> = keep.iter().map(usize::to_string).collect();
-    println!(
-        "its story: simulate one {} --story --keep={}",
-        options.seed,
-        keep.join(",")
-    );
-    Ok(())
+}
+
+impl Cases {
+    fn run(&self) -> anyhow::Result<ExitCode> {
+        let named = |case: &&str| self.only.is_empty() || self.only.iter().any(|name| name == case);
+        let simulations: Vec<Options> = Schedule::cases()
+            .filter(named)
+            .map(|case| Options {
+                seed: SEED_OF_CASES,
+                case: Some(case.to_owned()),
+                ..Options::default()
+            })
+            .collect();
+        if simulations.len() < self.only.len() {
+            let all: Vec<&str> = Schedule::cases().collect();
+            bail!("the cases are {}", all.join(", "));
+        }
+        Ok(exit_code(batch(self.jobs)?.run(&simulations)))
+    }
+}
+
+/// Simulations with this program, each once.
+fn batch(jobs: Option<usize>) -> anyhow::Result<Batch> {
+    let processors = || available_parallelism().ok().map(usize::from);
+    Ok(Batch {
+        program: std::env::current_exe()?,
+        jobs: jobs.or_else(processors).unwrap_or(1),
+        time: None,
+        repeats: false,
+        shrinks: false,
+    })
 }
 
 /// The numbers of a text such as `1-3,7`.

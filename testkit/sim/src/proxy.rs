@@ -83,6 +83,19 @@ pub enum Command {
     Restart,
 }
 
+impl Command {
+    /// What it is, whatever time it takes.
+    #[must_use]
+    pub fn kind(self) -> &'static str {
+        match self {
+            Self::Reconnect => "a proxy reconnects",
+            Self::Vanish(_) => "a proxy vanishes",
+            Self::SlowDown(_) => "a proxy becomes slow",
+            Self::Restart => "a proxy restarts",
+        }
+    }
+}
+
 /// The replicas that a proxy may connect to.
 pub type Replicas = Arc<Mutex<Vec<Arc<Replica>>>>;
 

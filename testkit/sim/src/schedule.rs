@@ -95,6 +95,29 @@ pub enum RemoteEvent {
     },
 }
 
+impl Action {
+    /// The kind of fault that it is; `None` if users and operators do it.
+    fn fault_kind(&self) -> Option<String> {
+        let of_link = |condition: &Condition| format!("{condition:?} link");
+        match self {
+            Self::Edit(_) | Self::Rotate { .. } | Self::MeshConfig { .. } => None,
+            Self::Api(fault) => Some(fault.kind().to_owned()),
+            Self::Link { condition, .. } => Some(of_link(condition)),
+            Self::Crash { connections, .. } => Some(format!("crash, {connections:?}")),
+            Self::Stop { .. } => Some("stop".to_owned()),
+            Self::Proxy { command, .. } => Some(command.kind().to_owned()),
+            Self::Remote(event) => {
+                let kind = match event {
+                    RemoteEvent::Join | RemoteEvent::Leave | RemoteEvent::Edit(_) => return None,
+                    RemoteEvent::Api(fault) => fault.kind().to_owned(),
+                    RemoteEvent::Link { condition, .. } => of_link(condition),
+                };
+                Some(format!("remote: {kind}"))
+            }
+        }
+    }
+}
+
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:9.3}s {:?}", self.at.as_secs_f64(), self.action)
@@ -123,6 +146,13 @@ impl Schedule {
                 .collect(),
         }
     }
+
+    /// The kinds of its faults, in order of time.
+    #[must_use]
+    pub fn fault_kinds(&self) -> Vec<String> {
+        let actions = self.events.iter().map(|event| &event.action);
+        actions.filter_map(Action::fault_kind).collect()
+    }
 }
 
 #[cfg(test)]
@@ -139,5 +169,18 @@ mod tests {
         let part = schedule.keep(&[0, 2]);
         assert_eq!(part.events.first(), schedule.events.first());
         assert_eq!(part.events.get(1), schedule.events.get(2));
+    }
+
+    #[test]
+    fn each_case_has_a_schedule_and_users_cause_no_faults() {
+        for name in Schedule::cases() {
+            assert!(Schedule::of_case(name).is_some(), "{name}");
+        }
+        assert_eq!(Schedule::of_case("none"), None);
+
+        let kinds = Schedule::of_case("control-plane-away")
+            .unwrap()
+            .fault_kinds();
+        assert_eq!(kinds, ["stop"]);
     }
 }

@@ -10,22 +10,12 @@ use std::{fs, thread};
 
 use navarch_sim::api_server::Plant;
 use navarch_sim::driver::{self, Report};
+use navarch_sim::schedule::Schedule;
 use navarch_sim::shrink::shrink;
 use navarch_sim::simulation::Options;
 
 /// The seeds that are run. `make simulate` runs others.
 const SEEDS: RangeInclusive<u64> = 1..=6;
-/// The cases of faults that were found, and mended since.
-const CASES: [&str; 8] = [
-    "ca-while-writes-fail",
-    "control-plane-away",
-    "ingress-while-writes-fail",
-    "quarantine-by-one-replica",
-    "report-deleted-in-silence",
-    "rollout-begins-at-start",
-    "rollout-restored-late",
-    "rollout-waits-at-start",
-];
 
 fn program() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_simulate"))
@@ -63,7 +53,7 @@ fn all_invariants_hold() {
 
 #[test]
 fn faults_that_were_found_stay_mended() {
-    for case in CASES {
+    for case in Schedule::cases() {
         let options = Options {
             seed: 1,
             case: Some(case.to_owned()),

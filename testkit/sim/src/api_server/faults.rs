@@ -79,6 +79,33 @@ pub enum Fault {
     },
 }
 
+impl Fault {
+    /// What it is, whatever it is limited to and however long it lasts.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::DropWatches { .. } => "watches break",
+            Self::Silence { .. } => "a watch becomes half-open",
+            Self::Compact => "the history is compacted",
+            Self::Fail { .. } => "requests fail",
+            Self::FailWrites {
+                how: FailedWrite::Rejected(_),
+                ..
+            } => "writes are rejected",
+            Self::FailWrites {
+                how: FailedWrite::Lost,
+                ..
+            } => "writes have no response",
+            Self::BreakLists { .. } => "lists break off",
+            Self::Lag { .. } => "lists are old",
+            Self::Delay { .. } => "events are late",
+            Self::Repeat { .. } => "events arrive twice",
+            Self::Conflict { .. } => "writes conflict",
+            Self::LoseAnswers { .. } => "responses are lost",
+        }
+    }
+}
+
 /// How a write fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailedWrite {

@@ -16,21 +16,29 @@ use crate::world::{ANCHOR, Edit, NAMESPACES, ObjectKey, Slot};
 /// The proxies of each seed are at least as many.
 const PROXIES: usize = 5;
 
+/// All cases, by name.
+const CASES: [(&str, fn() -> Schedule); 8] = [
+    ("ca-while-writes-fail", ca_while_writes_fail),
+    ("control-plane-away", control_plane_away),
+    ("ingress-while-writes-fail", ingress_while_writes_fail),
+    ("quarantine-by-one-replica", quarantine_by_one_replica),
+    ("report-deleted-in-silence", report_deleted_in_silence),
+    ("rollout-begins-at-start", rollout_begins_at_start),
+    ("rollout-restored-late", rollout_restored_late),
+    ("rollout-waits-at-start", rollout_waits_at_start),
+];
+
 impl Schedule {
+    /// The names of the cases.
+    pub fn cases() -> impl Iterator<Item = &'static str> {
+        CASES.iter().map(|(name, _)| *name)
+    }
+
     /// The schedule of a fault that was found; `None` if there is none of this name.
     #[must_use]
     pub fn of_case(name: &str) -> Option<Self> {
-        match name {
-            "ingress-while-writes-fail" => Some(ingress_while_writes_fail()),
-            "ca-while-writes-fail" => Some(ca_while_writes_fail()),
-            "rollout-restored-late" => Some(rollout_restored_late()),
-            "control-plane-away" => Some(control_plane_away()),
-            "quarantine-by-one-replica" => Some(quarantine_by_one_replica()),
-            "rollout-begins-at-start" => Some(rollout_begins_at_start()),
-            "rollout-waits-at-start" => Some(rollout_waits_at_start()),
-            "report-deleted-in-silence" => Some(report_deleted_in_silence()),
-            _ => None,
-        }
+        let (_, schedule) = CASES.iter().find(|(case, _)| *case == name)?;
+        Some(schedule())
     }
 }
 
