@@ -7,6 +7,7 @@
 mod answer;
 mod stream;
 
+use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,11 +18,14 @@ use navarch_proto::envoy::service::discovery::v3::{
 use navarch_proto::envoy::service::secret::v3::secret_discovery_service_server::{
     SecretDiscoveryService, SecretDiscoveryServiceServer,
 };
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixListener;
+use tokio_stream::Stream;
 use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::server::NamedService as _;
+use tonic::transport::server::Connected;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::secrets::Secrets;
@@ -48,7 +52,7 @@ struct Sds {
     stop: CancellationToken,
 }
 
-type ResponseStream<T> = Pin<Box<dyn tokio_stream::Stream<Item = Result<T, Status>> + Send>>;
+type ResponseStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 /// Serves secrets until shutdown.
 ///
@@ -60,6 +64,22 @@ pub async fn serve(
     config: SdsConfig,
     stop: CancellationToken,
 ) -> Result<(), tonic::transport::Error> {
+    serve_connections(UnixListenerStream::new(listener), secrets, config, stop).await
+}
+
+/// The same over connections from elsewhere, such as those of a simulation.
+///
+/// # Errors
+/// If accepting fails.
+pub async fn serve_connections<C>(
+    connections: impl Stream<Item = io::Result<C>>,
+    secrets: Secrets,
+    config: SdsConfig,
+    stop: CancellationToken,
+) -> Result<(), tonic::transport::Error>
+where
+    C: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
+{
     let service = Sds {
         secrets,
         config: Arc::new(config),
@@ -74,7 +94,7 @@ pub async fn serve(
         .add_service(SecretDiscoveryServiceServer::new(service))
         .add_service(reflection_v1)
         .add_service(reflection_v1alpha)
-        .serve_with_incoming_shutdown(UnixListenerStream::new(listener), stop.cancelled())
+        .serve_with_incoming_shutdown(connections, stop.cancelled())
         .await?;
     tasks.close();
     tasks.wait().await;
