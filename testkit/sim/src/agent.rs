@@ -1,13 +1,14 @@
-//! The agent of a simulated proxy: the real xDS proxy and the real secret cache, between the
-//! simulated Envoy and the replicas.
+//! The agent of a simulated proxy: the real xDS proxy, the real secret cache and the real SDS
+//! server, between the simulated Envoy and the replicas.
 //!
 //! ```text
 //!  Proxy (Envoy) ◀─SimStream─▶ ads ◀─SimStream─▶ replica: xDS
-//!                              secrets ◀─SimStream─▶ replica: CA
+//!                ◀─SimStream─▶ sds ── secrets ◀─SimStream─▶ replica: CA
 //! ```
 //!
 //! Connections have no TLS, and the peer's identity is given; everything else of both is real.
 
+mod envoy_secrets;
 mod tap;
 
 use std::collections::BTreeMap;
@@ -16,8 +17,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
 use navarch_agent::ads::{self, AdsConfig, EnvoyStreams, MAX_RESPONSE_BYTES, OpenConnections};
 use navarch_agent::metrics::AgentMetrics;
+use navarch_agent::sds::{self, SdsConfig};
 use navarch_agent::secrets::{
     CaClient, CertificateFiles, Grace, KeyFormat, KeyKind, Secret, Secrets, SecretsConfig,
     SecretsTask,
@@ -32,10 +35,11 @@ use tokio::time::{Instant, sleep};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use self::envoy_secrets::{Connections, EnvoySecrets};
 use self::tap::Tap;
 use crate::host;
 use crate::link::{Condition, Link};
-use crate::proxy::{Replicas, Spec};
+use crate::proxy::{Protocol, Replicas, Spec};
 use crate::random::Random;
 use crate::replica::{Peer, Replica};
 use crate::story::Story;
@@ -48,12 +52,14 @@ const LIFETIME: Duration = Duration::from_mins(10);
 /// Within this time a certificate that is due is renewed, if a replica can sign all the while: the
 /// longest delay between attempts is 60 s, and one lasts up to 15 s.
 const RENEWAL_TIME: Duration = Duration::from_secs(100);
+/// Within this time Envoy has what its agent has.
+const SDS_TIME: Duration = Duration::from_secs(5);
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The agent of a proxy. Clones are one agent.
 #[derive(Clone, Debug)]
 pub(crate) struct Agent {
-    secrets: Secrets,
+    envoy: EnvoySecrets,
     way: Arc<Way>,
     /// The connections of Envoy to it.
     connections: mpsc::UnboundedSender<io::Result<SimStream>>,
@@ -126,13 +132,15 @@ impl Agent {
             _ = serving.await;
         }));
         drop(tokio::spawn(task.run()));
-        let watched = watch(way.clone(), secrets.clone());
+        let envoy = EnvoySecrets::new();
+        serve_secrets(&way, &secrets, &envoy, spec.protocol, &stop);
+        let watched = watch(way.clone(), secrets.clone(), envoy.clone());
         drop(tokio::spawn(
             stop.clone().run_until_cancelled_owned(watched),
         ));
 
         Self {
-            secrets,
+            envoy,
             way,
             connections,
             _stop: Arc::new(stop.drop_guard()),
@@ -167,20 +175,63 @@ impl Agent {
         (link.condition() == Condition::Up).then(|| since.elapsed())
     }
 
-    /// Whether Envoy trusts this root (PEM): without a certificate it has none, and gets roots and
-    /// certificate together.
-    pub(crate) fn trusts(&self, root: &str) -> bool {
-        roots(&self.secrets).is_none_or(|roots| contains(&roots, root))
+    /// Envoy restarts.
+    pub(crate) fn restart_envoy(&self) {
+        self.envoy.restart();
     }
 
-    /// The end of its certificate; `None` if it has none.
-    pub(crate) fn certificate_ends(&self) -> Option<SystemTime> {
-        let current = self.secrets.certificate().borrow().clone()?;
-        match &*current {
-            Secret::Certificate { chain, .. } => ends(chain),
-            Secret::Roots(_) => None,
-        }
+    /// Whether Envoy trusts these roots (PEM): without a certificate it has none, and gets roots and
+    /// certificate together.
+    pub(crate) fn trusts(&self, roots: &str) -> bool {
+        let held = self.envoy.held().roots;
+        held.is_none_or(|held| contains(&held, roots.as_bytes()))
     }
+
+    /// The root that signed the certificate of Envoy (PEM), if it has one that has not ended. It is
+    /// the first of the roots that come with the certificate.
+    pub(crate) fn live_root(&self) -> Option<String> {
+        let chain = self.envoy.held().chain?;
+        let lives = ends(&chain)? > host::wall_clock();
+        let issuers = pem::certificates(issuers(&chain)?.as_bytes(), "the issuers").ok()?;
+        let root = issuers.first().map(|root| pem::encode(root));
+        root.filter(|_| lives)
+    }
+
+    /// The end of the certificate that Envoy has; `None` if it has none.
+    pub(crate) fn certificate_ends(&self) -> Option<SystemTime> {
+        ends(&self.envoy.held().chain?)
+    }
+}
+
+/// Serves an Envoy its secrets.
+#[expect(clippy::disallowed_methods, reason = "tasks of the simulation")]
+fn serve_secrets(
+    way: &Arc<Way>,
+    secrets: &Secrets,
+    envoy: &EnvoySecrets,
+    protocol: Protocol,
+    stop: &CancellationToken,
+) {
+    let (opened, incoming) = mpsc::unbounded_channel();
+    let incoming = UnboundedReceiverStream::new(incoming);
+    let config = SdsConfig::default();
+    let serving = sds::serve_connections(incoming, secrets.clone(), config, stop.clone());
+    drop(tokio::spawn(async move {
+        // Connections of the simulation are always accepted.
+        _ = serving.await;
+    }));
+
+    let connections = Connections {
+        name: way.name.clone(),
+        protocol,
+        opened,
+        random: way.random.clone(),
+        story: way.story.clone(),
+    };
+    let running = envoy.clone().run(connections);
+    drop(tokio::spawn(
+        stop.clone().run_until_cancelled_owned(running),
+    ));
 }
 
 /// The secret cache of an agent.
@@ -269,14 +320,16 @@ fn is_ready(replica: &Replica, purpose: Purpose) -> bool {
     replica.is_running() && replica.is_synced() && signs
 }
 
-/// Watches the certificate: it is renewed in time while a replica can sign, and its roots are there
-/// when it is.
-async fn watch(way: Arc<Way>, secrets: Secrets) {
+/// Watches the certificate: it is renewed in time while a replica can sign, its roots are there when
+/// it is, and Envoy has both soon after.
+async fn watch(way: Arc<Way>, secrets: Secrets, envoy: EnvoySecrets) {
     let mut certificate = secrets.certificate();
     // The first one is due at once.
     let mut due = Instant::now();
     let mut signed_since = None;
     let mut is_late = false;
+    let mut same_since = Instant::now();
+    let mut envoy_is_late = false;
 
     loop {
         tokio::select! {
@@ -306,39 +359,70 @@ async fn watch(way: Arc<Way>, secrets: Secrets) {
             way.story
                 .violated("certificates are renewed in time", &way.name);
         }
+
+        if has_secrets_of(&envoy, &secrets) {
+            same_since = now;
+            envoy_is_late = false;
+        } else if now - same_since > SDS_TIME && !envoy_is_late {
+            envoy_is_late = true;
+            way.story
+                .violated("Envoy has the secrets of its agent", &way.name);
+        }
     }
+}
+
+/// Whether an Envoy has what its agent has.
+fn has_secrets_of(envoy: &EnvoySecrets, secrets: &Secrets) -> bool {
+    let held = envoy.held();
+    let is_same = |name: &str, held: Option<Vec<u8>>| {
+        let current = secrets.watch(name).ok();
+        let current = current.and_then(|watch| watch.borrow().clone());
+        let bytes = match current.as_deref() {
+            Some(Secret::Certificate { chain, .. }) => Some(&**chain),
+            Some(Secret::Roots(roots)) => Some(&**roots),
+            None => None,
+        };
+        bytes == held.as_deref()
+    };
+    is_same("default", held.chain) && is_same("ROOTCA", held.roots)
 }
 
 /// The roots that come with a certificate are those that Envoy has.
 fn check_roots(way: &Way, secrets: &Secrets, chain: &[u8]) {
-    let text = String::from_utf8_lossy(chain);
-    let Some((_, issuers)) = text.split_once("-----END CERTIFICATE-----") else {
+    let Some(issuers) = issuers(chain) else {
         return;
     };
     let roots = roots(secrets).unwrap_or_default();
-    if !contains(&roots, issuers) {
+    if !contains(&roots, issuers.as_bytes()) {
         let what = "roots are there before certificates of them";
         way.story.violated(what, &way.name);
     }
 }
 
-/// The roots that Envoy has.
-fn roots(secrets: &Secrets) -> Option<String> {
+/// What follows the first certificate of a chain (PEM).
+fn issuers(chain: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(chain);
+    let (_, issuers) = text.split_once("-----END CERTIFICATE-----")?;
+    Some(issuers.to_owned())
+}
+
+/// The roots that an agent has.
+fn roots(secrets: &Secrets) -> Option<Bytes> {
     let watch = secrets.watch("ROOTCA").ok()?;
     let current = watch.borrow().clone()?;
     match &*current {
-        Secret::Roots(roots) => Some(String::from_utf8_lossy(roots).into_owned()),
+        Secret::Roots(roots) => Some(roots.clone()),
         Secret::Certificate { .. } => None,
     }
 }
 
 /// Whether roots contain all of some others, each in PEM.
-fn contains(roots: &str, others: &str) -> bool {
-    let certificates = |text: &str| pem::certificates(text.as_bytes(), "the roots");
-    let Ok(roots) = certificates(roots) else {
+pub(crate) fn contains(roots: &[u8], others: &[u8]) -> bool {
+    let Ok(roots) = pem::certificates(roots, "the roots") else {
         return false;
     };
-    certificates(others).is_ok_and(|others| others.iter().all(|other| roots.contains(other)))
+    let others = pem::certificates(others, "the roots");
+    others.is_ok_and(|others| others.iter().all(|other| roots.contains(other)))
 }
 
 /// When the first certificate of a chain ends.

@@ -229,6 +229,16 @@ impl ApiServer {
         }
     }
 
+    /// Deletes the objects whose owners or namespaces are gone, as the garbage collector does.
+    pub(crate) fn collect_garbage(&self) {
+        let server = &mut *self.0.lock();
+        for (resource, name) in server.objects.orphans() {
+            if let Ok(change) = server.objects.delete(&resource, &name) {
+                server.publish("garbage collector", &change);
+            }
+        }
+    }
+
     /// Frees the history of objects, which only ever grows, and that of writes.
     pub(crate) fn free_history(&self) {
         let server = &mut *self.0.lock();

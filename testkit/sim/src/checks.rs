@@ -285,7 +285,7 @@ impl Rest<'_> {
     }
 
     /// The sizes of the engines' tables, by replica.
-    async fn sizes(&self) -> BTreeMap<String, EngineSizes> {
+    pub(crate) async fn sizes(&self) -> BTreeMap<String, EngineSizes> {
         let replicas = self.replicas.lock().clone();
         let mut sizes = BTreeMap::new();
         let mut all_streams = 0;

@@ -3,7 +3,7 @@
 
 mod held;
 mod state;
-mod wire;
+pub(crate) mod wire;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -24,9 +24,9 @@ use tokio::time::{Instant, sleep};
 
 pub use held::{Held, Type};
 use state::{Request, Response, State};
-use wire::Call;
+use wire::{ADS, Call};
 
-use crate::agent::Agent;
+use crate::agent::{self, Agent};
 use crate::link::{Condition, Link};
 use crate::random::Random;
 use crate::replica::{Peer, Replica};
@@ -205,12 +205,14 @@ impl Proxy {
         self.agent.as_ref()
     }
 
-    /// Whether it holds this root (PEM).
-    #[must_use]
-    pub fn trusts(&self, root: &str) -> bool {
+    /// Whether it trusts all of these roots (PEM).
+    pub(crate) fn trusts(&self, roots: &str) -> bool {
         match &self.agent {
-            Some(agent) => agent.trusts(root),
-            None => self.shown.lock().held.trusts(root),
+            Some(agent) => agent.trusts(roots),
+            None => {
+                let held = self.shown.lock().held.roots();
+                agent::contains(held.as_bytes(), roots.as_bytes())
+            }
         }
     }
 
@@ -235,7 +237,7 @@ impl Runner {
                     Protocol::Delta => "DeltaAggregatedResources",
                     Protocol::State => "StreamAggregatedResources",
                 };
-                if let Ok(call) = Call::open(stream, method).await {
+                if let Ok(call) = Call::open(stream, ADS, method).await {
                     tell!(self.story, self.spec.name, "connects to {replica}");
                     self.shown.lock().connected_since = Some(Instant::now());
                     let ended = self.converse(call, &link).await;
@@ -287,6 +289,9 @@ impl Runner {
                     None => return Ok(()),
                     Some(Command::Reconnect) => return Ok(()),
                     Some(Command::Restart) => {
+                        if let Some(agent) = &self.agent {
+                            agent.restart_envoy();
+                        }
                         self.state = State::new(&self.spec);
                         self.shown.lock().held = Held::default();
                         return Ok(());

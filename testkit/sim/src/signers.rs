@@ -1,14 +1,17 @@
-//! The root that signs: all live proxies must trust it before.
+//! The root that signs: all live proxies must trust it before, and as long as certificates of it
+//! live.
 //!
 //! The root that is stored as the one that signs is that of all replicas: each reads it before it
 //! signs with it. Proxies acknowledge roots over xDS, as their agents do.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use tokio::time::sleep;
 
+use crate::agent::Agent;
 use crate::api_server::ApiServer;
 use crate::proxy::Proxy;
 use crate::story::Story;
@@ -18,14 +21,20 @@ use crate::tell;
 const SECRET: &str = "istio-ca-secret";
 /// How often it is looked at.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// How many looks later it is looked at which certificates are trusted.
+const LOOKS: u64 = 10;
 /// A proxy that has just connected to another replica may not be in the report of that one yet.
 const CONNECTED: Duration = Duration::from_secs(30);
 
 /// Follows the root of a simulation, and checks each change.
 pub(crate) async fn follow(story: Story, server: ApiServer, proxies: Vec<Proxy>) {
     let mut before = None;
-    loop {
+    let mut distrusted = BTreeSet::new();
+    for look in 0_u64.. {
         sleep(LOOK_INTERVAL).await;
+        if look % LOOKS == 0 {
+            check_certificates(&story, &proxies, &mut distrusted);
+        }
         let Some(signer) = signer(&server) else {
             continue;
         };
@@ -48,12 +57,33 @@ fn signer(server: &ApiServer) -> Option<String> {
     String::from_utf8(BASE64_STANDARD.decode(encoded).ok()?).ok()
 }
 
+/// Whether a proxy must trust what live proxies trust.
+fn counts(proxy: &&Proxy) -> bool {
+    let is_known = proxy.connected_for().is_some_and(|time| time >= CONNECTED);
+    proxy.spec.account.is_some() && is_known
+}
+
+/// All proxies that count trust the certificate of each Envoy until it ends. Those that do not are
+/// told once.
+fn check_certificates(story: &Story, proxies: &[Proxy], distrusted: &mut BTreeSet<[String; 2]>) {
+    for owner in proxies {
+        let Some(root) = owner.agent().and_then(Agent::live_root) else {
+            continue;
+        };
+        for proxy in proxies.iter().filter(counts) {
+            let pair = [proxy.spec.name.clone(), owner.spec.name.clone()];
+            if !proxy.trusts(&root) && distrusted.insert(pair) {
+                story.violated(
+                    "a root is trusted as long as certificates of it live",
+                    &format!("{} does not trust {}", proxy.spec.name, owner.spec.name),
+                );
+            }
+        }
+    }
+}
+
 /// All proxies that count trust the root.
 fn check(story: &Story, signer: &str, proxies: &[Proxy]) {
-    let counts = |proxy: &&Proxy| {
-        let is_known = proxy.connected_for().is_some_and(|time| time >= CONNECTED);
-        proxy.spec.account.is_some() && is_known
-    };
     for proxy in proxies.iter().filter(counts) {
         if !proxy.trusts(signer) {
             story.violated(

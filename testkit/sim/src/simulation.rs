@@ -187,7 +187,12 @@ async fn simulate(options: &Options) -> anyhow::Result<Outcome> {
     simulation.run_events(&schedule).await?;
     simulation.recover().await?;
     if options.checks_memory {
-        simulation.check_memory().await;
+        let cycles = Cycles {
+            seed,
+            rest: simulation.rest(),
+            remote: &simulation.remote,
+        };
+        cycles.check().await;
     }
     simulation.check_rest().await?;
 
@@ -420,14 +425,14 @@ impl Simulation {
         Ok(())
     }
 
-    /// Checks that objects which come and go leave nothing behind.
-    async fn check_memory(&self) {
-        let cycles = Cycles {
+    /// The simulation, to be checked at rest.
+    fn rest(&self) -> Rest<'_> {
+        Rest {
             story: &self.story,
             server: &self.server,
             proxies: &self.proxies,
-        };
-        cycles.check(self.seed).await;
+            replicas: &self.replicas,
+        }
     }
 
     /// Whether a rollout is under way.
@@ -449,12 +454,7 @@ impl Simulation {
         let responses: Vec<u64> = self.proxies.iter().map(Proxy::responses).collect();
         sleep(REST_TIME).await;
 
-        let rest = Rest {
-            story: &self.story,
-            server: &self.server,
-            proxies: &self.proxies,
-            replicas: &self.replicas,
-        };
+        let rest = self.rest();
         rest.check_writes(before);
         rest.check_responses(&responses);
         rest.check_write_rates();
@@ -483,6 +483,9 @@ fn settings() -> BTreeMap<String, String> {
         // Istio's half second would take a third of the CPU time.
         ("PILOT_STATUS_UPDATE_INTERVAL", "3s"),
         ("PILOT_ENABLE_IP_AUTOALLOCATE", "true"),
+        // As those of the simulated agents: a former root is gone soon after.
+        ("DEFAULT_WORKLOAD_CERT_TTL", "10m"),
+        ("MAX_WORKLOAD_CERT_TTL", "10m"),
     ]
     .map(|(name, value)| (name.to_owned(), value.to_owned()))
     .into()

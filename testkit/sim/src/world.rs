@@ -303,21 +303,25 @@ pub fn permanent(specs: &[Spec]) -> Vec<Value> {
         "data": { "tls.crt": encoded(CERTIFICATE), "tls.key": encoded(PRIVATE_KEY) },
     }));
 
-    for spec in specs {
-        let labels: serde_json::Map<String, Value> = spec
-            .labels
-            .iter()
-            .map(|(key, value)| (key.clone(), json!(value)))
-            .collect();
-        let account = spec.account.as_deref().unwrap_or("default");
-        let pod = json!({
-            "apiVersion": "v1", "kind": "Pod",
-            "metadata": { "name": spec.name, "namespace": spec.namespace, "labels": labels },
-        });
-        let rest = running(&spec.address.to_string(), account, true);
-        objects.push(with_members(pod, rest));
-    }
+    objects.extend(specs.iter().map(pod));
     objects
+}
+
+/// The pod of a proxy.
+#[must_use]
+pub fn pod(spec: &Spec) -> Value {
+    let labels: serde_json::Map<String, Value> = spec
+        .labels
+        .iter()
+        .map(|(key, value)| (key.clone(), json!(value)))
+        .collect();
+    let account = spec.account.as_deref().unwrap_or("default");
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": { "name": spec.name, "namespace": spec.namespace, "labels": labels },
+    });
+    let rest = running(&spec.address.to_string(), account, true);
+    with_members(pod, rest)
 }
 
 /// The proxies of a simulation.

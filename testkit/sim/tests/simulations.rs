@@ -64,6 +64,19 @@ fn faults_that_were_found_stay_mended() {
     }
 }
 
+/// Objects, proxies, roots and clusters come and go five times, and nothing else happens.
+#[test]
+fn memory_is_back_to_its_start() {
+    let options = Options {
+        seed: 1,
+        keep: Some(Vec::new()),
+        checks_memory: true,
+        ..Options::default()
+    };
+    let report = driver::run(program(), &options).unwrap();
+    assert!(report.holds(), "{:?}", report.violations);
+}
+
 #[test]
 fn a_seed_has_one_story() {
     let seed = *SEEDS.end() + 1;

@@ -1,6 +1,6 @@
 //! The objects of the simulated API server, with all their versions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
@@ -72,6 +72,31 @@ impl Objects {
         self.history = Vec::new();
         self.current
             .retain(|resource, _| resource.plural != "events");
+    }
+
+    /// The objects all of whose owners are gone, or whose namespace is.
+    pub(crate) fn orphans(&self) -> Vec<(Resource, Name)> {
+        let uid = |object: &Value| object.get("uid").and_then(Value::as_str).map(str::to_owned);
+        let owners = |object: &Value| metadata(object, "ownerReferences").as_array().cloned();
+        let all: BTreeSet<String> = self
+            .all()
+            .filter_map(|(.., object)| uid(object.get("metadata")?))
+            .collect();
+        let is_gone = |owner: &Value| uid(owner).is_none_or(|uid| !all.contains(&uid));
+        let has_no_owner =
+            |object: &Value| owners(object).is_some_and(|owners| owners.iter().all(is_gone));
+
+        let namespaces: BTreeSet<&String> = self
+            .all()
+            .filter(|(resource, ..)| resource.plural == "namespaces")
+            .map(|(_, (_, name), _)| name)
+            .collect();
+        let is_outside =
+            |(namespace, _): &Name| !namespace.is_empty() && !namespaces.contains(namespace);
+        self.all()
+            .filter(|(_, name, object)| has_no_owner(object) || is_outside(name))
+            .map(|(resource, name, _)| (resource.clone(), name.clone()))
+            .collect()
     }
 
     /// The object with this name.

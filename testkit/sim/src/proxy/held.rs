@@ -138,13 +138,12 @@ impl Held {
         )
     }
 
-    /// Whether the roots contain this one (PEM).
-    #[must_use]
-    pub fn trusts(&self, root: &str) -> bool {
+    /// The roots (PEM).
+    pub(crate) fn roots(&self) -> String {
         self.of(Type::ProxyConfig)
             .filter_map(|(_, resource)| ProxyConfig::decode(resource.bytes.clone()).ok())
             .flat_map(|config| config.ca_certificates_pem)
-            .any(|held| held.trim() == root.trim())
+            .collect()
     }
 
     /// Takes the resources of a type from another proxy.

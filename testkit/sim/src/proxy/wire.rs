@@ -11,8 +11,9 @@ use tokio::task::JoinHandle;
 
 use crate::stream::SimStream;
 
-/// The service of both protocols.
-const SERVICE: &str = "http://istiod/envoy.service.discovery.v3.AggregatedDiscoveryService/";
+/// The services of resources and of secrets, of both protocols.
+pub(crate) const ADS: &str = "envoy.service.discovery.v3.AggregatedDiscoveryService";
+pub(crate) const SDS: &str = "envoy.service.secret.v3.SecretDiscoveryService";
 /// The bytes before each message: a flag, and the length.
 const PREFIX: usize = 5;
 
@@ -32,16 +33,16 @@ impl Drop for Call {
 }
 
 impl Call {
-    /// Opens a stream of a method.
+    /// Opens a stream of a service's method.
     #[expect(clippy::disallowed_methods, reason = "a task of the simulation")]
-    pub(crate) async fn open(stream: SimStream, method: &str) -> io::Result<Self> {
+    pub(crate) async fn open(stream: SimStream, service: &str, method: &str) -> io::Result<Self> {
         let (mut client, connection) = handshake(stream).await.map_err(io::Error::other)?;
         let connection = tokio::spawn(async move {
             // The stream reports the error.
             _ = connection.await;
         });
 
-        let request = Request::post(format!("{SERVICE}{method}"))
+        let request = Request::post(format!("http://istiod/{service}/{method}"))
             .header("content-type", "application/grpc")
             .header("te", "trailers")
             .body(())

@@ -17,15 +17,17 @@ use crate::world::{ANCHOR, Edit, NAMESPACES, ObjectKey, Slot};
 const PROXIES: usize = 5;
 
 /// All cases, by name.
-const CASES: [(&str, fn() -> Schedule); 8] = [
+const CASES: [(&str, fn() -> Schedule); 10] = [
     ("ca-while-writes-fail", ca_while_writes_fail),
     ("control-plane-away", control_plane_away),
+    ("control-plane-away-for-hours", control_plane_away_for_hours),
     ("ingress-while-writes-fail", ingress_while_writes_fail),
     ("quarantine-by-one-replica", quarantine_by_one_replica),
     ("report-deleted-in-silence", report_deleted_in_silence),
     ("rollout-begins-at-start", rollout_begins_at_start),
     ("rollout-restored-late", rollout_restored_late),
     ("rollout-waits-at-start", rollout_waits_at_start),
+    ("root-rotated", root_rotated),
 ];
 
 impl Schedule {
@@ -163,6 +165,31 @@ fn control_plane_away() -> Schedule {
     }
 }
 
+/// No replica runs for three hours. Meanwhile an Envoy restarts, which holds nothing, and users change
+/// objects; afterwards everything is as if all had been there.
+fn control_plane_away_for_hours() -> Schedule {
+    const HOUR: u64 = 3600;
+    let stop = |replica| Action::Stop {
+        replica,
+        lasts: Duration::from_secs(3 * HOUR),
+    };
+    let restart = |proxy| Action::Proxy {
+        proxy,
+        command: Command::Restart,
+    };
+    let mut events = vec![at(90, stop(0)), at(90, stop(1))];
+    for proxy in 0..PROXIES {
+        let begin = u64::try_from(proxy).unwrap_or_default() * HOUR / 2;
+        events.push(at(HOUR / 2 + begin, restart(proxy)));
+    }
+    events.extend([
+        at(HOUR, virtual_service(0, ANCHOR, Version::Plain)),
+        at(2 * HOUR, create(Slot::Endpoints, 0)),
+        at(3 * HOUR + 300, create(Slot::Namespace, 0)),
+    ]);
+    Schedule::of(2, events)
+}
+
 /// Proxies of one replica reject an object, and some of them connect to another one while it is
 /// quarantined. That one must know who is connected to the first, or it takes them for gone, and the
 /// object goes back and forth.
@@ -253,5 +280,16 @@ fn report_deleted_in_silence() -> Schedule {
     Schedule {
         replicas: 3,
         events: vec![at(30, crash), at(85, silence(0, 90)), at(85, silence(1, 1))],
+    }
+}
+
+/// The root is rotated, until the former one is gone.
+fn root_rotated() -> Schedule {
+    Schedule {
+        replicas: 2,
+        events: vec![
+            at(60, Action::Rotate { replica: 1 }),
+            at(1200, create(Slot::Namespace, 0)),
+        ],
     }
 }
