@@ -5,10 +5,11 @@ use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use navarch_profile::{current_stack, names};
+use parking_lot::{Mutex, MutexGuard};
 
 /// The frames of a recorded stack: futures poll each other, so that it is deep.
 const MAX_FRAMES: usize = 64;
@@ -81,8 +82,7 @@ struct Inside(MutexGuard<'static, Blocks>);
 impl Inside {
     fn enter() -> Self {
         IS_INSIDE.set(true);
-        // A panic inside would leave a record that is only shown.
-        Self(BLOCKS.lock().unwrap_or_else(PoisonError::into_inner))
+        Self(BLOCKS.lock())
     }
 }
 

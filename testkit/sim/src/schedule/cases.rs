@@ -16,8 +16,11 @@ use crate::world::{ANCHOR, Edit, NAMESPACES, ObjectKey, Slot};
 /// The proxies of each seed are at least as many.
 const PROXIES: usize = 5;
 
+/// Makes the schedule of a case.
+type MakeSchedule = fn() -> Schedule;
+
 /// All cases, by name.
-const CASES: [(&str, fn() -> Schedule); 10] = [
+const CASES: [(&str, MakeSchedule); 10] = [
     ("ca-while-writes-fail", ca_while_writes_fail),
     ("control-plane-away", control_plane_away),
     ("control-plane-away-for-hours", control_plane_away_for_hours),
