@@ -365,6 +365,10 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for Profiled<A> {
 }
 
 #[cfg(test)]
+#[allow(
+    clippy::disallowed_types,
+    reason = "the crate has no dependencies, and its tests may fail loudly"
+)]
 mod tests {
     use std::alloc::System;
     use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
 //! The bytes that are allocated and not freed: memory must be back to its start once objects that
-//! came have gone. Blocks can be recorded with the code that allocated them ([`recorded`]).
+//! came have gone. Blocks can be recorded with the code that allocated them (`recorded`).
 
 mod recorded;
 
