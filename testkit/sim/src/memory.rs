@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use navarch_api::rollout::ROLLOUT;
 use navarch_security::ca::keeper::RotationCommand;
-use navarch_security::ca::rotation::Phase;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use crate::checks::Rest;
 use crate::live_bytes::{live_bytes, record, recorded};
@@ -16,6 +15,7 @@ use crate::proxy::{Check, Command, Protocol, Proxy, Spec};
 use crate::random::Random;
 use crate::remote::{self, Remote};
 use crate::replica::{Replica, SYSTEM_NAMESPACE};
+use crate::signers;
 use crate::tell;
 use crate::world::{self, Edit, ObjectKey, Slot};
 
@@ -35,8 +35,6 @@ const GUESTS: u8 = 2;
 /// How long they are there, and how long they have gone before the memory is measured: what the
 /// product keeps about objects that are gone it keeps for a minute, and rollouts take one.
 const STAY: Duration = Duration::from_secs(150);
-/// Within this time after a rotation the former root is gone, with certificates of ten minutes.
-const ROTATION_TIME: Duration = Duration::from_mins(30);
 /// What may be left of a round: buffers and tables have different sizes at different times.
 const MAX_LEFT: usize = 64 << 10;
 
@@ -92,7 +90,7 @@ impl Cycles<'_> {
             self.rest.server.delete("", "Pod", namespace, name);
         }
         self.rest.server.collect_garbage();
-        self.until_roots_are_settled().await;
+        signers::settle(self.rest.story, self.rest.replicas).await;
 
         // Unused results are freed when a stream ends.
         for proxy in self.rest.proxies {
@@ -179,23 +177,6 @@ impl Cycles<'_> {
             self.rest
                 .story
                 .violated("a root is rotated at rest", &error.to_string());
-        }
-    }
-
-    async fn until_roots_are_settled(&self) {
-        let replica = self.signing();
-        let Some(signing) = replica.as_ref().and_then(|replica| replica.signing()) else {
-            return;
-        };
-        let end = Instant::now() + ROTATION_TIME;
-        while signing.rotation.status().phase != Phase::Settled {
-            if Instant::now() > end {
-                self.rest
-                    .story
-                    .violated("a root is rotated at rest", "the former one is left");
-                return;
-            }
-            sleep(STAY).await;
         }
     }
 

@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use tokio::time::sleep;
+use navarch_security::ca::rotation::Phase;
+use tokio::time::{Instant, sleep};
 
 use crate::agent::Agent;
 use crate::api_server::ApiServer;
-use crate::proxy::Proxy;
+use crate::proxy::{Proxy, Replicas};
 use crate::story::Story;
 use crate::tell;
 
@@ -21,6 +22,9 @@ use crate::tell;
 const SECRET: &str = "istio-ca-secret";
 /// How often it is looked at.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// Within this time a rotation ends, with certificates of ten minutes.
+const ROTATION_TIME: Duration = Duration::from_mins(30);
+const POLL_INTERVAL: Duration = Duration::from_secs(10);
 /// How many looks later it is looked at which certificates are trusted.
 const LOOKS: u64 = 10;
 /// A proxy that has just connected to another replica may not be in the report of that one yet.
@@ -48,6 +52,27 @@ pub(crate) async fn follow(story: Story, server: ApiServer, proxies: Vec<Proxy>)
         }
         before = Some(signer);
     }
+}
+
+/// Waits until no root is distributed or retires.
+pub(crate) async fn settle(story: &Story, replicas: &Replicas) {
+    let end = Instant::now() + ROTATION_TIME;
+    while !are_settled(replicas) {
+        if Instant::now() > end {
+            story.violated(
+                "a rotation ends",
+                "a root is distributed, or a former one left",
+            );
+            return;
+        }
+        sleep(POLL_INTERVAL).await;
+    }
+}
+
+fn are_settled(replicas: &Replicas) -> bool {
+    let replicas = replicas.lock();
+    let mut signing = replicas.iter().filter_map(|replica| replica.signing());
+    signing.all(|signing| signing.rotation.status().phase == Phase::Settled)
 }
 
 /// The root that signs (PEM).

@@ -421,6 +421,7 @@ impl Simulation {
         while self.rolls_out() && Instant::now() < end {
             sleep(POLL_INTERVAL).await;
         }
+        signers::settle(&self.story, &self.replicas).await;
         sleep(CLEANUP_TIME).await;
         Ok(())
     }
