@@ -1,15 +1,19 @@
 //! Which code allocated the blocks that are left of a time: each block of it is recorded with its
 //! stack until it is freed.
 
+#![allow(
+    clippy::disallowed_types,
+    reason = "a mutex of parking_lot allocates when threads wait for it, here within the allocator"
+)]
+
 use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use navarch_profile::{current_stack, names};
-use parking_lot::{Mutex, MutexGuard};
 
 /// The frames of a recorded stack: futures poll each other, so that it is deep.
 const MAX_FRAMES: usize = 64;
@@ -82,7 +86,8 @@ struct Inside(MutexGuard<'static, Blocks>);
 impl Inside {
     fn enter() -> Self {
         IS_INSIDE.set(true);
-        Self(BLOCKS.lock())
+        // A panic inside would leave a record that is only shown.
+        Self(BLOCKS.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
