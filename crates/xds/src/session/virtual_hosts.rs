@@ -3,6 +3,12 @@
 //! Envoy subscribes to virtual hosts once, without names, and uses those of every route
 //! configuration with `vhds`. It drops the virtual hosts of other route configurations, and removes
 //! all of a route configuration that it subscribes to again.
+//!
+//! Up to version 1.39, Envoy does not end the subscription when a route configuration loses its
+//! `vhds`: `RdsRouteConfigSubscription::afterProviderUpdate` releases the object instead of deleting
+//! it. A removal of virtual hosts that arrives later replaces all of the route configuration's by
+//! those that were inline while it had `vhds`, and every other host gets 404. So the removals wait
+//! until there are virtual hosts again: without any, no route configuration has `vhds`.
 
 use std::collections::BTreeSet;
 

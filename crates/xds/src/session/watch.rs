@@ -320,7 +320,18 @@ impl Watch {
 
     /// Since when removals are pending.
     pub(crate) fn removals_pending_since(&self) -> Option<Duration> {
-        self.leaving_since.filter(|_| !self.barred)
+        self.leaving_since
+            .filter(|_| !self.barred && !self.keeps_removed())
+    }
+
+    /// Whether removals wait until there are resources again: no virtual host is left, so no route
+    /// configuration has `vhds` ([`crate::session::virtual_hosts`]).
+    pub(crate) fn keeps_removed(&self) -> bool {
+        self.resource_type == ResourceType::VirtualHost
+            && self
+                .latest
+                .as_ref()
+                .is_some_and(|latest| latest.resources.is_empty())
     }
 
     /// Whether everything is sent and acknowledged.

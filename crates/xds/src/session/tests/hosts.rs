@@ -46,10 +46,54 @@ fn virtual_hosts_follow_subscribed_routes() {
 #[test]
 fn virtual_hosts_are_removed_after_their_routes() {
     let mut rig = settled();
+    rig.change(VHDS, &[("80/b", "1")]);
+    rig.change(RDS, &[("80", "2")]);
+    rig.sends(RDS, &["80=2"], &[]);
+    rig.sends(VHDS, &["80/b=1"], &["80/a"]);
+}
+
+#[test]
+fn the_last_virtual_hosts_are_removed_once_there_are_others() {
+    let mut rig = settled();
     rig.change(VHDS, &[]);
     rig.change(RDS, &[("80", "whole")]);
+    let routes = rig.sends(RDS, &["80=whole"], &[]);
+    rig.request(delta(RDS, &[], &routes, None));
+    rig.is_silent();
+    rig.now += ORDER_WAIT;
+    rig.is_silent();
+    assert!(rig.session.is_at_rest(), "nothing is waited for");
+
+    rig.change(RDS, &[("80", "with vhds")]);
+    rig.change(VHDS, &[("80/b", "1")]);
+    rig.sends(RDS, &["80=with vhds"], &[]);
+    rig.sends(VHDS, &["80/b=1"], &["80/a"]);
+}
+
+#[test]
+fn clusters_do_not_wait_for_virtual_hosts_that_are_kept() {
+    let mut rig = settled();
+    rig.request(delta(CDS, &[], "", None));
+    rig.answer(CDS, &[]);
+    let clusters = rig.sends(CDS, &[], &[]);
+    rig.request(delta(CDS, &[], &clusters, None));
+
+    rig.change(VHDS, &[]);
+    rig.is_silent();
+    assert!(rig.session.is_acknowledged(VHDS));
+}
+
+#[test]
+fn a_proxy_that_comes_back_without_vhds_keeps_its_virtual_hosts() {
+    let mut rig = Rig::new(Protocol::Delta);
+    rig.request(come_back(VHDS, &[], &["80/a"]));
+    rig.request(come_back(RDS, &["80"], &["80"]));
+    rig.answer(VHDS, &[]);
+    rig.answer(RDS, &[("80", "whole")]);
     rig.sends(RDS, &["80=whole"], &[]);
-    rig.sends(VHDS, &[], &["80/a"]);
+    rig.sends(VHDS, &[], &[]);
+    rig.now += ORDER_WAIT;
+    rig.is_silent();
 }
 
 #[test]
