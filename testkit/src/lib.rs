@@ -11,6 +11,7 @@
 
 pub mod backend;
 pub mod bookshop;
+pub mod cert_manager;
 pub mod chart;
 pub mod client;
 pub mod cluster;
@@ -28,6 +29,7 @@ pub mod ports;
 pub mod process;
 pub mod skip;
 pub mod sniffer;
+pub mod spire;
 pub mod stages;
 pub mod tally;
 pub mod usage;

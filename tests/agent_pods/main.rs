@@ -21,6 +21,7 @@
 
 mod ambient;
 mod cni;
+mod company;
 mod injected;
 mod machine;
 mod migration;

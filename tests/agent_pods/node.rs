@@ -25,7 +25,7 @@ const PODS: [(&str, &str, &str); 4] = [
 ];
 /// Settings of the control plane. It creates no Deployments for gateways, since no kubelet would
 /// run them.
-const VARIABLES: Variables<'_> = &[
+pub(crate) const NODE_VARIABLES: Variables<'_> = &[
     ("PILOT_ENABLE_AMBIENT", "true"),
     ("CA_TRUSTED_NODE_ACCOUNTS", "istio-system/ztunnel"),
     ("PILOT_ENABLE_GATEWAY_API_DEPLOYMENT_CONTROLLER", "false"),
@@ -53,17 +53,17 @@ pub(crate) struct Node {
 impl Node {
     /// Starts the control plane, the pods and ztunnel.
     pub(crate) async fn start(program: PathBuf) -> Result<Self> {
-        Self::start_with(program, &[], None).await
+        let world = World::empty(NODE_VARIABLES).await?;
+        Self::start_in(world, program, None).await
     }
 
-    /// The same with further variables of the control plane, and with certificates of this
-    /// lifetime in place of a day.
-    pub(crate) async fn start_with(
+    /// The same with an API server that has started, and with certificates of this lifetime in
+    /// place of a day.
+    pub(crate) async fn start_in(
+        mut world: World,
         program: PathBuf,
-        variables: Variables<'_>,
         lifetime: Option<Duration>,
     ) -> Result<Self> {
-        let mut world = World::empty(&[VARIABLES, variables].concat()).await?;
         world.lifetime = lifetime;
         define_gateways(&world)?;
         for object in objects(&world)? {

@@ -1,23 +1,26 @@
 //! A company's authority signs for pods with sidecars, a machine and a real ztunnel, whose
-//! certificates are renewed under traffic. Its key is in a PKCS#11 token.
+//! certificates are renewed under traffic: one with its key in a PKCS#11 token, a real SPIRE server,
+//! and cert-manager's own controllers.
+//!
+//! Needs SoftHSM, the programs of `scripts/spire` or that of `scripts/cert-manager`.
 
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use navarch_testkit::istio;
-use navarch_testkit::pkcs11::Token;
+use navarch_testkit::skip::skip_test;
 use navarch_testkit::wait::{until, until_some};
 use navarch_tests::chain::check_chain;
 use serde_json::{Value, json};
 
 use crate::ambient::{identity, members, without_lost_requests};
-use crate::node::Node;
-use crate::pod::PodKind;
-use crate::world::World;
-use crate::{machine, missing};
+use crate::company::Company;
+use crate::machine;
+use crate::node::{NODE_VARIABLES, Node};
+use crate::pod::{Pod, PodKind};
+use crate::world::{SIDECAR_VARIABLES, World};
 
 /// The lifetime of certificates: they are renewed after half of it.
 const LIFETIME: Duration = Duration::from_secs(20);
@@ -29,52 +32,80 @@ const SHORT: PodKind = PodKind::Sidecar {
 /// How long requests are sent: every certificate is renewed twice.
 const LOAD: Duration = Duration::from_secs(30);
 
-/// A token whose plugin listens; `None` if the test cannot run here.
-fn token() -> Result<Option<Token>> {
-    if let Some(why) = missing() {
-        navarch_testkit::skip::skip(&why);
-        return Ok(None);
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_company_signs_for_sidecars_and_machines() -> Result<()> {
+    match Company::with_token()? {
+        Some(company) => signs_for_sidecars_and_machines(company).await,
+        None => Ok(()),
     }
-    let Some(mut token) = Token::new(Path::new(env!("CARGO_BIN_EXE_navarch")))? else {
-        return Ok(None);
-    };
-    token.start()?;
-    Ok(Some(token))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_company_signs_for_sidecars_and_machines() -> Result<()> {
-    let Some(token) = token()? else {
-        return Ok(());
-    };
-    let socket = token.socket().display().to_string();
-    let mut world = World::start_with(&[
-        ("EXTERNAL_CA", "NAVARCH_RA_SOCKET"),
-        ("NAVARCH_SIGNER_SOCKET", &socket),
-    ])
-    .await?;
+async fn a_spire_server_signs_for_sidecars_and_machines() -> Result<()> {
+    match Company::with_spire().await? {
+        Some(company) => signs_for_sidecars_and_machines(company).await,
+        None => Ok(()),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cert_manager_signs_for_sidecars_and_machines() -> Result<()> {
+    match Company::with_cert_manager()? {
+        Some(company) => signs_for_sidecars_and_machines(company).await,
+        None => Ok(()),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_company_signs_for_a_real_ztunnel() -> Result<()> {
+    match Company::with_token()? {
+        Some(company) => signs_for_a_real_ztunnel(company).await,
+        None => Ok(()),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_spire_server_signs_for_a_real_ztunnel() -> Result<()> {
+    match Company::with_spire().await? {
+        Some(company) => signs_for_a_real_ztunnel(company).await,
+        None => Ok(()),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cert_manager_signs_for_a_real_ztunnel() -> Result<()> {
+    match Company::with_cert_manager()? {
+        Some(company) => signs_for_a_real_ztunnel(company).await,
+        None => Ok(()),
+    }
+}
+
+/// Two pods with sidecars and a machine have chains that end in the company's roots, call each
+/// other with their identities, and lose no request while certificates are renewed.
+async fn signs_for_sidecars_and_machines(mut company: Company) -> Result<()> {
+    let mut world = company
+        .world(SIDECAR_VARIABLES)
+        .await?
+        .with_sidecars()
+        .await?;
     for object in machine::objects() {
         world.writer().put(&object).await?;
     }
 
-    let client = world.pod("client", SHORT).await?;
-    let web = world.pod("web", SHORT).await?;
+    let client = world.pod_with_files("client", SHORT).await?;
+    let web = world.pod_with_files("web", SHORT).await?;
     let machine = world.machine(machine::launch).await?;
     for pod in [&client, &web, &machine] {
-        pod.wait_ready().await?;
+        pod.wait_ready().await.with_context(|| world.output())?;
+    }
+    for name in ["client", "web", "machine"] {
+        let chain = written_chain(&world, name).await;
+        check_chain(&[chain], &identity(name), &company.roots).context(name)?;
     }
 
-    let chain = until_some("the machine has a certificate", async || {
-        std::fs::read_to_string(world.folder().join("machine/etc/certs/cert-chain.pem"))
-    })
-    .await;
-    check_chain(&[chain], &identity("machine"), &token.root()?)?;
-    until("the machine calls the service", async || {
-        let answer = machine.get("web.shop", "/open").await.unwrap_or_default();
-        let body = answer["body"].as_str().unwrap_or_default();
-        answer["status"] == 200 && body.contains("sa/machine")
-    })
-    .await;
+    for (caller, name) in [(&machine, "machine"), (&client, "client")] {
+        is_called_by(caller, name).await;
+    }
 
     let before = [client.certificate().await?, web.certificate().await?];
     let order =
@@ -94,28 +125,50 @@ async fn a_company_signs_for_sidecars_and_machines() -> Result<()> {
     Ok(())
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_company_signs_for_a_real_ztunnel() -> Result<()> {
+/// The certificates that an agent has written.
+async fn written_chain(world: &World, name: &str) -> String {
+    let path = world.folder().join(name).join("etc/certs/cert-chain.pem");
+    until_some("the agent has a certificate", async || {
+        std::fs::read_to_string(&path)
+    })
+    .await
+}
+
+/// Waits until the service answers a pod, and sees its identity.
+async fn is_called_by(caller: &Pod, name: &str) {
+    let own = identity(name);
+    until("the service sees the caller's identity", async || {
+        let answer = caller.get("web.shop", "/open").await.unwrap_or_default();
+        let body = answer["body"].as_str().unwrap_or_default();
+        answer["status"] == 200 && body.contains(&own)
+    })
+    .await;
+}
+
+/// The certificates of a ztunnel have chains that end in the company's roots, its pods speak with
+/// their identities, and lose no request while certificates are renewed.
+async fn signs_for_a_real_ztunnel(mut company: Company) -> Result<()> {
     let Some(program) = istio::ztunnel() else {
-        navarch_testkit::skip::skip_test("NAVARCH_ZTUNNEL is not set to a built ztunnel");
+        skip_test("NAVARCH_ZTUNNEL is not set to a built ztunnel");
         return Ok(());
     };
-    let Some(token) = token()? else {
-        return Ok(());
-    };
-    let socket = token.socket().display().to_string();
-    let variables = [
-        ("EXTERNAL_CA", "NAVARCH_RA_SOCKET"),
-        ("NAVARCH_SIGNER_SOCKET", &socket),
-    ];
-    let node = Node::start_with(program, &variables, Some(LIFETIME)).await?;
+    let world = company.world(NODE_VARIABLES).await?;
+    let node = Node::start_in(world, program, Some(LIFETIME)).await?;
     node.wait_served("client", true, "at first").await;
 
-    let root = token.root()?;
-    let before = serials(&node, &root).await?;
+    until("both ends have logged who spoke with whom", async || {
+        let lines = node.ztunnel.connections();
+        lines.iter().any(|line| {
+            line["src.identity"] == identity("client") && line["dst.identity"] == identity("web")
+        })
+    })
+    .await;
+
+    let root = &company.roots;
+    let before = serials(&node, root).await?;
     without_lost_requests(&node, LOAD, async {
         until("every certificate is renewed", async || {
-            let now = serials(&node, &root).await.unwrap_or_default();
+            let now = serials(&node, root).await.unwrap_or_default();
             now.len() == before.len() && now.iter().all(|serial| !before.contains(serial))
         })
         .await;

@@ -24,6 +24,9 @@ use crate::pod::{Launch, PORT, Pod, PodConfig, PodInputs, PodKind};
 /// Environment variables of the control plane.
 pub(crate) type Variables<'a> = &'a [(&'a str, &'a str)];
 
+/// Settings of a control plane of pods with sidecars.
+pub(crate) const SIDECAR_VARIABLES: Variables<'_> = &[("PILOT_WORKLOAD_ENTRY_GRACE_PERIOD", "1s")];
+
 /// The last byte of the addresses of pods, by name.
 const PODS: [(&str, u8); 3] = [("client", 11), ("web", 12), ("gateway", 13)];
 /// A virtual machine.
@@ -71,18 +74,16 @@ pub(crate) struct World {
 impl World {
     /// Starts the API server with the objects for pods with sidecars, and the control plane.
     pub(crate) async fn start() -> Result<Self> {
-        Self::start_with(&[]).await
+        Self::empty(SIDECAR_VARIABLES).await?.with_sidecars().await
     }
 
-    /// The same with further variables of the control plane.
-    pub(crate) async fn start_with(variables: Variables<'_>) -> Result<Self> {
-        let usual = [("PILOT_WORKLOAD_ENTRY_GRACE_PERIOD", "1s")];
-        let world = Self::empty(&[&usual, variables].concat()).await?;
-        for object in world.objects() {
-            world.writer.put(&object).await?;
+    /// Puts the objects for pods with sidecars, and starts the control plane.
+    pub(crate) async fn with_sidecars(self) -> Result<Self> {
+        for object in self.objects() {
+            self.writer.put(&object).await?;
         }
-        world.allow_open().await?;
-        world.with_control_plane().await
+        self.allow_open().await?;
+        self.with_control_plane().await
     }
 
     /// Starts the API server; `variables` are for the control plane.
@@ -201,6 +202,19 @@ impl World {
         let token = self.pods_token(name).await?;
         self.start_pod(name, token, |inputs| {
             Ok(Launch::by_hand(name, kind, inputs))
+        })
+    }
+
+    /// Starts a pod with a sidecar whose agent also writes its certificate to the folder
+    /// `etc/certs`.
+    pub(crate) async fn pod_with_files(&mut self, name: &str, kind: PodKind) -> Result<Pod> {
+        let token = self.pods_token(name).await?;
+        self.start_pod(name, token, |inputs| {
+            let mut launch = Launch::by_hand(name, kind, inputs);
+            let files = "./etc/certs".to_owned();
+            launch.env.push(("OUTPUT_CERTS".to_owned(), files));
+            launch.files.push(("etc/certs".to_owned(), None));
+            Ok(launch)
         })
     }
 
