@@ -8,6 +8,7 @@
 //!   status server ─┘    secrets, SDS, xDS proxy, DNS, health, modules: tasks beside it, ended when Envoy has
 //! ```
 
+mod bootstrap_check;
 mod ca_provider;
 mod dynamic_bootstrap;
 mod epochs;
@@ -45,6 +46,7 @@ use super::upgrade::program::ProgramCheck;
 use super::upgrade::status::SharedStatus;
 use super::variables::Variables;
 use crate::Clock;
+use bootstrap_check::BootstrapCheck;
 use dynamic_bootstrap::DynamicBootstrap;
 use prepare::Prepared;
 use zone::ZoneRequest;
@@ -158,14 +160,15 @@ pub async fn run(
     } else if let Some(ended) = receive_bootstrap(dynamic_bootstrap, &mut commands).await? {
         ended
     } else {
+        let states = channel::Sender::new(RunningEnvoys::default());
+        let bootstraps = BootstrapCheck::new(&prepared, check, states.subscribe());
         let watched = watch::watched(&prepared);
         let restarting =
-            watch::restart_on_change(watched, &prepared, variables, check, give.clone());
-        let reloading = zone::reload_when_known(zone_request, &prepared, check, give.clone());
-        let succeeding = epochs::next_epoch_on_change(&prepared, check, give.clone());
+            watch::restart_on_change(watched, &prepared, variables, &bootstraps, give.clone());
+        let reloading = zone::reload_when_known(zone_request, &prepared, &bootstraps, give.clone());
+        let succeeding = epochs::next_epoch_on_change(&prepared, &bootstraps, give.clone());
         let launch = launch(&prepared, variables, environment);
         let plan = drain_plan(&prepared);
-        let states = channel::Sender::new(RunningEnvoys::default());
         let upgrades = upgrade::Upgrades {
             config: upgrade::config(&prepared, variables, launch.user),
             admin: plan.admin.clone(),

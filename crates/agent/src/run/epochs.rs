@@ -4,18 +4,18 @@
 //! The agents of Istio's first versions did so. Events of the files' folders within a delay are one,
 //! and only a different hash of the contents, in their listed order, starts an epoch.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
+use super::bootstrap_check::BootstrapCheck;
 use super::prepare::Prepared;
 use super::watch;
 use crate::envoy_life::{EnvoyCommand, HotRestart, SharedMemory};
 use crate::go_path;
-use crate::upgrade::program::ProgramCheck;
 use navarch_base::file_events::{FileEvents, WATCHED_INTERVAL};
 use navarch_base::regular_file::{self, MAX_SETTINGS_BYTES};
 
@@ -63,7 +63,7 @@ pub(super) fn hot_restart(prepared: &Prepared) -> Option<HotRestart> {
 /// files to watch.
 pub(super) async fn next_epoch_on_change(
     prepared: &Prepared,
-    check: ProgramCheck,
+    check: &BootstrapCheck,
     give: mpsc::Sender<EnvoyCommand>,
 ) {
     let files = &prepared.settings.certificate_files;
@@ -87,8 +87,7 @@ pub(super) async fn next_epoch_on_change(
         let Some(arguments) = watch::arguments(prepared) else {
             continue;
         };
-        let program = Path::new(&prepared.config.binary_path);
-        if let Err(error) = check.accepts(program, &arguments).await {
+        if let Err(error) = check.accepts(&arguments).await {
             tracing::error!(
                 ?files,
                 %error,

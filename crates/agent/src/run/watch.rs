@@ -13,10 +13,10 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
+use super::bootstrap_check::BootstrapCheck;
 use super::prepare::{self, Prepared};
 use crate::envoy_arguments::envoy_arguments;
 use crate::envoy_life::EnvoyCommand;
-use crate::upgrade::program::ProgramCheck;
 use crate::variables::Variables;
 use navarch_base::regular_file::{self, MAX_SETTINGS_BYTES};
 
@@ -42,7 +42,7 @@ pub(super) async fn restart_on_change(
     files: Vec<PathBuf>,
     prepared: &Prepared,
     variables: &Variables,
-    check: ProgramCheck,
+    check: &BootstrapCheck,
     give: mpsc::Sender<EnvoyCommand>,
 ) {
     if files.is_empty() {
@@ -71,8 +71,7 @@ pub(super) async fn restart_on_change(
             continue;
         };
 
-        let program = Path::new(&prepared.config.binary_path);
-        if let Err(error) = check.accepts(program, &arguments).await {
+        if let Err(error) = check.accepts(&arguments).await {
             tracing::error!(%error, "the changed bootstrap is not used; Envoy keeps the previous one");
             continue;
         }

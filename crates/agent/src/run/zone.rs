@@ -5,7 +5,6 @@
 //! once in the life of the proxy.
 
 use std::future::pending;
-use std::path::Path;
 use std::time::Duration;
 
 use navarch_proto::envoy::config::core::v3::{Locality as LocalityMessage, Node};
@@ -15,13 +14,13 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
+use super::bootstrap_check::BootstrapCheck;
 use super::prepare::Prepared;
 use super::xds_request::{self, REQUEST_TIMEOUT, XdsRequest, XdsRequestError};
 use super::{epochs, files, watch};
 use crate::bootstrap::SETTINGS_KEY;
 use crate::envoy_life::EnvoyCommand;
 use crate::node::Locality;
-use crate::upgrade::program::ProgramCheck;
 use crate::upstream::UpstreamConfig;
 use crate::variables::Variables;
 
@@ -95,7 +94,7 @@ impl ZoneRequest {
 pub(super) async fn reload_when_known(
     request: Option<ZoneRequest>,
     prepared: &Prepared,
-    check: ProgramCheck,
+    check: &BootstrapCheck,
     give: mpsc::Sender<EnvoyCommand>,
 ) {
     if let Some(request) = request {
@@ -144,7 +143,7 @@ async fn wait_for_zone(
 /// Envoy rejects is not used.
 async fn reload(
     prepared: &Prepared,
-    check: ProgramCheck,
+    check: &BootstrapCheck,
     locality: Locality,
     give: &mpsc::Sender<EnvoyCommand>,
 ) {
@@ -160,8 +159,7 @@ async fn reload(
     };
 
     let arguments = watch::arguments(prepared).unwrap_or_else(|| prepared.arguments.clone());
-    let program = Path::new(&prepared.config.binary_path);
-    if let Err(error) = check.accepts(program, &arguments).await {
+    if let Err(error) = check.accepts(&arguments).await {
         tracing::error!(region, zone, %error, "the bootstrap with the zone is not used");
         if let Err(error) = files::write(path, without.as_bytes()) {
             tracing::error!(path, %error, "failed to write the bootstrap without the zone");
