@@ -20,6 +20,7 @@ pub mod wanted;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::oci::pull_secret::PullSecretFile;
 use attempt::AttemptLimits;
 use signature::{KeyError, Keys};
 
@@ -39,6 +40,9 @@ pub struct UpgradeConfig {
     /// `NAVARCH_PROXY_UPGRADE_KEY`: the public keys that verify artefacts; `None` if none is
     /// configured.
     pub keys: Option<Result<Keys, KeyError>>,
+    /// `NAVARCH_PROXY_UPGRADE_PULL_SECRET`: the credentials of registries; `None` if none are
+    /// configured.
+    pub pull_secret: Option<PullSecretFile>,
     /// `NAVARCH_PROXY_UPGRADE_STORE`: where artefacts are unpacked.
     pub store: PathBuf,
     /// How long a download may take, and how a new program is judged.

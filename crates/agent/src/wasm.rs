@@ -84,6 +84,8 @@ impl ModulesConfig {
             insecure: &self.insecure,
             request_timeout: self.request_timeout,
             addresses: &self.addresses,
+            // As Istio's agent does it, for registries that may be accessed so at all.
+            allows_plain_credentials: true,
         }
     }
 

@@ -82,6 +82,7 @@ NAVARCH_PROXY_UPGRADE_FETCH_TIMEOUT | `5m` | Time limit for fetching an artefact
 NAVARCH_PROXY_UPGRADE_JUDGING | `30s` | How long another Envoy is judged after it has become LIVE
 NAVARCH_PROXY_UPGRADE_KEY | - | Public keys (ECDSA P-256, PEM) one of which must have signed an artefact, or the path of a file with them. Artefacts are refused if it is unset
 NAVARCH_PROXY_UPGRADE_PATHS | the folder of `binaryPath` | Folders with commas between them whose programs the annotation may name by path
+NAVARCH_PROXY_UPGRADE_PULL_SECRET | - | File with credentials of registries for artefacts, in the form of Docker's `config.json`, such as a mounted pull secret; read for each artefact
 NAVARCH_PROXY_UPGRADE_START_TIMEOUT | `60s` | Time limit for another Envoy to become LIVE
 NAVARCH_PROXY_UPGRADE_STORE | `/var/lib/istio/data/envoy` | Folder in which artefacts are unpacked
 NAVARCH_ZONE_FROM_CONTROL_PLANE | `false` | A proxy whose zone neither a label, the cloud platform nor `availabilityZone` of the proxy config tells asks the control plane for it. Envoy is reloaded when the zone comes

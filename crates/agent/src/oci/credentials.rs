@@ -6,6 +6,7 @@ use std::fmt;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 /// The key of Docker Hub in a pull secret.
 const DOCKER: &str = "https://index.docker.io/v1/";
@@ -25,6 +26,12 @@ struct Config {
     /// Credentials by registry.
     #[serde(default)]
     auths: BTreeMap<String, RegistryAuth>,
+    /// A program that has the credentials of all other registries.
+    #[serde(default, rename = "credsStore")]
+    store: Option<IgnoredAny>,
+    /// Such programs by registry.
+    #[serde(default, rename = "credHelpers")]
+    helpers: Option<BTreeMap<String, IgnoredAny>>,
 }
 
 /// The credentials of one registry.
@@ -39,42 +46,69 @@ struct RegistryAuth {
     registrytoken: String,
 }
 
-impl Credentials {
-    /// The credentials for a registry; `None` if the pull secret has none.
-    pub(crate) fn find(secret: &[u8], registry: &str) -> Option<Self> {
-        let config: Config = serde_json::from_slice(secret).ok()?;
-        let host = |key: &str| {
-            let key = key
-                .trim_start_matches("https://")
-                .trim_start_matches("http://");
-            key.split('/').next().unwrap_or_default().to_owned()
-        };
-
+impl Config {
+    /// The entry of a registry.
+    fn entry(&self, registry: &str) -> Option<&RegistryAuth> {
         let docker = registry == "index.docker.io";
-        let entry = config.auths.iter().find(|(key, _)| {
-            key.as_str() == registry
+        let is_its = |key: &str| {
+            key == registry
                 || host(key) == registry
-                || docker && (*key == DOCKER || host(key) == "docker.io")
-        })?;
+                || docker && (key == DOCKER || host(key) == "docker.io")
+        };
+        let mut entries = self.auths.iter();
+        entries.find_map(|(key, entry)| is_its(key).then_some(entry))
+    }
+}
 
-        let RegistryAuth {
+impl RegistryAuth {
+    /// The credentials of an entry; `None` if it has none that are supported.
+    fn credentials(&self) -> Option<Credentials> {
+        let Self {
             username,
             password,
             auth,
             registrytoken,
-        } = entry.1;
+        } = self;
 
         if !registrytoken.is_empty() {
-            return Some(Self::Bearer(registrytoken.clone()));
+            return Some(Credentials::Bearer(registrytoken.clone()));
         }
-
         if !username.is_empty() {
-            return Some(Self::Basic(
-                STANDARD.encode(format!("{username}:{password}")),
-            ));
+            let both = STANDARD.encode(format!("{username}:{password}"));
+            return Some(Credentials::Basic(both));
         }
+        (!auth.is_empty()).then(|| Credentials::Basic(auth.clone()))
+    }
+}
 
-        Some(Self::Basic(auth.clone())).filter(|_| !auth.is_empty())
+/// The host in the key of an entry.
+fn host(key: &str) -> &str {
+    let key = key
+        .trim_start_matches("https://")
+        .trim_start_matches("http://");
+    key.split('/').next().unwrap_or_default()
+}
+
+/// Why a pull secret cannot be used for a registry; `None` if it can, or has nothing for it.
+pub(crate) fn problem(secret: &[u8], registry: &str) -> Option<&'static str> {
+    let Ok(config) = serde_json::from_slice::<Config>(secret) else {
+        return Some("it is not Docker's config.json");
+    };
+    let helpers = config.helpers.as_ref();
+    let has_helper = helpers.is_some_and(|helpers| helpers.contains_key(registry));
+    match config.entry(registry) {
+        Some(entry) if entry.credentials().is_some() => None,
+        Some(_) => Some("its entry has none of auth, username and registrytoken"),
+        None if config.store.is_some() || has_helper => Some("credential helpers are not run"),
+        None => None,
+    }
+}
+
+impl Credentials {
+    /// The credentials for a registry; `None` if the pull secret has none.
+    pub(crate) fn find(secret: &[u8], registry: &str) -> Option<Self> {
+        let config: Config = serde_json::from_slice(secret).ok()?;
+        config.entry(registry)?.credentials()
     }
 
     pub(crate) fn header(&self) -> Option<http::HeaderValue> {

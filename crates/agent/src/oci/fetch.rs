@@ -98,6 +98,8 @@ pub(crate) struct FetchRequest<'a> {
 /// A response, whatever its status.
 #[derive(Clone, Debug)]
 pub(crate) struct FetchResponse {
+    /// Whether it is of another server than the one that was asked first.
+    pub(crate) is_of_other: bool,
     /// Whether all servers that were asked are on this machine: the first one, and those that it
     /// redirected to.
     pub(crate) is_local: bool,
@@ -106,9 +108,19 @@ pub(crate) struct FetchResponse {
     pub(crate) body: Bytes,
 }
 
-/// A response without its body, and whether all servers that led to it are on this machine.
+/// A response without its body.
 struct Answered {
     response: Response<Incoming>,
+    /// Whether it is of another server than the one that was asked first.
+    is_of_other: bool,
+    /// Whether all servers that led to it are on this machine.
+    is_local: bool,
+}
+
+/// The response of one server without its body.
+struct Hop {
+    response: Response<Incoming>,
+    /// Whether the server is on this machine.
     is_local: bool,
 }
 
@@ -117,8 +129,8 @@ pub(crate) async fn get(ask: FetchRequest<'_>) -> Result<FetchResponse, FetchErr
     let timeout = ask.timeout;
     let max_bytes = ask.max_bytes;
     let exchange = async {
-        let Answered { response, is_local } = follow(ask).await?;
-        collect(response, is_local, max_bytes).await
+        let answered = follow(ask).await?;
+        collect(answered, max_bytes).await
     };
     tokio::time::timeout(timeout, exchange)
         .await
@@ -146,17 +158,22 @@ pub(crate) async fn save(ask: FetchRequest<'_>, file: &mut File) -> Result<Strin
 async fn follow(mut ask: FetchRequest<'_>) -> Result<Answered, FetchError> {
     let mut addresses = ask.addresses.clone();
     let mut is_local = true;
+    let mut is_of_other = false;
     for _ in 0..=MAX_REDIRECTS {
-        let answered = hop(&ask, &addresses).await?;
-        is_local &= answered.is_local;
+        let hop = hop(&ask, &addresses).await?;
+        is_local &= hop.is_local;
         addresses = addresses_for(ask.addresses, is_local);
-        let response = answered.response;
+        let response = hop.response;
         let location = response
             .headers()
             .get(LOCATION)
             .filter(|_| response.status().is_redirection());
         let Some(location) = location else {
-            return Ok(Answered { response, is_local });
+            return Ok(Answered {
+                response,
+                is_of_other,
+                is_local,
+            });
         };
 
         let next = resolve(&ask.url, location)?;
@@ -168,6 +185,7 @@ async fn follow(mut ask: FetchRequest<'_>) -> Result<Answered, FetchError> {
         }
         if next.authority() != ask.url.authority() {
             ask.headers.remove(AUTHORIZATION);
+            is_of_other = true;
         }
 
         ask.url = next;
@@ -201,8 +219,8 @@ fn resolve(from: &Uri, location: &HeaderValue) -> Result<Uri, FetchError> {
     Uri::from_parts(parts).map_err(|_| wrong())
 }
 
-/// Sends one request, to one of these addresses. Returns the response without its body.
-async fn hop(ask: &FetchRequest<'_>, addresses: &AddressPolicy) -> Result<Answered, FetchError> {
+/// Sends one request, to one of these addresses.
+async fn hop(ask: &FetchRequest<'_>, addresses: &AddressPolicy) -> Result<Hop, FetchError> {
     let wrong = || FetchError::Url(ask.url.to_string());
     let authority = ask
         .url
@@ -236,7 +254,7 @@ async fn hop(ask: &FetchRequest<'_>, addresses: &AddressPolicy) -> Result<Answer
 
     if !secure {
         let response = send(stream, request).await?;
-        return Ok(Answered { response, is_local });
+        return Ok(Hop { response, is_local });
     }
 
     let name = ServerName::try_from(host.to_owned()).map_err(|_| wrong())?;
@@ -244,7 +262,7 @@ async fn hop(ask: &FetchRequest<'_>, addresses: &AddressPolicy) -> Result<Answer
     let stream = connector.connect(name, stream).await;
     let stream = stream.map_err(|error| FetchError::Connect(host.to_owned(), error))?;
     let response = send(stream, request).await?;
-    Ok(Answered { response, is_local })
+    Ok(Hop { response, is_local })
 }
 
 /// Connects to the first reachable address of a host that is not blocked. The checked address is
@@ -297,11 +315,12 @@ where
 }
 
 /// Reads a whole response, up to the size limit.
-async fn collect(
-    response: Response<Incoming>,
-    is_local: bool,
-    max_bytes: u64,
-) -> Result<FetchResponse, FetchError> {
+async fn collect(answered: Answered, max_bytes: u64) -> Result<FetchResponse, FetchError> {
+    let Answered {
+        response,
+        is_of_other,
+        is_local,
+    } = answered;
     let (parts, mut body) = response.into_parts();
     let mut bytes = BytesMut::new();
     while let Some(frame) = body.frame().await {
@@ -314,6 +333,7 @@ async fn collect(
         bytes.extend_from_slice(&data);
     }
     Ok(FetchResponse {
+        is_of_other,
         is_local,
         status: parts.status,
         headers: parts.headers,

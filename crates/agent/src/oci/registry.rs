@@ -38,6 +38,9 @@ pub(crate) enum RegistryError {
     /// The token server is not allowed.
     #[error("token server {0:?} of the registry is not allowed")]
     Realm(String),
+    /// Others could read the credentials.
+    #[error("the credentials of {0} are not sent in plain text")]
+    PlainText(String),
 }
 
 /// How registries are accessed.
@@ -50,6 +53,8 @@ pub(crate) struct RegistryAccess<'a> {
     pub(crate) request_timeout: Duration,
     /// The addresses that may be connected to.
     pub(crate) addresses: &'a AddressPolicy,
+    /// Whether credentials may be sent in plain text to other machines.
+    pub(crate) allows_plain_credentials: bool,
 }
 
 /// A registry while an image is pulled from it.
@@ -193,7 +198,10 @@ impl<'a> Registry<'a> {
             }
             got => got?,
         };
-        if got.status == StatusCode::UNAUTHORIZED && self.token.is_none() {
+        // Another server, to which the registry redirects, gets no credentials and chooses no token
+        // server.
+        let may_log_in = !got.is_of_other && self.token.is_none();
+        if got.status == StatusCode::UNAUTHORIZED && may_log_in {
             self.token = Some(self.log_in(&got).await?);
             got = self.try_get(path, max_bytes).await?;
         }
@@ -249,6 +257,7 @@ impl<'a> Registry<'a> {
 
     /// The `Authorization` header that the registry requires.
     async fn log_in(&self, got: &FetchResponse) -> Result<HeaderValue, RegistryError> {
+        self.check_private(self.scheme == "https" || got.is_local)?;
         let unauthorized = || RegistryError::Fetch(FetchError::Status(StatusCode::UNAUTHORIZED));
         let challenges = got
             .headers
@@ -257,27 +266,29 @@ impl<'a> Registry<'a> {
             .filter_map(|value| value.to_str().ok());
         for challenge in challenges {
             let (scheme, rest) = challenge.split_once(' ').unwrap_or((challenge, ""));
+            let own = || self.credentials.as_ref().and_then(Credentials::header);
             if scheme.eq_ignore_ascii_case("basic") {
-                return self
-                    .credentials
-                    .as_ref()
-                    .and_then(Credentials::header)
-                    .ok_or_else(unauthorized);
+                return own().ok_or_else(unauthorized);
             }
 
             if scheme.eq_ignore_ascii_case("bearer") {
                 if let Some(Credentials::Bearer(_)) = &self.credentials {
-                    return self
-                        .credentials
-                        .as_ref()
-                        .and_then(Credentials::header)
-                        .ok_or_else(unauthorized);
+                    return own().ok_or_else(unauthorized);
                 }
                 return self.token(rest, got.is_local).await;
             }
         }
 
         Err(unauthorized())
+    }
+
+    /// Checks that credentials, and a token for them, are sent only where nobody else can read them.
+    fn check_private(&self, is_private: bool) -> Result<(), RegistryError> {
+        if is_private || self.credentials.is_none() || self.access.allows_plain_credentials {
+            Ok(())
+        } else {
+            Err(RegistryError::PlainText(self.reference.registry.clone()))
+        }
     }
 
     /// Requests a token from the server in a challenge of a registry, which may be on this machine.
@@ -309,6 +320,7 @@ impl<'a> Registry<'a> {
         let url = text.parse::<Uri>().map_err(|_| invalid_realm())?;
 
         let mut headers = HeaderMap::new();
+        self.check_private(url.scheme_str() == Some("https") || own && is_local)?;
         if let Some(value) = self.credentials.as_ref().and_then(Credentials::header) {
             headers.insert(AUTHORIZATION, value);
         }

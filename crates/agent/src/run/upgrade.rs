@@ -20,7 +20,7 @@ use crate::ads::EnvoyStreams;
 use crate::downward_api::ANNOTATIONS_FILE;
 use crate::envoy_life::{AdminApi, EnvoyCommand, NotStarted, RunningEnvoy, RunningEnvoys};
 use crate::metrics::AgentMetrics;
-use crate::upgrade::artefact::{ArtefactError, Store};
+use crate::upgrade::artefact::{ArtefactError, FetchRules, Store};
 use crate::upgrade::attempt::Failure;
 use crate::upgrade::program::{ProgramCheck, ProgramError, short_version};
 use crate::upgrade::status::{SharedStatus, UpgradeState};
@@ -252,7 +252,12 @@ impl Upgrades {
                     Some(Ok(keys)) => keys,
                 };
                 let store = Store::new(config.store.clone());
-                let path = store.program(&name, keys, config.limits.fetch).await?;
+                let rules = FetchRules {
+                    keys,
+                    pull_secret: config.pull_secret.as_ref(),
+                    timeout: config.limits.fetch,
+                };
+                let path = store.program(&name, rules).await?;
                 // Who else can write to the store may have put something else there.
                 admitted(&path, std::slice::from_ref(&config.store), config.user)?;
                 path

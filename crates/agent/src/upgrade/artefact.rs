@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use super::signature::{Keys, SignatureError};
 use super::wanted::ArtefactName;
 use crate::oci::fetch::FetchError;
+use crate::oci::pull_secret::{PullSecretError, PullSecretFile};
 use crate::oci::reference::is_sha256;
 use crate::oci::registry::{Blob, Registry, RegistryAccess, RegistryError};
 use navarch_net::destination::AddressPolicy;
@@ -61,6 +62,9 @@ pub enum ArtefactError {
         /// Whether it may be different in a minute.
         is_temporary: bool,
     },
+    /// The credentials cannot be read.
+    #[error("failed to fetch the artefact: {0}")]
+    PullSecret(#[from] PullSecretError),
     /// The repository has no signature of the artefact.
     #[error("the artefact has no signature: there is no tag sha256-{0}.sig")]
     Unsigned(String),
@@ -85,7 +89,8 @@ impl ArtefactError {
     #[must_use]
     pub fn is_temporary(&self) -> bool {
         match self {
-            Self::Store { .. } => true,
+            // A mounted file may come later, and be replaced.
+            Self::Store { .. } | Self::PullSecret(_) => true,
             Self::Registry { is_temporary, .. } => *is_temporary,
             Self::Unsigned(_) | Self::Signature(_) | Self::Manifest { .. } | Self::Layer(_) => {
                 false
@@ -138,6 +143,17 @@ struct Layer {
     annotations: BTreeMap<String, String>,
 }
 
+/// How an artefact is fetched and verified.
+#[derive(Clone, Copy, Debug)]
+pub struct FetchRules<'a> {
+    /// One of them must have signed it.
+    pub keys: &'a Keys,
+    /// The credentials of registries.
+    pub pull_secret: Option<&'a PullSecretFile>,
+    /// The time for all of it.
+    pub timeout: Duration,
+}
+
 /// Unpacked artefacts, each in a folder with the name of its digest.
 #[derive(Clone, Debug)]
 pub struct Store(PathBuf);
@@ -156,13 +172,22 @@ impl Store {
     pub async fn program(
         &self,
         name: &ArtefactName,
-        keys: &Keys,
-        timeout: Duration,
+        rules: FetchRules<'_>,
     ) -> Result<PathBuf, ArtefactError> {
         let path = self.0.join(&name.digest).join(FILE);
         if path.is_file() {
             return Ok(path);
         }
+
+        let FetchRules {
+            keys,
+            pull_secret,
+            timeout,
+        } = rules;
+        let secret = match pull_secret {
+            Some(file) => Some(file.read(&name.reference.registry).await?),
+            None => None,
+        };
 
         let insecure = BTreeSet::new();
         let addresses = AddressPolicy {
@@ -173,9 +198,10 @@ impl Store {
             insecure: &insecure,
             request_timeout: timeout,
             addresses: &addresses,
+            allows_plain_credentials: false,
         };
         let end = Instant::now() + timeout;
-        let mut registry = Registry::new(access, &name.reference, None, end);
+        let mut registry = Registry::new(access, &name.reference, secret.as_deref(), end);
 
         verify(&mut registry, &name.digest, keys).await?;
         let layer = program_layer(&mut registry, &name.digest).await?;

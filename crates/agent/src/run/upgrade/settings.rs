@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::super::epochs;
 use super::super::prepare::Prepared;
+use crate::oci::pull_secret::PullSecretFile;
 use crate::settings::Settings;
 use crate::upgrade::UpgradeConfig;
 use crate::upgrade::attempt::AttemptLimits;
@@ -23,6 +24,7 @@ pub(in crate::run) fn config(
     let folders = Settings::paths(variables.text("NAVARCH_PROXY_UPGRADE_PATHS"));
     let own_folder = original.parent().map(Path::to_owned);
     let store = variables.text_or("NAVARCH_PROXY_UPGRADE_STORE", "/var/lib/istio/data/envoy");
+    let pull_secret = variables.text("NAVARCH_PROXY_UPGRADE_PULL_SECRET");
     let fetch = variables.duration(
         "NAVARCH_PROXY_UPGRADE_FETCH_TIMEOUT",
         Duration::from_mins(5),
@@ -41,6 +43,7 @@ pub(in crate::run) fn config(
         },
         original,
         keys: keys(variables.text("NAVARCH_PROXY_UPGRADE_KEY")),
+        pull_secret: (!pull_secret.is_empty()).then(|| PullSecretFile::new(pull_secret.into())),
         store: store.into(),
         limits: AttemptLimits {
             fetch,

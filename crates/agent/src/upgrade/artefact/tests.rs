@@ -5,9 +5,12 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Path as UrlPath, State};
-use axum::response::{IntoResponse as _, Response};
+use axum::response::{IntoResponse as _, Redirect, Response};
 use axum::routing::get;
+use http::HeaderMap;
+use http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
 use navarch_base::digest::sha256_hex;
+use parking_lot::Mutex;
 use rcgen::KeyPair;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -25,11 +28,41 @@ type Files = BTreeMap<String, Vec<u8>>;
 /// A registry with one repository.
 struct TestRegistry {
     address: SocketAddr,
+    /// The `Authorization` header of each request.
+    seen: Arc<Mutex<Vec<Option<String>>>>,
     _serving: JoinSet<()>,
 }
 
-async fn file(State(files): State<Arc<Files>>, UrlPath(path): UrlPath<String>) -> Response {
-    match files.get(&path) {
+/// What a registry does with requests.
+#[derive(Default)]
+struct Rules {
+    files: Files,
+    /// The only accepted `Authorization` header, and the challenge to others.
+    private: Option<(String, String)>,
+    /// The registry to which it redirects requests.
+    elsewhere: Option<SocketAddr>,
+    seen: Arc<Mutex<Vec<Option<String>>>>,
+}
+
+async fn file(
+    State(rules): State<Arc<Rules>>,
+    headers: HeaderMap,
+    UrlPath(path): UrlPath<String>,
+) -> Response {
+    let header = headers.get(AUTHORIZATION);
+    let given = header.map(|value| value.to_str().unwrap().to_owned());
+    rules.seen.lock().push(given.clone());
+    if let Some((accepted, challenge)) = &rules.private
+        && given.as_ref() != Some(accepted)
+    {
+        let headers = [(WWW_AUTHENTICATE, challenge.clone())];
+        return (StatusCode::UNAUTHORIZED, headers).into_response();
+    }
+    if let Some(address) = rules.elsewhere {
+        let url = format!("http://{address}/v2/me/envoy/{path}");
+        return Redirect::temporary(&url).into_response();
+    }
+    match rules.files.get(&path) {
         Some(bytes) => bytes.clone().into_response(),
         None => StatusCode::NOT_FOUND.into_response(),
     }
@@ -37,15 +70,25 @@ async fn file(State(files): State<Arc<Files>>, UrlPath(path): UrlPath<String>) -
 
 impl TestRegistry {
     async fn start(files: Files) -> Self {
+        Self::with_rules(Rules {
+            files,
+            ..Rules::default()
+        })
+        .await
+    }
+
+    async fn with_rules(rules: Rules) -> Self {
+        let seen = rules.seen.clone();
         let router = Router::new()
             .route("/v2/me/envoy/{*path}", get(file))
-            .with_state(Arc::new(files));
+            .with_state(Arc::new(rules));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let mut serving = JoinSet::new();
         serving.spawn(async move { axum::serve(listener, router).await.unwrap() });
         Self {
             address,
+            seen,
             _serving: serving,
         }
     }
@@ -107,11 +150,25 @@ async fn fetch(
 ) -> (Result<PathBuf, ArtefactError>, tempfile::TempDir) {
     let registry = TestRegistry::start(files).await;
     let folder = tempfile::tempdir().unwrap();
-    let store = Store::new(folder.path().join("envoy"));
-    let keys = Keys::parse(key.public_key_pem().as_bytes()).unwrap();
-    let name = registry.name(digest);
-    let fetched = store.program(&name, &keys, Duration::from_secs(10)).await;
+    let fetched = fetch_to(folder.path(), &registry.name(digest), key, None).await;
     (fetched, folder)
+}
+
+/// What a store in a folder makes of an artefact, with these credentials.
+async fn fetch_to(
+    folder: &Path,
+    name: &ArtefactName,
+    key: &KeyPair,
+    pull_secret: Option<&PullSecretFile>,
+) -> Result<PathBuf, ArtefactError> {
+    let store = Store::new(folder.join("envoy"));
+    let keys = Keys::parse(key.public_key_pem().as_bytes()).unwrap();
+    let rules = FetchRules {
+        keys: &keys,
+        pull_secret,
+        timeout: Duration::from_secs(10),
+    };
+    store.program(name, rules).await
 }
 
 /// The files below a folder.
@@ -153,15 +210,14 @@ async fn a_program_of_the_store_is_not_fetched_again_and_is_removed_when_unused(
     let path = path.unwrap();
 
     // Nobody listens there any more.
-    let store = Store::new(folder.path().join("envoy"));
-    let keys = Keys::parse(key.public_key_pem().as_bytes()).unwrap();
     let text = format!("oci://127.0.0.1:1/me/envoy@sha256:{digest}");
     let Wanted::Artefact(name) = Wanted::parse(&text).unwrap() else {
         panic!("no artefact");
     };
-    let again = store.program(&name, &keys, Duration::from_secs(1)).await;
+    let again = fetch_to(folder.path(), &name, &key, None).await;
     assert_eq!(again.unwrap(), path);
 
+    let store = Store::new(folder.path().join("envoy"));
     store.keep_only(&[&path]);
     assert!(path.exists());
     let other = folder.path().join("envoy/other");
@@ -214,6 +270,87 @@ async fn a_good_signature_counts_after_bad_ones() {
 
     let (fetched, _folder) = fetch(files, &digest, &own).await;
     fetched.unwrap();
+}
+
+/// A pull secret with an entry of this registry: user `u`, password `p`.
+fn pull_secret(folder: &Path, registry: SocketAddr) -> PullSecretFile {
+    let path = folder.join("config.json");
+    let config = json!({"auths": {registry.to_string(): {"username": "u", "password": "p"}}});
+    fs::write(&path, config.to_string()).unwrap();
+    PullSecretFile::new(path)
+}
+
+/// What it makes of that.
+const LOGIN: &str = "Basic dTpw";
+
+/// The rules of a registry for those with that login, with this challenge to others.
+fn private(files: Files, challenge: &str) -> Rules {
+    Rules {
+        files,
+        private: Some((LOGIN.to_owned(), challenge.to_owned())),
+        ..Rules::default()
+    }
+}
+
+#[tokio::test]
+async fn a_private_registry_gets_the_credentials_of_its_own_entry() {
+    let key = key();
+    let mut files = Files::new();
+    let digest = add_artefact(&mut files, &[PROGRAM]);
+    add_signature(&mut files, &key, &digest, &digest);
+    let registry = TestRegistry::with_rules(private(files, "Basic realm=\"x\"")).await;
+    let name = registry.name(&digest);
+
+    let folder = tempfile::tempdir().unwrap();
+    let of_other = pull_secret(folder.path(), SocketAddr::from(([127, 0, 0, 1], 1)));
+    for secret in [None, Some(&of_other)] {
+        let refused = fetch_to(folder.path(), &name, &key, secret).await;
+        let text = refused.unwrap_err().to_string();
+        assert!(text.contains("401"), "{text}");
+    }
+    assert!(registry.seen.lock().iter().all(Option::is_none));
+
+    let missing = PullSecretFile::new(folder.path().join("missing.json"));
+    let refused = fetch_to(folder.path(), &name, &key, Some(&missing)).await;
+    let refused = refused.unwrap_err();
+    assert!(refused.is_temporary(), "{refused}");
+
+    let own = pull_secret(folder.path(), registry.address);
+    let path = fetch_to(folder.path(), &name, &key, Some(&own)).await;
+    assert_eq!(fs::read(path.unwrap()).unwrap(), PROGRAM);
+}
+
+#[tokio::test]
+async fn a_server_that_a_registry_redirects_to_gets_no_credentials() {
+    let key = key();
+    let mut files = Files::new();
+    let digest = add_artefact(&mut files, &[PROGRAM]);
+    add_signature(&mut files, &key, &digest, &digest);
+    let challenge = "Bearer realm=\"http://127.0.0.1:1/token\"";
+    let other = TestRegistry::with_rules(private(files.clone(), challenge)).await;
+    let folder = tempfile::tempdir().unwrap();
+
+    // At once, and after the registry itself has accepted them.
+    for accepted in [None, Some((LOGIN.to_owned(), "Basic".to_owned()))] {
+        let is_private = accepted.is_some();
+        let registry = TestRegistry::with_rules(Rules {
+            private: accepted,
+            elsewhere: Some(other.address),
+            ..Rules::default()
+        })
+        .await;
+        let secret = pull_secret(folder.path(), registry.address);
+        let name = registry.name(&digest);
+        let refused = fetch_to(folder.path(), &name, &key, Some(&secret)).await;
+        let text = refused.unwrap_err().to_string();
+        assert!(text.contains("401"), "{text}");
+        let has_logged_in = registry.seen.lock().contains(&Some(LOGIN.to_owned()));
+        assert_eq!(has_logged_in, is_private);
+    }
+
+    let seen = other.seen.lock().clone();
+    let is_without = seen.len() == 2 && seen.iter().all(Option::is_none);
+    assert!(is_without, "it was asked without: {seen:?}");
 }
 
 #[test]
