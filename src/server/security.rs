@@ -22,7 +22,7 @@ use navarch_security::authenticate::{
     Authenticator, JwtAuthenticator, JwtRule, MeshSnapshot, SnapshotProvider, TokenReviews,
     TrustedNetworks,
 };
-use navarch_security::ca::external::{ExternalSigners, StoredRoots};
+use navarch_security::ca::external::{ExternalSigners, Replicas, StoredRoots};
 use navarch_security::ca::keeper::{self, KeeperConfig, RootKeeper, RotationCommands};
 use navarch_security::ca::root_store::{self, RootStore};
 use navarch_security::ca::rotation::RotationRules;
@@ -331,17 +331,19 @@ async fn start_signers(
     boot: &mut Boot,
 ) -> anyhow::Result<signers::Signers> {
     let trust_domain = push.context().mesh.config.trust_domain.clone();
-    let stored = match (client, &config.state) {
-        (Some(client), _) => {
-            let maps = Api::namespaced(client.clone(), names.namespace.as_str());
-            StoredRoots::ConfigMap(Box::new(maps))
-        }
+    let maps = client.map(|client| Api::namespaced(client.clone(), names.namespace.as_str()));
+    let replicas = maps
+        .clone()
+        .map(|maps| Replicas::new(maps, names.replica, clock));
+    let stored = match (maps, &config.state) {
+        (Some(maps), _) => StoredRoots::ConfigMap(Box::new(maps)),
         (None, Some(folder)) => StoredRoots::Folder(folder.join("signers")),
         (None, None) => StoredRoots::Nowhere,
     };
     let parts = SignerParts {
         client,
         stored,
+        replicas,
         namespace: names.namespace,
         trust_domain: &trust_domain,
         mesh,

@@ -14,7 +14,7 @@ use navarch_net::unix_channel::UnixTarget;
 use navarch_security::Clock;
 use navarch_security::ca::cert_manager::{CertManager, CertManagerConfig};
 use navarch_security::ca::external::{
-    DistributionRules, ExternalAuthority, ExternalLimits, ExternalSigners, StoredRoots,
+    DistributionRules, ExternalAuthority, ExternalLimits, ExternalSigners, Replicas, StoredRoots,
 };
 use navarch_security::ca::signer::{RootsSource, Signer, pinned};
 use navarch_security::ca::spire::{Spire, SpireConfig};
@@ -75,6 +75,8 @@ pub(super) struct SignerParts<'a> {
     pub(super) trust_domain: &'a str,
     /// Where the roots of signers are kept, pinned ones as well.
     pub(super) stored: StoredRoots,
+    /// The other replicas, if roots are kept in the cluster.
+    pub(super) replicas: Option<Replicas>,
     /// The roots of Kubernetes' signers.
     pub(super) mesh: &'a MeshRoots,
     /// `NAVARCH_ROOT_OVERLAP`
@@ -187,6 +189,7 @@ fn authority(
     };
     let metrics = parts.metrics.clone();
     ExternalAuthority::new(signer, limits, rules, last, metrics, parts.clock)
+        .among(parts.replicas.clone())
 }
 
 /// Starts one signer.

@@ -11,6 +11,7 @@ mod plugged_in;
 mod plugin;
 mod receipts;
 mod registration;
+mod replica_report;
 pub mod root_store;
 pub mod rotation;
 pub mod service;

@@ -107,13 +107,14 @@ mod tests {
         let image = program(folder.path(), "image", 0);
         let newer = program(folder.path(), "newer", 0);
         let strict = program(folder.path(), "strict", 1);
+        let [image, newer, strict] = [&image, &newer, &strict].map(PathBuf::as_path);
 
-        verdict(&image, &[]).await.unwrap();
-        verdict(&image, &[&image, &newer]).await.unwrap();
+        verdict(image, &[]).await.unwrap();
+        verdict(image, &[image, newer]).await.unwrap();
         for (original, running) in [
-            (&image, vec![strict.as_path()]),
-            (&image, vec![&strict, &newer]),
-            (&strict, vec![&newer]),
+            (image, vec![strict]),
+            (image, vec![strict, newer]),
+            (strict, vec![newer]),
         ] {
             let error = verdict(original, &running).await.unwrap_err();
             let expected = format!("{} rejects the bootstrap", strict.display());

@@ -10,6 +10,7 @@
 
 mod circuit;
 mod distribution;
+mod replicas;
 mod report;
 mod signers;
 mod stored;
@@ -32,9 +33,11 @@ use distribution::Distribution;
 use navarch_api::names::Namespace;
 use navarch_net::fair_semaphore::FairSemaphore;
 use navarch_net::rate::RateLimit;
+use replicas::{Exchange, IDLE_INTERVAL, OwnState};
 use report::LastEvents;
 
 pub use distribution::{DistributionRules, SignerRoot};
+pub use replicas::Replicas;
 pub use report::{ChainLink, SignerReport, UnavailableNamespace};
 pub use signers::ExternalSigners;
 pub use stored::{StoredRoots, StoredRootsError};
@@ -70,13 +73,15 @@ pub struct ExternalAuthority {
     signer: Arc<dyn Signer>,
     limits: ExternalLimits,
     /// Interval of looking which proxies lack a new root.
-    look: Duration,
+    look_interval: Duration,
     /// Fair among the namespaces of the certificates: a node's proxy asks for those of many.
     turns: Arc<FairSemaphore<Namespace>>,
     rate: RateLimit<Namespace>,
     circuits: Circuits,
     /// `None` if the signer's roots are configured elsewhere.
     distribution: Option<Distribution>,
+    /// The other replicas, whose proxies must trust a new root as well.
+    replicas: Option<Replicas>,
     last: Mutex<LastEvents>,
     metrics: Metrics,
     clock: Clock,
@@ -136,8 +141,9 @@ impl ExternalAuthority {
             rate: RateLimit::new(limits.per_second, limits.burst),
             circuits: Circuits::default(),
             distribution: roots.is_some().then(|| Distribution::new(rules, last)),
+            replicas: None,
             last: Mutex::default(),
-            look: rules.overlap.clamp(MIN_LOOK_INTERVAL, LOOK_INTERVAL),
+            look_interval: rules.overlap.clamp(MIN_LOOK_INTERVAL, LOOK_INTERVAL),
             signer,
             limits,
             metrics,
@@ -145,6 +151,12 @@ impl ExternalAuthority {
         };
         authority.take_roots();
         authority
+    }
+
+    /// Waits for the proxies of other replicas, too, before a new root is used.
+    #[must_use]
+    pub fn among(self, replicas: Option<Replicas>) -> Self {
+        Self { replicas, ..self }
     }
 
     /// The name of the signer.
@@ -274,27 +286,62 @@ impl ExternalAuthority {
             return std::future::pending().await;
         };
 
+        let replicas = self.replicas.as_ref();
+        let mut exchange = replicas.map(|replicas| replicas.exchange(self.name()));
         loop {
             roots.mark_unchanged();
             self.take_roots();
             publish();
+            if exchange.is_some() {
+                // Others should soon know that this replica has proxies.
+                self.look(distribution, &find_missing, &mut exchange).await;
+            }
 
             loop {
+                let pause = match (distribution.waiting_since(), &exchange) {
+                    (Some(_), _) => Some(self.look_interval),
+                    (None, Some(_)) => Some(IDLE_INTERVAL),
+                    (None, None) => None,
+                };
                 let wait = async {
-                    if !distribution.is_waiting() {
-                        std::future::pending::<()>().await;
+                    match pause {
+                        Some(pause) => tokio::time::sleep(pause).await,
+                        None => std::future::pending().await,
                     }
-                    tokio::time::sleep(self.look).await;
                 };
                 tokio::select! {
                     changed = roots.changed() => match changed {
                         Ok(()) => break,
                         Err(_) => return std::future::pending().await,
                     },
-                    () = wait => distribution.look(&find_missing, Instant::now()),
+                    () = wait => self.look(distribution, &find_missing, &mut exchange).await,
                 }
             }
         }
+    }
+
+    /// Looks which proxies lack a new root, of this replica and of others, which are told the same.
+    async fn look(
+        &self,
+        distribution: &Distribution,
+        find_missing: &FindMissing,
+        exchange: &mut Option<Exchange<'_>>,
+    ) {
+        let pem = distribution.pem();
+        let age = distribution.waiting_since().map(|since| since.elapsed());
+        let mut missing = match age {
+            Some(_) => find_missing(&pem),
+            None => Vec::new(),
+        };
+        if let Some(exchange) = exchange {
+            let own = OwnState {
+                roots: distribution.sorted_pem(),
+                age,
+                missing: missing.clone(),
+            };
+            missing.extend(exchange.others(&own).await);
+        }
+        distribution.look(&pem, missing, Instant::now());
     }
 
     /// Takes the current roots of the signer, if they are usable.

@@ -1,5 +1,6 @@
 //! Which roots of a signer proxies trust: a certificate that ends in another one is not handed out.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +11,6 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::super::bundle::certificates;
-use super::super::keeper::FindMissing;
 use super::super::rotation::Missing;
 use super::super::signer::SignerError;
 use crate::certificate_life::CertificateLife;
@@ -145,25 +145,26 @@ impl Distribution {
         self.known.lock().pem.clone()
     }
 
-    /// Whether a new root is being distributed.
-    pub(super) fn is_waiting(&self) -> bool {
-        self.known
-            .lock()
-            .roots
-            .iter()
-            .any(|root| !root.is_distributed)
+    /// Since when the newest root is being distributed; `None` if none is.
+    pub(super) fn waiting_since(&self) -> Option<Instant> {
+        let known = self.known.lock();
+        let waiting = known.roots.iter().filter(|root| !root.is_distributed);
+        waiting.map(|root| root.since).max()
     }
 
-    /// Looks which proxies lack the roots, and marks those that are due as distributed.
-    pub(super) fn look(&self, find_missing: &FindMissing, now: Instant) {
-        if !self.is_waiting() {
-            return;
-        }
-        let pem = self.known.lock().pem.clone();
-        let missing = find_missing(&pem);
+    /// The roots in PEM, in an order that does not depend on the signer's text.
+    pub(super) fn sorted_pem(&self) -> String {
+        let known = self.known.lock();
+        let roots: BTreeSet<&[u8]> = known.roots.iter().map(|root| &*root.certificate).collect();
+        roots.into_iter().map(pem::encode).collect()
+    }
 
+    /// Marks roots that are due as distributed. `missing` are the proxies that lack one of `pem`, of
+    /// all replicas.
+    pub(super) fn look(&self, pem: &Arc<str>, missing: Vec<Missing>, now: Instant) {
         let mut known = self.known.lock();
-        if known.pem != pem {
+        let is_waiting = known.roots.iter().any(|root| !root.is_distributed);
+        if known.pem != *pem || !is_waiting {
             return;
         }
         let is_trusted = missing.is_empty();

@@ -18,9 +18,11 @@ use navarch_kubernetes::InWords;
 use navarch_net::backoff::Backoff;
 
 /// The name of the ConfigMap, in the control plane's namespace.
-const NAME: &str = "navarch-signer-roots";
+pub(super) const NAME: &str = "navarch-signer-roots";
 /// Delays between attempts to write.
 const RETRY_DELAYS: Backoff = Backoff::jittered(Duration::from_secs(1), Duration::from_secs(60));
+/// Attempts to write while other replicas write as well.
+const MAX_ATTEMPTS: usize = 5;
 /// The first and the longest delay between attempts to read at the start, as of the CA's roots.
 const START_RETRY: Backoff = Backoff::jittered(Duration::from_millis(500), Duration::from_secs(15));
 /// After this time of failures the start is given up, as in istiod.
@@ -156,31 +158,55 @@ fn key(signer: &str) -> String {
     format!("{signer}-roots.pem")
 }
 
-/// Keeps the roots of a signer in the ConfigMap. Another replica that has changed it at the same
-/// time is an error: the next attempt sees its texts.
+/// Keeps the roots of a signer in the ConfigMap. If another replica changes it at the same time, its
+/// texts are read, and it is tried again.
 async fn save_in_map(maps: &Api<ConfigMap>, signer: &str, roots: &str) -> Result<(), kube::Error> {
-    let found = maps.get_opt(NAME).await?;
-    let exists = found.is_some();
-    let mut map = found.unwrap_or_else(|| ConfigMap {
+    let mut attempts = 1;
+    loop {
+        let found = maps.get_opt(NAME).await?;
+        let exists = found.is_some();
+        let mut map = found.unwrap_or_else(empty_map);
+        let texts = map.data.get_or_insert_default();
+        if texts.get(&key(signer)).is_some_and(|text| text == roots) {
+            return Ok(());
+        }
+        texts.insert(key(signer), roots.to_owned());
+
+        match put(maps, &map, exists).await {
+            Err(error) if is_conflict(&error) && attempts < MAX_ATTEMPTS => attempts += 1,
+            outcome => return outcome,
+        }
+    }
+}
+
+/// The ConfigMap without texts.
+pub(super) fn empty_map() -> ConfigMap {
+    ConfigMap {
         metadata: ObjectMeta {
             name: Some(NAME.to_owned()),
             ..ObjectMeta::default()
         },
         ..ConfigMap::default()
-    });
-
-    let texts = map.data.get_or_insert_default();
-    if texts.get(&key(signer)).is_some_and(|text| text == roots) {
-        return Ok(());
     }
-    texts.insert(key(signer), roots.to_owned());
+}
 
+/// Replaces the ConfigMap of this version, or creates it.
+pub(super) async fn put(
+    maps: &Api<ConfigMap>,
+    map: &ConfigMap,
+    exists: bool,
+) -> Result<(), kube::Error> {
     let parameters = PostParams::default();
     let written = match exists {
-        true => maps.replace(NAME, &parameters, &map).await,
-        false => maps.create(&parameters, &map).await,
+        true => maps.replace(NAME, &parameters, map).await,
+        false => maps.create(&parameters, map).await,
     };
     written.map(drop)
+}
+
+/// Whether another replica has written at the same time.
+pub(super) fn is_conflict(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(answer) if answer.code == 409)
 }
 
 #[cfg(test)]

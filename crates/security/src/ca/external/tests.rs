@@ -1,5 +1,7 @@
 //! Signers that err, and what their registration authority makes of it.
 
+mod replicas;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
@@ -57,7 +59,11 @@ struct FakeSigner {
 
 impl FakeSigner {
     fn new() -> Arc<Self> {
-        let ca = new_ca();
+        Self::of(new_ca())
+    }
+
+    /// A signer with this CA.
+    fn of(ca: Bundle) -> Arc<Self> {
         let roots = watch::channel(Arc::from(ca.roots.as_str())).0;
         Arc::new(Self {
             ca: Mutex::new(ca),

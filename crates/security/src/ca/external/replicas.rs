@@ -1,0 +1,197 @@
+//! What replicas tell each other about the roots of a signer: a new root is used once the proxies of
+//! all replicas trust it.
+//!
+//! The reports are annotations of the ConfigMap with the roots that proxies trust. Each replica looks
+//! at it now and then: it may not know a root yet that another one already distributes. It then
+//! reports so, and the other one waits.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use tokio::time::{Instant, timeout};
+
+use super::super::replica_report::{
+    HEARTBEAT_INTERVAL, REPORT_INTERVAL, is_forgotten, of_others, others_differ, text,
+};
+use super::super::root_store::short;
+use super::super::rotation::Missing;
+use super::stored::{NAME, empty_map, is_conflict, put};
+use crate::Clock;
+use navarch_kubernetes::InWords;
+
+/// Interval of looking what others report while no root is distributed here. Less than the minute
+/// for which they wait for a replica that is silent.
+pub(super) const IDLE_INTERVAL: Duration = Duration::from_secs(20);
+/// The time for one exchange: roots of the signer are not followed meanwhile.
+const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(10);
+/// The suffix of the prefix of annotations with reports, which begins with the signer's name.
+const REPORT: &str = ".replica.navarch.io/";
+
+/// Where replicas report. Who may write it may also write the mesh config.
+#[derive(Clone, Debug)]
+pub struct Replicas {
+    maps: Box<Api<ConfigMap>>,
+    /// The name of this one.
+    own: String,
+    clock: Clock,
+}
+
+/// What this replica knows of a signer's roots.
+#[derive(Clone, Debug)]
+pub(super) struct OwnState {
+    /// The roots in PEM, in an order that all replicas agree on.
+    pub(super) roots: String,
+    /// How long the newest one has been distributed; `None` if no root is being distributed.
+    pub(super) age: Option<Duration>,
+    /// The own proxies that lack a root.
+    pub(super) missing: Vec<Missing>,
+}
+
+/// The exchange about the roots of one signer.
+pub(super) struct Exchange<'a> {
+    replicas: &'a Replicas,
+    /// The prefix of annotations with reports.
+    prefix: String,
+    /// The last report.
+    told: Option<Told>,
+    /// Whether the last exchange failed.
+    has_failed: bool,
+}
+
+/// A report that was written.
+struct Told {
+    roots: String,
+    missing: Vec<Missing>,
+    at: Instant,
+}
+
+/// Why others' reports are not known.
+#[derive(Debug, thiserror::Error)]
+enum ExchangeError {
+    /// The API server fails.
+    #[error("{}", InWords(.0))]
+    Kubernetes(#[from] kube::Error),
+    /// It does not answer.
+    #[error("no answer of the API server within {EXCHANGE_TIMEOUT:?}")]
+    TimedOut,
+}
+
+impl Replicas {
+    /// Reports under the name of this replica, in the ConfigMap `navarch-signer-roots`.
+    #[must_use]
+    pub fn new(maps: Api<ConfigMap>, own: &str, clock: Clock) -> Self {
+        Self {
+            maps: Box::new(maps),
+            own: own.to_owned(),
+            clock,
+        }
+    }
+
+    /// The exchange about a signer.
+    pub(super) fn exchange(&self, signer: &str) -> Exchange<'_> {
+        Exchange {
+            replicas: self,
+            prefix: format!("{signer}{REPORT}"),
+            told: None,
+            has_failed: false,
+        }
+    }
+}
+
+impl Exchange<'_> {
+    /// Tells others what is new here. Returns which proxies of theirs lack a root that is being
+    /// distributed here; if that is not known, it says so.
+    pub(super) async fn others(&mut self, own: &OwnState) -> Vec<Missing> {
+        let exchanged = timeout(EXCHANGE_TIMEOUT, self.exchange(own)).await;
+        let error = match exchanged.unwrap_or(Err(ExchangeError::TimedOut)) {
+            Ok(missing) => {
+                self.has_failed = false;
+                return missing;
+            }
+            Err(error) => error,
+        };
+
+        if !std::mem::replace(&mut self.has_failed, true) {
+            tracing::warn!(
+                %error,
+                "failed to exchange with other replicas which proxies trust the signer's roots"
+            );
+        }
+        vec![Missing {
+            who: "other replicas".to_owned(),
+            why: error.to_string(),
+        }]
+    }
+
+    async fn exchange(&mut self, own: &OwnState) -> Result<Vec<Missing>, ExchangeError> {
+        let now = (self.replicas.clock)();
+        let map = self.replicas.maps.get_opt(NAME).await?;
+        let reports = self.reports(map.as_ref());
+        if self.is_due(own, &reports, now) {
+            self.tell(map, own, now).await?;
+        }
+
+        let since = own.age.map(|age| now - age);
+        Ok(since.map_or_else(Vec::new, |since| {
+            of_others(&reports, &self.replicas.own, &own.roots, since, now)
+        }))
+    }
+
+    /// The reports about this signer, by replica.
+    fn reports(&self, map: Option<&ConfigMap>) -> BTreeMap<String, String> {
+        let annotations = map.and_then(|map| map.metadata.annotations.as_ref());
+        let reports = annotations.into_iter().flatten();
+        reports
+            .filter_map(|(name, text)| {
+                let replica = name.strip_prefix(&self.prefix)?;
+                Some((replica.to_owned(), text.clone()))
+            })
+            .collect()
+    }
+
+    /// Whether there is something to tell: a change, or what is said regularly, while a root is being
+    /// distributed here or elsewhere and otherwise rarely.
+    fn is_due(&self, own: &OwnState, reports: &BTreeMap<String, String>, now: SystemTime) -> bool {
+        let Some(told) = &self.told else {
+            return true;
+        };
+        let is_asked =
+            own.age.is_some() || others_differ(reports, &self.replicas.own, &own.roots, now);
+        let interval = match is_asked {
+            true => REPORT_INTERVAL,
+            false => HEARTBEAT_INTERVAL,
+        };
+        told.roots != own.roots || told.missing != own.missing || told.at.elapsed() >= interval
+    }
+
+    /// Writes the own report, and removes expired ones. If another replica writes at the same time,
+    /// the next exchange tries again.
+    async fn tell(
+        &mut self,
+        map: Option<ConfigMap>,
+        own: &OwnState,
+        now: SystemTime,
+    ) -> Result<(), kube::Error> {
+        let exists = map.is_some();
+        let mut map = map.unwrap_or_else(empty_map);
+        let annotations = map.metadata.annotations.get_or_insert_default();
+        annotations.retain(|name, text| !name.contains(REPORT) || !is_forgotten(text, now));
+        let name = format!("{}{}", self.prefix, short(&self.replicas.own));
+        annotations.insert(name, text(&own.missing, &own.roots, now));
+
+        match put(&self.replicas.maps, &map, exists).await {
+            Ok(()) => {
+                self.told = Some(Told {
+                    roots: own.roots.clone(),
+                    missing: own.missing.clone(),
+                    at: Instant::now(),
+                });
+                Ok(())
+            }
+            Err(error) if is_conflict(&error) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
