@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use navarch_testkit::cert_manager::{self, CertManager, Controllers, ISSUER};
 use navarch_testkit::cluster::Cluster;
 use navarch_testkit::pkcs11::Token;
@@ -23,6 +23,9 @@ pub(crate) struct Company {
     authority: Authority,
 }
 
+/// The file with the roots of cert-manager's issuer.
+const ROOTS_FILE: &str = "roots.pem";
+
 /// What signs, for as long as it is held.
 enum Authority {
     Token {
@@ -35,8 +38,8 @@ enum Authority {
         programs: CertManager,
         issuer: cert_manager::Company,
         controllers: Option<Controllers>,
-        /// The file with its root.
-        _folder: TempDir,
+        /// Has the file with its roots.
+        folder: TempDir,
     },
 }
 
@@ -101,7 +104,7 @@ impl Company {
         };
         let issuer = cert_manager::Company::new()?;
         let folder = tempfile::tempdir()?;
-        let file = folder.path().join("roots.pem");
+        let file = folder.path().join(ROOTS_FILE);
         std::fs::write(&file, issuer.root())?;
         Ok(Some(Self {
             variables: vec![
@@ -114,7 +117,7 @@ impl Company {
                 programs,
                 issuer,
                 controllers: None,
-                _folder: folder,
+                folder,
             },
         }))
     }
@@ -127,6 +130,19 @@ impl Company {
         let world = World::empty(&[variables, own.as_slice()].concat()).await?;
         self.authority.start(world.cluster()).await?;
         Ok(world)
+    }
+
+    /// Adds a further root to the file with those of cert-manager's issuer, which does not sign with
+    /// it yet.
+    pub(crate) fn name_next_root(&self) -> Result<cert_manager::Company> {
+        let Authority::CertManager { issuer, folder, .. } = &self.authority else {
+            bail!("the roots of this authority are in no file");
+        };
+        let next = cert_manager::Company::new()?;
+        let new = folder.path().join("new.pem");
+        std::fs::write(&new, format!("{}{}", issuer.root(), next.root()))?;
+        std::fs::rename(new, folder.path().join(ROOTS_FILE))?;
+        Ok(next)
     }
 }
 

@@ -80,6 +80,58 @@ async fn cert_manager_signs_for_a_real_ztunnel() -> Result<()> {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_request_is_lost_when_cert_manager_changes_its_root() -> Result<()> {
+    let Some(mut company) = Company::with_cert_manager()? else {
+        return Ok(());
+    };
+    let variables = [SIDECAR_VARIABLES, &[("NAVARCH_ROOT_OVERLAP", "2s")]].concat();
+    let mut world = company.world(&variables).await?.with_sidecars().await?;
+    let client = world.pod_with_files("client", SHORT).await?;
+    let web = world.pod_with_files("web", SHORT).await?;
+    for pod in [&client, &web] {
+        pod.wait_ready().await.with_context(|| world.output())?;
+    }
+    is_called_by(&client, "client").await;
+
+    let changed = async {
+        let next = company.name_next_root()?;
+        until("proxies trust both roots", async || {
+            let found = world.authorities().await.unwrap_or_default();
+            let roots = found["signers"][0]["roots"].as_array().map(Vec::as_slice);
+            let roots = roots.unwrap_or_default();
+            roots.len() == 2 && roots.iter().all(|root| root["isDistributed"] == true)
+        })
+        .await;
+
+        next.signs(world.cluster())?;
+        for name in ["client", "web"] {
+            until("the pod has a certificate of the new root", async || {
+                let chain = written_chain(&world, name).await;
+                check_chain(&[chain], &identity(name), next.root()).is_ok()
+            })
+            .await;
+        }
+        anyhow::Ok(())
+    };
+    let (outcome, changed) = tokio::join!(under_load(&client), changed);
+    changed.with_context(|| world.output())?;
+    outcome.with_context(|| world.output())?;
+    is_called_by(&client, "client").await;
+    Ok(())
+}
+
+/// Sends requests to the service, none of which may be lost.
+async fn under_load(client: &Pod) -> Result<()> {
+    let order =
+        json!({"op": "load", "host": "web.shop", "path": "/open", "millis": LOAD.as_millis()});
+    let outcome = client.app(&order).await?;
+    let is_whole = outcome["ok"].as_u64() > Some(100) && outcome["failed"] == 0;
+    ensure!(is_whole, "requests were lost: {outcome}");
+    println!("requests: {outcome}");
+    Ok(())
+}
+
 /// Two pods with sidecars and a machine have chains that end in the company's roots, call each
 /// other with their identities, and lose no request while certificates are renewed.
 async fn signs_for_sidecars_and_machines(mut company: Company) -> Result<()> {
@@ -108,16 +160,7 @@ async fn signs_for_sidecars_and_machines(mut company: Company) -> Result<()> {
     }
 
     let before = [client.certificate().await?, web.certificate().await?];
-    let order =
-        json!({"op": "load", "host": "web.shop", "path": "/open", "millis": LOAD.as_millis()});
-    let outcome = client.app(&order).await?;
-    let is_whole = outcome["ok"].as_u64() > Some(100) && outcome["failed"] == 0;
-    ensure!(
-        is_whole,
-        "requests were lost: {outcome}\n{}",
-        world.output()
-    );
-    println!("requests: {outcome}");
+    under_load(&client).await.with_context(|| world.output())?;
     for (pod, before) in [&client, &web].into_iter().zip(before) {
         let now = pod.certificate().await?;
         ensure!(now.serial != before.serial, "it was renewed: {now:?}");

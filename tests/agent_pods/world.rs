@@ -356,6 +356,12 @@ impl World {
         Ok(navarch.monitoring)
     }
 
+    /// The state of the control plane's CA and of the signers.
+    pub(crate) async fn authorities(&self) -> Result<Value> {
+        let navarch = self.navarch.as_ref().context("the control plane runs")?;
+        Ok(serde_json::from_str(&navarch.page("/debug/ca").await?)?)
+    }
+
     /// The output of the control plane.
     pub(crate) fn output(&self) -> String {
         self.navarch
