@@ -304,91 +304,12 @@ fn expand(words: &[&str], mut at: usize, before: &[String], paths: &mut Vec<Modu
 const CRATES: [(&str, &str); 3] = [
     ("engine", QUERY_AND_VIEW),
     ("push", QUERY_AND_VIEW),
-    ("envoy", IN_ENVOY),
+    ("envoy", ""),
 ];
 
 const QUERY_AND_VIEW: &str = "
 query -> view
     a query is computed through a view, which looks queries up
-";
-
-const IN_ENVOY: &str = "
-config_objects -> gateway_api
-    objects of the Gateway API become objects of these kinds
-config_objects -> ingress
-    Ingresses become objects of these kinds
-filters -> authentication
-    a connection manager contains the filters of RequestAuthentications
-filters -> authorization
-    a connection manager contains the filters of AuthorizationPolicies
-gateway_api -> gateway
-    InferencePools apply if a gateway that serves has routes to them
-hbone -> authorization
-    the end of a tunnel checks policies of tunnels
-hbone -> clusters
-    clusters of tunnels have the options and names of other clusters
-hbone -> filters
-    listeners of tunnels consist of the filters of other listeners
-hbone -> listeners
-    listeners of tunnels have the addresses of other listeners
-listeners -> waypoint
-    the names of all listeners of a proxy are in one place
-routes -> waypoint
-    a route of a waypoint leads to clusters of the waypoint
-secrets -> filters
-    the key provider is in the proxy config, which filters read
-secrets -> gateway
-    a gateway gets the secrets that it refers to
-sidecar_scope -> virtual_service
-    a scope contains the destinations of VirtualServices, which its exports limit
-traffic_extension -> filters
-    an extension becomes a filter, and filters contain it
-traffic_extension -> waypoint
-    an extension can be attached to a service of a waypoint
-virtual_service -> gateway_api
-    HTTPRoutes are indexed with VirtualServices
-waypoint -> clusters
-    a waypoint has the clusters that extensions name
-authorization::rule -> authorization::operation
-    a rule is translated in parts that share its type of errors
-authorization::source -> authorization::rule
-    a rule is translated in parts that share its type of errors
-clusters::traffic_policy -> clusters::outbound
-    a policy is applied to the type that is built from it
-destination_rule::merge -> destination_rule::index
-    the exports of a merged rule are those of the index
-endpoints::gateways -> endpoints::build
-    endpoints behind gateways have the type that is built of them
-filters::metrics_log -> filters::access_log
-    the log of metrics is an access log, in the list of access logs
-filters::tracing::open_telemetry -> filters::tracing::provider
-    a provider shares how services are reached
-gateway_api::conflicts -> gateway_api::listener_sets
-    listeners of ListenerSets conflict with those of Gateways
-gateway_api::inference_pools -> gateway_api::merged
-    pools are found through the merged routes, which refer to them
-gateway_api::listener_sets -> gateway_api::gateways
-    ListenerSets have the services of their Gateway
-gateway_api::policies -> gateway_api::tls_policies
-    the list of all policies has each kind of policy
-gateway_api::policies -> gateway_api::traffic_policies
-    the list of all policies has each kind of policy
-listeners::outbound -> listeners::virtual_outbound
-    a listener ends with the filters of the catch-all listener
-listeners::inbound_chain -> listeners::virtual_inbound
-    a chain has the name of the listener that contains it
-listeners::outbound_plan::service_shape -> listeners::outbound_plan::entry
-    a shape has the port of the entry made of it
-sidecar_scope::selection -> sidecar_scope::listener
-    a selection has the type of the listener that it is of
-virtual_service::index -> virtual_service::delegate
-    delegates are merged when the index is built, with its exports
-waypoint::chains -> waypoint::http
-    chains of waypoints have parts that share names of chains
-waypoint::chains -> waypoint::main_internal
-    chains of waypoints have parts that share names of chains
-waypoint::chains -> waypoint::tcp
-    chains of waypoints have parts that share names of chains
 ";
 
 /// Reads a list of exceptions: a line with the modules, and one with the reason.

@@ -87,7 +87,7 @@ pub use telemetry::{
     TracingTag, TracingTagSource, TracingTagText,
 };
 pub use traffic_extension::{ExecutionPhase, LuaConfig, TrafficExtension, WasmConfig};
-pub use virtual_service::{Destination, Percent, VirtualService};
+pub use virtual_service::{Destination, MESH_GATEWAY, Percent, VirtualService};
 pub use wasm_plugin::{
     EnvValueSource, EnvVar, FailStrategy, PluginPhase, PluginType, PullPolicy, TrafficSelector,
     VmConfig, WasmPlugin, WorkloadMode,

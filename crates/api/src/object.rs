@@ -1,6 +1,7 @@
 //! Metadata, kinds and names of objects.
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -63,6 +64,9 @@ pub struct Object<T> {
     /// The kind's own content.
     pub spec: T,
 }
+
+/// Objects of one kind, by name.
+pub type ObjectsByName<T> = BTreeMap<NamespacedName, Arc<Object<T>>>;
 
 /// Namespace and name of an object within one kind. It is as small as a pointer, since many tables
 /// contain it; all copies share one allocation.

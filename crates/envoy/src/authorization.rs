@@ -22,6 +22,7 @@ mod rule;
 mod source;
 #[cfg(test)]
 mod tests;
+mod translation;
 mod trust_domains;
 
 use std::collections::BTreeMap;
@@ -44,7 +45,7 @@ use navarch_api::istio::{AuthorizationAction, AuthorizationPolicy};
 use navarch_api::object::Object;
 use navarch_push::query::Query;
 use navarch_push::view::View;
-use rule::Translation;
+use translation::Translation;
 use trust_domains::TrustDomains;
 
 const HTTP_RBAC: &str = "envoy.filters.http.rbac";

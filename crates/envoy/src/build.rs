@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use navarch_proto::envoy::config::core::v3::envoy_internal_address::AddressNameSpecifier;
 use navarch_proto::envoy::config::core::v3::{
-    Address, AggregatedConfigSource, ApiVersion, ConfigSource, SocketAddress, address,
-    config_source, socket_address,
+    Address, AggregatedConfigSource, ApiVersion, ConfigSource, EnvoyInternalAddress, SocketAddress,
+    address, config_source, socket_address,
 };
 use prost::Message;
 
@@ -35,6 +36,21 @@ pub fn socket_address(ip: &str, port: u32) -> Address {
             port_specifier: Some(socket_address::PortSpecifier::PortValue(port)),
             ..SocketAddress::default()
         })),
+    }
+}
+
+/// The address of an internal listener, with the endpoint that it leads to.
+#[must_use]
+pub fn internal_address(listener: &str, endpoint: &str) -> Address {
+    Address {
+        address: Some(address::Address::EnvoyInternalAddress(
+            EnvoyInternalAddress {
+                endpoint_id: endpoint.to_owned(),
+                address_name_specifier: Some(AddressNameSpecifier::ServerListenerName(
+                    listener.to_owned(),
+                )),
+            },
+        )),
     }
 }
 

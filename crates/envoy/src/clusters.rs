@@ -18,12 +18,15 @@ mod inbound_vip;
 mod load_balancer;
 mod metadata;
 mod outbound;
+mod outbound_inputs;
 mod outlier;
 mod patched;
 mod tls;
 mod tls_context;
 mod traffic_policy;
 mod transport;
+mod tunnels;
+mod waypoint_outbound;
 
 pub(super) use builder::stat_name;
 use bytes::Bytes;
@@ -36,7 +39,7 @@ use navarch_proto::envoy::config::listener::v3 as listener;
 pub(super) use outbound::draining_override;
 pub(super) use tls::accounts_of;
 
-use self::traffic_policy::Purpose;
+use self::outbound_inputs::Purpose;
 use crate::build::encode;
 use crate::destination_rule;
 use crate::filters::dynamic_forward_proxy::resolves_by_name;
@@ -97,7 +100,7 @@ fn generated_names(view: &View<'_>) -> Vec<ResourceName> {
             }
         }
         ProxyKind::Waypoint => {
-            for service in waypoint::outbound_services(view).iter() {
+            for service in waypoint_outbound::services(view).iter() {
                 names.extend(names_of_service(view, service, Purpose::Client));
             }
             names.extend(waypoint::tunnel_cluster_names(view));
@@ -136,12 +139,12 @@ fn build(name: &ResourceName, view: &View<'_>) -> Option<Cluster> {
         ClusterName::AllowAnyDynamicDns => dynamic_dns::allow_any(view),
         ClusterName::ExternalSds => fixed::external_sds(view),
         ClusterName::InboundVip(cluster) => inbound_vip::build(view, &cluster),
-        ClusterName::Tunnel(TunnelCluster::Main) => Some(hbone::clusters::main(view)),
-        ClusterName::Tunnel(TunnelCluster::Encap) => Some(hbone::clusters::encap(view)),
-        ClusterName::Tunnel(TunnelCluster::Originate) => Some(hbone::clusters::originate(view)),
-        ClusterName::Tunnel(TunnelCluster::Inner) => Some(hbone::clusters::inner(view)),
-        ClusterName::Tunnel(TunnelCluster::Outer) => Some(hbone::clusters::outer(view)),
-        ClusterName::Tunnel(TunnelCluster::Forward) => Some(hbone::clusters::forward(view)),
+        ClusterName::Tunnel(TunnelCluster::Main) => Some(tunnels::main(view)),
+        ClusterName::Tunnel(TunnelCluster::Encap) => Some(tunnels::encap(view)),
+        ClusterName::Tunnel(TunnelCluster::Originate) => Some(tunnels::originate(view)),
+        ClusterName::Tunnel(TunnelCluster::Inner) => Some(tunnels::inner(view)),
+        ClusterName::Tunnel(TunnelCluster::Outer) => Some(tunnels::outer(view)),
+        ClusterName::Tunnel(TunnelCluster::Forward) => Some(tunnels::forward(view)),
     }
 }
 

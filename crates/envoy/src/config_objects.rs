@@ -4,18 +4,15 @@
 //! quarantine applies to objects that users can edit. An object of a user takes precedence over a
 //! generated one of the same name.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::gateway_api::{self, ApiDestinationRules, ApiGateways};
 use super::ingress::{IngressGateways, IngressVirtualServices};
 use navarch_api::istio::{DestinationRule, Gateway, VirtualService};
 use navarch_api::names::Namespace;
-use navarch_api::object::{NamespacedName, Object};
+use navarch_api::object::{NamespacedName, Object, ObjectsByName};
 use navarch_push::query::Query;
 use navarch_push::view::View;
-
-pub(crate) type ByName<T> = BTreeMap<NamespacedName, Arc<Object<T>>>;
 
 /// One Gateway that is generated from objects of other kinds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -42,7 +39,7 @@ impl Query for MadeDestinationRule {
 }
 
 impl Query for MadeDestinationRulesOf {
-    type Value = ByName<DestinationRule>;
+    type Value = ObjectsByName<DestinationRule>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let all = view.get(&ApiDestinationRules);
@@ -86,7 +83,7 @@ pub(crate) fn virtual_service(
     written.or_else(|| (*view.get(&MadeVirtualService(name.clone()))).clone())
 }
 
-pub(crate) fn gateways(view: &View<'_>) -> ByName<Gateway> {
+pub(crate) fn gateways(view: &View<'_>) -> ObjectsByName<Gateway> {
     let mut all = (*view.get(&IngressGateways)).clone();
     all.extend(
         view.get(&ApiGateways)
@@ -102,7 +99,7 @@ pub(crate) fn gateways(view: &View<'_>) -> ByName<Gateway> {
 
 /// All VirtualServices, by name, except those of the Gateway API: these are many, and
 /// [`gateway_api::VirtualServiceHeads`] contains them without their routes.
-pub(crate) fn virtual_services(view: &View<'_>) -> ByName<VirtualService> {
+pub(crate) fn virtual_services(view: &View<'_>) -> ObjectsByName<VirtualService> {
     let mut all = (*view.get(&IngressVirtualServices)).clone();
     all.extend(
         view.list_all::<VirtualService>()
@@ -133,7 +130,7 @@ pub(crate) fn destination_rules_of(
     all.into_values().collect()
 }
 
-pub(crate) fn destination_rules(view: &View<'_>) -> ByName<DestinationRule> {
+pub(crate) fn destination_rules(view: &View<'_>) -> ObjectsByName<DestinationRule> {
     let mut all = (*view.get(&ApiDestinationRules)).clone();
     all.extend(
         view.list_all::<DestinationRule>()

@@ -13,6 +13,7 @@ pub(super) mod health;
 pub(super) mod locality_setting;
 mod own_workload;
 mod priority;
+mod target;
 mod tunnel;
 mod waypoint;
 pub(super) mod wire;
@@ -22,9 +23,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use navarch_proto::envoy::config::endpoint::v3::{ClusterLoadAssignment, LocalityLbEndpoints};
 
-pub(super) use build::{EndpointPath, Target, groups};
+pub(super) use build::groups;
 pub(super) use group::Group;
 pub(super) use priority::arrange;
+pub(super) use target::{EndpointPath, Target};
 pub(super) use tunnel::all_take_hbone;
 
 use self::locality_setting::LocalitySetting;

@@ -5,6 +5,7 @@
 //! query, by listener class, so that it is built once and shared by all listeners.
 
 pub mod access_log;
+mod access_logger;
 pub(crate) mod alpn;
 pub mod class;
 pub mod compliance;
@@ -12,7 +13,6 @@ pub mod connection_settings;
 pub mod downstream_tls;
 pub mod dynamic_forward_proxy;
 pub(crate) mod ext_proc;
-pub mod hcm;
 pub mod http;
 pub mod istio_version;
 pub mod listener;
@@ -23,6 +23,6 @@ mod peer_attribute;
 pub(crate) mod peer_headers;
 pub mod provider;
 pub mod proxy_headers;
-pub mod proxy_settings;
 pub mod telemetry;
 pub mod tracing;
+pub(crate) mod tunnel;

@@ -17,6 +17,7 @@ mod virtual_services;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::gateway_api;
 use merge::MergedGateways;
 pub(super) use merge::ServerGroup;
 use navarch_push::query::Query;
@@ -131,6 +132,13 @@ pub(super) fn declared_ports(view: &View<'_>, port: u16) -> Arc<BTreeSet<u16>> {
 /// The Gateways that the proxy serves, as `namespace/name`, sorted.
 pub(super) fn serving_gateways(view: &View<'_>) -> Arc<Vec<Arc<str>>> {
     view.get(&ServingGateways)
+}
+
+/// Whether a route of the proxy's Gateways has an InferencePool as backend.
+pub(super) fn has_inference_pools(view: &View<'_>) -> bool {
+    serving_gateways(view)
+        .iter()
+        .any(|gateway| gateway_api::has_pools(view, gateway))
 }
 
 /// Whether the proxy passes TLS through to clusters that are named by the SNI, for which it needs

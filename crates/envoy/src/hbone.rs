@@ -11,15 +11,11 @@
 //! A gateway between networks terminates the outer of two tunnels, and forwards the inner one as
 //! bytes.
 //!
-//! The parts are listeners and clusters of the same name, connected inside Envoy. Agrees with
+//! The parts are listeners (`listeners::tunnels`, `listeners::tunnel_end`) and clusters
+//! (`clusters::tunnels`) of the same name, connected inside Envoy; here are the names, and which
+//! proxies have them. Agrees with
 //! Istio's `listener_waypoint.go` and `cluster_waypoint.go` in `pilot/pkg/networking/core`, except
 //! for the services of waypoints.
-
-pub(crate) mod clusters;
-pub(crate) mod filters;
-pub(crate) mod listeners;
-pub(crate) mod sockets;
-mod terminate;
 
 use std::sync::Arc;
 
@@ -95,7 +91,7 @@ pub(crate) fn is_declined(view: &View<'_>) -> bool {
 }
 
 /// Whether the view's proxy discovers peer metadata through tunnels, as Istio's own Envoy does.
-fn discovers_peers(view: &View<'_>) -> bool {
+pub(crate) fn discovers_peers(view: &View<'_>) -> bool {
     view.proxy().supports("envoy.filters.http.peer_metadata")
 }
 

@@ -10,12 +10,11 @@ mod routes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::config_objects::ByName;
 use class::{IngressSettings, Settings};
 use navarch_api::istio::{Gateway, Port, Server, ServerTlsMode, ServerTlsSettings, VirtualService};
 use navarch_api::kubernetes::Ingress;
 use navarch_api::names::Namespace;
-use navarch_api::object::{NamespacedName, Object, ObjectMeta};
+use navarch_api::object::{NamespacedName, Object, ObjectMeta, ObjectsByName};
 use navarch_push::query::Query;
 use navarch_push::view::View;
 use routes::HostRules;
@@ -52,7 +51,7 @@ impl Query for ServedIngresses {
 }
 
 impl Query for IngressGateways {
-    type Value = ByName<Gateway>;
+    type Value = ObjectsByName<Gateway>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let settings = view.get(&IngressSettings);
@@ -65,7 +64,7 @@ impl Query for IngressGateways {
 }
 
 impl Query for IngressVirtualServices {
-    type Value = ByName<VirtualService>;
+    type Value = ObjectsByName<VirtualService>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let settings = view.get(&IngressSettings);

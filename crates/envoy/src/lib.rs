@@ -19,9 +19,12 @@ pub mod cidr;
 mod clusters;
 pub mod config_info;
 mod config_objects;
+mod connection_manager;
 pub mod constraints;
+mod credentials;
 pub mod destination_rule;
 mod endpoints;
+mod export_to;
 mod extensions;
 pub mod filters;
 mod gateway;
@@ -41,6 +44,7 @@ mod percent;
 pub mod policy;
 mod proxy_bootstrap;
 mod proxy_locality;
+mod proxy_settings;
 mod quote_meta;
 pub mod routes;
 pub mod sds;
@@ -53,6 +57,7 @@ pub mod stat_prefix;
 mod substitution;
 pub mod traffic_extension;
 mod trust_bundle;
+mod tunnel_sockets;
 pub mod virtual_service;
 mod waypoint;
 
@@ -61,9 +66,9 @@ mod test_mesh;
 
 use std::collections::BTreeSet;
 
+pub use credentials::READ_SECRET_KEYS;
 pub use endpoints::ClusterLocalHosts;
 pub use node_annotations::READ_ANNOTATIONS;
-pub use secrets::READ_SECRET_KEYS;
 
 use bytes::Bytes;
 

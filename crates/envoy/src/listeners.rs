@@ -20,8 +20,11 @@ mod outbound;
 mod outbound_plan;
 mod overlap;
 mod patched;
+mod tunnel_end;
+mod tunnels;
 mod virtual_inbound;
 mod virtual_outbound;
+mod waypoint;
 
 use bytes::Bytes;
 use navarch_proto::envoy::config::core::v3::TrafficDirection;
@@ -29,8 +32,8 @@ use navarch_proto::envoy::config::core::v3::address::Address;
 use navarch_proto::envoy::config::listener::v3::Listener;
 
 use super::build::{MAX_UNIX_PATH, encode};
-use super::{hbone, waypoint};
-use address::{Interception, interception};
+use super::hbone;
+use address::{Interception, VIRTUAL_INBOUND, interception};
 pub(super) use destination::apply_rule;
 pub(super) use inspectors::on_ports;
 use navarch_api::names::ResourceName;
@@ -58,7 +61,7 @@ fn generated_names(view: &View<'_>) -> Vec<String> {
             names.extend(tunnel_name(view));
             names
         }
-        ProxyKind::Waypoint => waypoint::listener_names(view)
+        ProxyKind::Waypoint => crate::waypoint::listener_names(view)
             .into_iter()
             .chain(passthrough_names(view))
             .collect(),
@@ -87,14 +90,14 @@ fn build(name: &str, view: &View<'_>) -> Option<Listener> {
     let kind = view.proxy().kind();
     let listener = match kind {
         ProxyKind::Sidecar | ProxyKind::Router if name == hbone::ORIGINATE => {
-            tunnel_name(view).map(|_| hbone::listeners::originate(view))
+            tunnel_name(view).map(|_| tunnels::originate(view))
         }
         ProxyKind::Sidecar => sidecar_listener(name, view),
         ProxyKind::Router if name == hbone::INNER => {
-            hbone::leaves_network(view).then(|| hbone::listeners::inner(view))
+            hbone::leaves_network(view).then(|| tunnels::inner(view))
         }
         ProxyKind::Router if name == hbone::OUTER => {
-            hbone::leaves_network(view).then(|| hbone::listeners::outer(view))
+            hbone::leaves_network(view).then(|| tunnels::outer(view))
         }
         ProxyKind::Router => gateway::build(view, name),
         ProxyKind::Waypoint => waypoint_listener(name, view),
@@ -138,7 +141,7 @@ fn sidecar_names(view: &View<'_>) -> Vec<String> {
     if interception(view) != Interception::None {
         names.extend([
             virtual_outbound::NAME.to_owned(),
-            virtual_inbound::NAME.to_owned(),
+            VIRTUAL_INBOUND.to_owned(),
         ]);
     }
 
@@ -161,12 +164,10 @@ fn sidecar_listener(name: &str, view: &View<'_>) -> Option<Listener> {
         virtual_outbound::NAME if interception(view) != Interception::None => {
             Some(virtual_outbound::build(view))
         }
-        virtual_inbound::NAME if interception(view) != Interception::None => {
+        VIRTUAL_INBOUND if interception(view) != Interception::None => {
             Some(virtual_inbound::build(view))
         }
-        hbone::TERMINATE if hbone::is_taken_by_sidecar(view) => {
-            Some(hbone::listeners::terminate(view))
-        }
+        hbone::TERMINATE if hbone::is_taken_by_sidecar(view) => Some(tunnel_end::build(view)),
         hbone::MAIN if hbone::is_taken_by_sidecar(view) => Some(hbone_inbound::build(view)),
         _ => {
             if let Some(planned) = outbound_plan::planned(view, name) {
@@ -183,12 +184,12 @@ fn sidecar_listener(name: &str, view: &View<'_>) -> Option<Listener> {
 fn waypoint_listener(name: &str, view: &View<'_>) -> Option<Listener> {
     let joins = hbone::joins_networks(view);
     Some(match name {
-        hbone::TERMINATE => hbone::listeners::terminate(view),
+        hbone::TERMINATE => tunnel_end::build(view),
         hbone::MAIN => waypoint::main_internal(view),
-        hbone::ORIGINATE if !joins => hbone::listeners::originate(view),
-        hbone::FORWARD if joins => hbone::listeners::forward(view),
-        hbone::INNER if hbone::leaves_network(view) => hbone::listeners::inner(view),
-        hbone::OUTER if hbone::leaves_network(view) => hbone::listeners::outer(view),
+        hbone::ORIGINATE if !joins => tunnels::originate(view),
+        hbone::FORWARD if joins => tunnels::forward(view),
+        hbone::INNER if hbone::leaves_network(view) => tunnels::inner(view),
+        hbone::OUTER if hbone::leaves_network(view) => tunnels::outer(view),
         _ if joins => {
             let direction = TrafficDirection::Inbound.into();
             return gateway::build(view, name).map(|built| Listener {

@@ -12,10 +12,7 @@
 //! proxy may not read are not read: it cannot find out whether they exist. Agrees with
 //! `pilot/pkg/xds/sds.go` and `pilot/pkg/credentials/kube`.
 
-mod material;
-mod pem;
 mod private_key;
-mod reference;
 
 use std::sync::Arc;
 
@@ -26,11 +23,9 @@ use navarch_proto::envoy::extensions::transport_sockets::tls::v3::{
 };
 
 use super::build::encode;
+use super::credentials::reference::{self, Reference, Store};
+use super::credentials::{Material, MaterialError, Roots, pem};
 use super::gateway;
-use super::sds::CA_SUFFIX;
-use material::MaterialError;
-pub use material::READ_SECRET_KEYS;
-pub(crate) use material::{DOCKER_CONFIG, Material, Roots};
 use navarch_api::kubernetes::{ConfigMap, Secret};
 use navarch_api::names::{Namespace, ResourceName};
 use navarch_api::object::{NamespacedName, Object};
@@ -38,7 +33,6 @@ use navarch_api::settings::SecretReaders;
 use navarch_push::cluster_ref::ClusterRef;
 use navarch_push::notice::Unavailable;
 use navarch_push::view::View;
-use reference::{Reference, Store};
 
 /// Why a proxy does not get a secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -94,15 +88,6 @@ pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
             view.fail(Unavailable::Secret, name.as_str());
             None
         }
-    }
-}
-
-/// The Secret that the Gateway API references by this resource name.
-pub(super) fn gateway_secret(resource_name: &str) -> Option<NamespacedName> {
-    let reference = Reference::parse(resource_name).ok()??;
-    match reference.store {
-        Store::GatewaySecret(namespace) => Some(NamespacedName::of(namespace, reference.name)),
-        Store::Secret(_) | Store::ConfigMap(_) => None,
     }
 }
 
@@ -249,10 +234,6 @@ fn inline(bytes: Bytes) -> DataSource {
         specifier: Some(data_source::Specifier::InlineBytes(bytes)),
         ..DataSource::default()
     }
-}
-
-fn names_roots(name: &str) -> bool {
-    name.ends_with(CA_SUFFIX)
 }
 
 #[cfg(test)]

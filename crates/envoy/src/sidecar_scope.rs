@@ -13,7 +13,7 @@
 
 mod applied;
 mod described;
-mod export;
+mod egress_listener;
 mod hosts;
 mod index;
 mod listener;
@@ -25,8 +25,7 @@ use std::sync::Arc;
 
 pub use applied::Scope;
 pub use described::{DescribeScope, RuleDescription, ScopeDescription};
-pub use export::{parse_export_to, resolve_export_to};
-pub use listener::EgressListener;
+pub use egress_listener::EgressListener;
 pub(crate) use listener::NamedHosts;
 pub use policy::OutboundPolicy;
 pub use selection::{PortFilter, ServiceRef};

@@ -9,6 +9,7 @@ mod delegate;
 mod destinations;
 mod index;
 mod names;
+mod semantics;
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -23,9 +24,6 @@ use navarch_api::names::Hostname;
 use navarch_api::object::{NamespacedName, Object};
 use navarch_push::query::Query;
 use navarch_push::view::View;
-
-/// The reserved name for all sidecars in a VirtualService's `gateways`.
-pub const MESH_GATEWAY: &str = "mesh";
 
 /// A VirtualService with full names and its delegates' routes; `None` if it is missing or itself a
 /// delegate.
@@ -114,7 +112,7 @@ pub enum RouteSemantics {
 /// The semantics of a VirtualService's routes.
 #[must_use]
 pub fn semantics(view: &View<'_>, name: &NamespacedName) -> RouteSemantics {
-    *view.get(&delegate::SemanticsOf { name: name.clone() })
+    *view.get(&semantics::SemanticsOf { name: name.clone() })
 }
 
 /// The services that are destinations of a VirtualService.

@@ -1,27 +1,12 @@
-//! Waypoints: proxies for services and workloads of ambient mode.
+//! Waypoints, proxies for services and workloads of ambient mode: which services they serve, and how
+//! their ports, listeners and clusters are called.
 //!
-//! ```text
-//! ambient index ─▶ services, workloads ─▶ main_internal: a filter chain for each port, found by address and port
-//!                                     └─▶ inbound-vip clusters ─▶ tunnels to the endpoints   (`hbone`)
-//! ```
-//!
-//! A chain contains the routes and policies of its service: a waypoint is on the server side, but
-//! applies DestinationRules as a client does. Agrees with Istio's `listener_waypoint.go`,
-//! `cluster_waypoint.go` and `waypoint.go` in `pilot/pkg/networking/core`.
+//! The listeners are built in `listeners/waypoint`, the clusters in `clusters`. Agrees with Istio's
+//! `listener_waypoint.go`, `cluster_waypoint.go` and `waypoint.go` in `pilot/pkg/networking/core`.
 //!
 //! Gateways between networks (`istio.io/eastwest-controller`) are waypoints too: of all
 //! multi-cluster services. Their connections are tunnels within a tunnel, of which they only see
 //! the destination.
-
-mod chains;
-mod http;
-mod main_internal;
-mod matcher;
-mod outbound;
-mod routes;
-mod tcp;
-#[cfg(test)]
-mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,25 +19,18 @@ use navarch_push::view::View;
 use navarch_registry::model::{Resolution, Service, ServicePort};
 use navarch_registry::protocol::Protocol;
 
-use crate::filters::class::ListenerClass;
 use crate::hbone;
 use crate::names::{OutboundCluster, TunnelCluster, VipCluster, VipTransport};
 use crate::policy::PolicyService;
 use navarch_ambient::bound;
 
-pub(crate) use main_internal::build as main_internal;
-pub(crate) use outbound::services as outbound_services;
-
-/// The class of a waypoint's listeners.
-const CLASS: ListenerClass = ListenerClass::SidecarInbound;
-
 /// The services behind the view's proxy.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct ServedServices;
+pub(crate) struct ServedServices;
 
 /// The hosts of the services of the view's proxy, with their indexes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct ServedHosts;
+pub(crate) struct ServedHosts;
 
 /// The services behind the view's proxy, one for each host, oldest first.
 pub(crate) fn services(view: &View<'_>) -> Arc<Vec<Arc<Service>>> {

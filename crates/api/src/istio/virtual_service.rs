@@ -5,6 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{HttpRoute, PortSelector, TcpRoute, TlsRoute};
 
+/// The reserved name for all sidecars in the gateways of a VirtualService.
+pub const MESH_GATEWAY: &str = "mesh";
+
 /// `networking.istio.io/VirtualService`: routes for traffic to a set of hosts.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

@@ -10,11 +10,8 @@ use super::scope::{ExportRule, export_to};
 use super::unreachable::unreachable_rules;
 use super::{Validate, Verdict};
 use crate::hostname::is_ip_address;
-use crate::istio::{Destination, VirtualService};
+use crate::istio::{Destination, MESH_GATEWAY, VirtualService};
 use crate::object::ObjectMeta;
-
-/// The reserved gateway name for all sidecars.
-const MESH: &str = "mesh";
 
 impl Validate for VirtualService {
     fn validate(&self, meta: &ObjectMeta) -> Verdict {
@@ -80,7 +77,10 @@ impl Validate for VirtualService {
 /// Whether sidecars do not receive the routes. It is also true if no gateway is set, so check that
 /// first.
 pub(super) fn is_for_gateways_only(service: &VirtualService) -> bool {
-    !service.gateways.iter().any(|gateway| gateway == MESH)
+    !service
+        .gateways
+        .iter()
+        .any(|gateway| gateway == MESH_GATEWAY)
 }
 
 /// Rejects fields that a delegate, which has no hosts, must not have.

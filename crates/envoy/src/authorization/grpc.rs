@@ -13,7 +13,7 @@ use navarch_proto::envoy::config::rbac::v3::{Policy, Rbac};
 use navarch_proto::envoy::extensions::filters::http::rbac::v3::Rbac as HttpRbac;
 use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
 
-use super::rule::Translation;
+use super::translation::Translation;
 use super::trust_domains::TrustDomains;
 use super::{HTTP_RBAC, Peers, Transport, empty_rules, of_action};
 use crate::filters::http::filter;

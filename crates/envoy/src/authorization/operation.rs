@@ -16,7 +16,7 @@ use super::Transport;
 use super::attribute::OperationAttribute;
 use super::bytes_match::{self, Case};
 use super::metadata_match;
-use super::rule::{Translation, Unsupported};
+use super::translation::{Translation, Unsupported};
 use crate::cidr;
 use navarch_base::cidr::Cidr;
 

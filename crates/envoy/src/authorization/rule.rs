@@ -7,28 +7,9 @@ use navarch_proto::envoy::config::rbac::v3::Policy;
 
 use super::attribute::{Attribute, OperationAttribute, SourceAttribute};
 use super::expression::Expression;
-use super::trust_domains::TrustDomains;
-use super::{Peers, Transport};
+use super::translation::{Translation, Unsupported};
 use super::{operation, source};
 use navarch_api::istio::{AuthorizationOperation, AuthorizationRule, AuthorizationSource};
-
-/// Inputs of a rule's translation besides the rule.
-pub(super) struct Translation<'a> {
-    /// The traffic that rules are evaluated on.
-    pub(super) transport: Transport,
-    /// How peers are identified.
-    pub(super) peers: Peers,
-    /// Whether an unsupported clause removes the whole rule; otherwise only the clause is removed.
-    pub(super) narrows: bool,
-    /// The policy's namespace.
-    pub(super) namespace: &'a str,
-    /// The mesh's trust domain.
-    pub(super) domains: &'a TrustDomains,
-}
-
-/// A clause is unsupported: it is about HTTP for a connection, or its value is invalid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Unsupported;
 
 /// A clause of a rule: one of the values, and none of the negated ones.
 #[derive(Clone, Debug)]

@@ -15,7 +15,7 @@ use super::attribute::SourceAttribute;
 use super::bytes_match::{self, Case};
 use super::expression::Expression;
 use super::metadata_match;
-use super::rule::{Translation, Unsupported};
+use super::translation::{Translation, Unsupported};
 use super::{Peers, Transport};
 use crate::cidr;
 use crate::hbone::PEER_PRINCIPAL;

@@ -21,7 +21,7 @@ use prost::Message;
 use prost_types::Any;
 
 use crate::filters::alpn::UpstreamVersion;
-use crate::filters::proxy_settings::EffectiveProxyConfig;
+use crate::proxy_settings::EffectiveProxyConfig;
 use navarch_api::duration::Duration;
 use navarch_push::proxy::ProxyKind;
 use navarch_push::query::{ProxyQuery, Query};

@@ -15,11 +15,11 @@ use super::{
 use crate::destination_rule::{self, MergedRule};
 use crate::endpoints::locality_setting::LocalitySetting;
 use crate::endpoints::{self, EndpointPath, Group, Target};
+use crate::filters::tunnel::cluster_baggage;
 use crate::hbone;
-use crate::hbone::filters::cluster_baggage;
-use crate::hbone::sockets::{self, PassedMetadata};
 use crate::names::VipCluster;
 use crate::service_port::of_port;
+use crate::tunnel_sockets::{self as sockets, PassedMetadata};
 use crate::{sidecar_scope, waypoint};
 use navarch_api::istio::{ClientTlsMode, ConnectionPoolSettings, TrafficPolicy};
 use navarch_api::names::ResourceName;

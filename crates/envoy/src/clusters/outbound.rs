@@ -7,39 +7,27 @@ use navarch_proto::envoy::config::core::v3::{HealthStatus, HealthStatusSet};
 use super::builder::{ClusterBuilder, Discovery, stat_name};
 use super::http::HttpOptions;
 use super::metadata::NamedService;
-use super::traffic_policy::{self, Purpose};
+use super::outbound_inputs::{Outbound, Purpose, is_passthrough};
+use super::traffic_policy;
 use super::{dns, dynamic_dns, exchange_filter, original_dst_port};
-use crate::destination_rule::{self, MergedRule, port_policy, subset_policy, with_mesh_defaults};
+use crate::destination_rule::{self, port_policy, subset_policy, with_mesh_defaults};
 use crate::endpoints::health::keeps_draining;
 use crate::endpoints::locality_setting::LocalitySetting;
 use crate::endpoints::{self, EndpointPath, Group, Target};
 use crate::filters::dynamic_forward_proxy::resolves_by_name;
 use crate::filters::ext_proc;
+use crate::filters::tunnel::cluster_baggage;
 use crate::hbone;
 use crate::names::OutboundCluster;
 use crate::service_port::of_port;
 use crate::sidecar_scope;
 use crate::sidecar_waypoint;
 use crate::stat_prefix::{self, StatService};
-use navarch_api::istio::{SimpleLb, Subset, TrafficPolicy};
+use navarch_api::istio::TrafficPolicy;
 use navarch_push::proxy::ProxyKind;
 use navarch_push::view::View;
 use navarch_registry::model::{Registry, Resolution, Service, ServicePort};
 use navarch_registry::protocol::Protocol;
-
-/// The inputs of one outbound cluster.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Outbound<'a> {
-    /// Its parsed name.
-    pub(super) name: &'a OutboundCluster,
-    pub(super) service: &'a Service,
-    pub(super) port: &'a ServicePort,
-    /// The rule that applies.
-    pub(super) rule: Option<&'a MergedRule>,
-    pub(super) subset: Option<&'a Subset>,
-    /// The type of client.
-    pub(super) purpose: Purpose,
-}
 
 /// The cluster of this name, if the proxy gets it.
 pub(super) fn build(view: &View<'_>, name: &OutboundCluster, purpose: Purpose) -> Option<Cluster> {
@@ -262,10 +250,7 @@ impl Outbound<'_> {
             is_whole_service && endpoints::all_take_hbone(view, &self.service.key, self.port.port);
 
         if hbone::sends(view) && builder.discovery == Discovery::Eds {
-            builder
-                .cluster
-                .filters
-                .extend(hbone::filters::cluster_baggage(view));
+            builder.cluster.filters.extend(cluster_baggage(view));
         }
 
         if let Some(rule) = self.rule {
@@ -299,12 +284,4 @@ pub(super) fn declared_discovery(view: &View<'_>, service: &Service) -> Discover
         }
         Resolution::ClientSideLb | Resolution::Alias | Resolution::DynamicDns => Discovery::Eds,
     }
-}
-
-/// Whether a policy sends connections to the original destination.
-pub(super) fn is_passthrough(policy: &TrafficPolicy) -> bool {
-    policy
-        .load_balancer
-        .as_deref()
-        .is_some_and(|settings| settings.simple == Some(SimpleLb::Passthrough))
 }

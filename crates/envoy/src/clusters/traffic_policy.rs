@@ -3,7 +3,7 @@
 use navarch_proto::envoy::config::cluster::v3::cluster::LbPolicy;
 
 use super::builder::{ClusterBuilder, Discovery};
-use super::outbound::{Outbound, is_passthrough};
+use super::outbound_inputs::{Outbound, Purpose, is_passthrough};
 use super::tls::{Upstream, decide};
 use super::{connection_pool, load_balancer, outlier, tls_context, transport};
 use crate::endpoints::locality_setting::LocalitySetting;
@@ -12,14 +12,6 @@ use crate::{hbone, mtls};
 use navarch_api::istio::{ClientTlsMode, ClientTlsSettings, TrafficPolicy};
 use navarch_push::view::View;
 use navarch_registry::model::Registry;
-
-/// The type of client of an outbound cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Purpose {
-    Client,
-    /// A gateway that passes mutual TLS through, without terminating or originating it.
-    SniRouted,
-}
 
 /// Applies a policy to an outbound cluster.
 pub(super) fn apply_outbound(

@@ -15,7 +15,7 @@ use prost_types::{Any, Struct, Value};
 
 use super::builder::{ClusterBuilder, Discovery};
 use super::tls::TlsOrigin;
-use crate::hbone::sockets::{self, PassedMetadata};
+use crate::tunnel_sockets::{self as sockets, PassedMetadata};
 use navarch_api::istio::{ProxyProtocol, ProxyProtocolVersion};
 use navarch_push::view::View;
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use super::merge::{MergedRule, merge_rules};
+use super::merge::{MergedRule, export_to, merge_rules};
 use crate::config_objects;
 use navarch_api::istio::DestinationRule;
 use navarch_api::names::{Hostname, Namespace};
@@ -61,15 +61,6 @@ struct Placement {
     local: bool,
     /// Whether no other namespace sees it.
     private: bool,
-}
-
-/// The `exportTo` of a rule: `.` for a rule with a selector, else its list; empty leaves it to the
-/// mesh default.
-pub(super) fn export_to(rule: &DestinationRule) -> BTreeSet<String> {
-    match rule.workload_selector {
-        Some(_) => BTreeSet::from([".".to_owned()]),
-        None => rule.export_to.iter().cloned().collect(),
-    }
 }
 
 impl Placement {

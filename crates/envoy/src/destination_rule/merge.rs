@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::index::export_to;
 use super::policy::with_backend_policy;
 use super::selector_labels;
 use navarch_api::istio::{DestinationRule, Subset, TrafficPolicy};
@@ -177,6 +176,15 @@ pub(super) fn merge_rules<'a>(
     }
 
     merged.into_iter().map(Arc::new).collect()
+}
+
+/// The `exportTo` of a rule: `.` for a rule with a selector, else its list; empty leaves it to the
+/// mesh default.
+pub(super) fn export_to(rule: &DestinationRule) -> BTreeSet<String> {
+    match rule.workload_selector {
+        Some(_) => BTreeSet::from([".".to_owned()]),
+        None => rule.export_to.iter().cloned().collect(),
+    }
 }
 
 #[cfg(test)]

@@ -10,50 +10,21 @@ use navarch_proto::envoy::config::endpoint::v3::LbEndpoint;
 use super::gateways::{self, GatewayIndex, Gateways, is_in_network};
 use super::group::{EndpointWorkload, Group, Member, carries_label, workload_label};
 use super::health;
+use super::target::{EndpointPath, Target};
 use super::tunnel::{self, Tunnel};
 use super::wire::{self, More, Names};
 use crate::build::MAX_UNIX_PATH;
-use crate::destination_rule::MergedRule;
 use crate::filters::metrics_log;
 use crate::mtls::{self, MtlsMode, NamespaceMtls};
 use navarch_ambient::networks::{self, ServiceReach};
-use navarch_api::istio::{ClientTlsMode, Subset, TrafficPolicy};
+use navarch_api::istio::{ClientTlsMode, TrafficPolicy};
 use navarch_api::names::Namespace;
 use navarch_push::proxy::{Locality, ProxyKind};
 use navarch_push::view::View;
-use navarch_registry::model::{Discoverability, Endpoint, Health, Service, TlsMode, Workload};
+use navarch_registry::model::{Discoverability, Endpoint, Health, TlsMode, Workload};
 
 /// The length of the prefix `unix://` of socket paths.
 const UNIX_PREFIX: usize = 7;
-
-/// The cluster whose endpoints are built.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Target<'a> {
-    pub(crate) service: &'a Service,
-    pub(crate) port: u16,
-    /// The rule that applies.
-    pub(crate) rule: Option<&'a MergedRule>,
-    /// The subset, if any.
-    pub(crate) subset: Option<&'a Subset>,
-    /// The policy of the port: the subset's overrides the host's, without mesh defaults.
-    pub(crate) policy: Option<&'a TrafficPolicy>,
-    /// Whether a gateway passes mutual TLS through to it.
-    pub(crate) sni_routed: bool,
-    /// Whether the proxy resolves names.
-    pub(crate) by_dns: bool,
-    /// How endpoints are reached.
-    pub(crate) way: EndpointPath,
-}
-
-/// How endpoints are reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum EndpointPath {
-    Client,
-    /// From the waypoint of the service.
-    OfWaypoint,
-    /// Endpoints are waypoints, which forward to a port of the service.
-    ToWaypoint,
-}
 
 /// Builds endpoints of one target.
 struct Builder<'a, 'v> {

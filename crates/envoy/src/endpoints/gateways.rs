@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use navarch_proto::envoy::config::endpoint::v3::LbEndpoint;
 
-use super::build::{EndpointPath, Target};
 use super::group::{EndpointWorkload, Group, Member};
+use super::target::{EndpointPath, Target};
 use super::{tunnel, wire};
 use crate::hbone;
 use navarch_api::names::{ClusterId, NetworkId};

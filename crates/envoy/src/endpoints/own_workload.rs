@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use navarch_proto::envoy::config::endpoint::v3::LocalityLbEndpoints;
 
-use super::build::{EndpointPath, Target, groups};
+use super::build::groups;
 use super::group::Group;
+use super::target::{EndpointPath, Target};
 use super::{candidates, is_resolved_by_proxy};
 use crate::sidecar_scope;
 use navarch_push::proxy::Locality;

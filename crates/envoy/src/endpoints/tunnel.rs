@@ -10,6 +10,7 @@ use prost_types::value::Kind;
 use prost_types::{Struct, Value};
 
 use super::wire;
+use crate::build::internal_address;
 use crate::hbone::{self, FORWARD, INNER, ORIGINAL_DST, ORIGINATE};
 use crate::service_address::UNSPECIFIED;
 use crate::service_port::of_port;
@@ -69,7 +70,7 @@ impl Tunnel {
         } else {
             ORIGINATE
         };
-        let address = hbone::clusters::internal_address(listener, entry);
+        let address = internal_address(listener, entry);
         HostIdentifier::Endpoint(WireEndpoint {
             address: Some(address),
             ..WireEndpoint::default()
@@ -128,7 +129,7 @@ pub(super) fn to_gateway(
             .insert(wire::SOCKET_MATCH.to_owned(), wire::field("tunnel", "http"));
     }
 
-    let address = hbone::clusters::internal_address(INNER, &entry);
+    let address = internal_address(INNER, &entry);
     HostIdentifier::Endpoint(WireEndpoint {
         address: Some(address),
         ..WireEndpoint::default()

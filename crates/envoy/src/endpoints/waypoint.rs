@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use navarch_proto::envoy::config::endpoint::v3::LocalityLbEndpoints;
 
-use super::build::{EndpointPath, Target, groups};
+use super::build::groups;
 use super::gateways::is_in_network;
 use super::group::Group;
+use super::target::{EndpointPath, Target};
 use crate::destination_rule;
 use crate::names::OutboundCluster;
 use crate::service_port::of_port_name;

@@ -11,13 +11,12 @@ use navarch_proto::any::pack;
 use navarch_proto::envoy::config::accesslog::v3::access_log_filter::FilterSpecifier;
 use navarch_proto::envoy::config::accesslog::v3::{
     AccessLog, AccessLogFilter, AndFilter, ComparisonFilter, ExtensionFilter, ResponseFlagFilter,
-    StatusCodeFilter, access_log, comparison_filter, extension_filter,
+    StatusCodeFilter, comparison_filter, extension_filter,
 };
 use navarch_proto::envoy::config::core::v3::RuntimeUInt32;
 use navarch_proto::envoy::extensions::access_loggers::filters::cel::v3::ExpressionFilter;
 use navarch_proto::envoy::extensions::filters::network::tcp_proxy::v3::TcpProxy;
 use navarch_proto::envoy::extensions::filters::network::tcp_proxy::v3::tcp_proxy::TcpAccessLogOptions;
-use prost::{Message, Name};
 
 use super::class::ListenerClass;
 use super::metrics_log::{self, MetricsLogsOf};
@@ -227,15 +226,6 @@ fn of_provider(view: &View<'_>, provider: &ExtensionProvider) -> Option<AccessLo
         collector,
         &cluster,
     ))
-}
-
-/// A log of this name and configuration.
-pub(super) fn log<M: Message + Name>(name: &str, config: &M) -> AccessLog {
-    AccessLog {
-        name: name.to_owned(),
-        config_type: Some(access_log::ConfigType::TypedConfig(pack(config))),
-        ..AccessLog::default()
-    }
 }
 
 /// The log with filters, all of which must match.

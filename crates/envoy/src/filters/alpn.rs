@@ -61,7 +61,7 @@ impl UpstreamVersion {
 
 /// The filter of clients: upstream TLS offers the protocol of the request, with Istio's names and
 /// standard ones. `None` if it is disabled, or if the proxy supports neither form.
-pub(super) fn offered(view: &View<'_>) -> Option<HttpFilter> {
+pub(crate) fn offered(view: &View<'_>) -> Option<HttpFilter> {
     if !view.mesh().settings.alpn_filter {
         return None;
     }

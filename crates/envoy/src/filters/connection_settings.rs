@@ -4,7 +4,7 @@ use navarch_proto::envoy::config::core::v3::http_protocol_options::HeadersWithUn
 use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::HttpConnectionManager;
 use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::PathWithEscapedSlashesAction as EscapedSlashes;
 
-use super::proxy_settings::EffectiveProxyConfig;
+use crate::proxy_settings::EffectiveProxyConfig;
 use navarch_api::duration::Duration;
 use navarch_api::mesh::{
     ConnectionProfile, ConnectionSettings, HeadersWithUnderscoresAction,
@@ -107,7 +107,7 @@ fn hardened(mut settings: ConnectionSettings) -> ConnectionSettings {
 }
 
 /// Applies the settings to a connection manager, overriding path settings of mesh config.
-pub(super) fn apply(settings: &ConnectionSettings, manager: &mut HttpConnectionManager) {
+pub(crate) fn apply(settings: &ConnectionSettings, manager: &mut HttpConnectionManager) {
     apply_lifetimes(settings, manager);
     apply_http2(settings, manager);
     let underscores = match settings.http_headers_with_underscores_action {

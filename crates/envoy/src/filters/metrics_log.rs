@@ -19,7 +19,7 @@ use navarch_proto::envoy::r#type::metadata::v3::{MetadataKey, MetadataKind, meta
 use navarch_proto::envoy::r#type::tracing::v3::{CustomTag, custom_tag};
 use navarch_proto::stats::MetricConfig;
 
-use super::access_log::{grpc, log};
+use super::access_logger::{grpc_destination, log};
 use super::class::ListenerClass;
 use super::peer_attribute;
 use super::provider::ProviderCluster;
@@ -213,7 +213,7 @@ fn common(view: &View<'_>, logs: &MetricsLogsOf, counting: &Counting) -> CommonG
     CommonGrpcAccessLogConfig {
         buffer_size_bytes: Some(BUFFER),
         custom_tags: tags,
-        ..grpc::common(&name, &cluster, &[])
+        ..grpc_destination(&name, &cluster, &[])
     }
 }
 

@@ -64,7 +64,7 @@ const FORMATTER: &str = "envoy.built_in_formatters.cel";
 
 /// The filter for listeners of a class; `None` if Istio's exchange is disabled, or the result is
 /// not used. With `skip_external`, servers outside the mesh do not get the headers either.
-pub(super) fn filter_of(
+pub(crate) fn filter_of(
     view: &View<'_>,
     class: ListenerClass,
     skip_external: bool,

@@ -1,6 +1,9 @@
 //! Extension providers of mesh config, and the clusters of their services.
 
+use navarch_proto::envoy::config::core::v3::{GrpcService, HttpUri, grpc_service, http_uri};
+
 use crate::names::OutboundCluster;
+use navarch_api::duration::Duration;
 use navarch_api::mesh::ExtensionProvider;
 use navarch_api::names::Hostname;
 use navarch_push::notice::Unavailable;
@@ -14,6 +17,22 @@ pub struct ProviderCluster {
     pub host: String,
     /// The outbound cluster, such as `outbound|4317||collector.observe.svc.cluster.local`.
     pub cluster: String,
+}
+
+impl ProviderCluster {
+    /// The gRPC service of the cluster.
+    #[must_use]
+    pub fn grpc_service(&self) -> GrpcService {
+        let envoy = grpc_service::EnvoyGrpc {
+            cluster_name: self.cluster.clone(),
+            authority: self.host.clone(),
+            ..grpc_service::EnvoyGrpc::default()
+        };
+        GrpcService {
+            target_specifier: Some(grpc_service::TargetSpecifier::EnvoyGrpc(envoy)),
+            ..GrpcService::default()
+        }
+    }
 }
 
 /// The provider of this name, case-insensitively.
@@ -66,4 +85,14 @@ fn known_cluster(view: &View<'_>, service: &str, port: u32) -> Option<ProviderCl
         cluster: OutboundCluster::new(port, "", &host).to_string(),
         host: host.to_string(),
     })
+}
+
+/// The URI of an HTTP service.
+#[must_use]
+pub fn http_uri(uri: String, cluster: &str, timeout: Option<Duration>) -> HttpUri {
+    HttpUri {
+        uri,
+        timeout: timeout.map(Duration::to_proto),
+        http_upstream_type: Some(http_uri::HttpUpstreamType::Cluster(cluster.to_owned())),
+    }
 }

@@ -5,7 +5,7 @@ use navarch_proto::envoy::extensions::filters::network::http_connection_manager:
 };
 
 use super::class::ListenerClass;
-use super::proxy_settings::EffectiveProxyConfig;
+use crate::proxy_settings::EffectiveProxyConfig;
 use navarch_api::mesh::{
     ForwardClientCertDetails, MetadataExchangeMode, ProxyHeaders,
     SetCurrentClientCertDetails as Details,

@@ -9,9 +9,9 @@ use std::collections::BTreeSet;
 
 use super::selection::{PARENT_NAMESPACE, SERVICE_ACCOUNT, SelectedGateways};
 use crate::config_objects;
+use crate::credentials::reference::gateway_secret;
 use crate::gateway_api::{self, Referrer};
 use crate::sds::CA_SUFFIX;
-use crate::secrets::gateway_secret;
 use navarch_api::istio::{Gateway, Server, ServerTlsMode};
 use navarch_api::names::Namespace;
 use navarch_api::object::Object;

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::backend_policy::PolicyTargetObject;
 use super::pair_counts::{CountsPart, PairCounts, Sums};
-use super::policies::PolicyTargetObject;
 use super::route_kinds::{RouteKind, RouteName};
 use navarch_api::gateway_api;
 use navarch_api::object::NamespacedName;

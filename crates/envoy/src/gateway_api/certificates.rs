@@ -2,8 +2,8 @@
 
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use crate::credentials::{Material, Roots};
 use crate::sds::CA_SUFFIX;
-use crate::secrets::{Material, Roots};
 use navarch_api::kubernetes::{ConfigMap, Secret};
 use navarch_api::object::NamespacedName;
 use navarch_pki::pem::{MatchError, check_match, private_key, readable_certificates};

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::classes::ControllerOfClass;
-use super::listener_sets::listener_sets_of;
+use super::listener_set_index::listener_sets_of;
 use super::namespaces::takes_listener_sets_of;
 use navarch_api::gateway_api::{KubernetesGateway, Listener, ListenerSet};
 use navarch_api::object::NamespacedName;

@@ -7,21 +7,19 @@ use std::sync::Arc;
 use super::classes::{self, Controller, ControllerOfClass};
 use super::conflicts::{Conflicts, ListenersOf};
 use super::fault::Fault;
+use super::gateway_services::services;
 use super::grants::Referrer;
-use super::listener_sets::{ListenerSetForms, listener_sets_of};
+use super::listener_set_index::listener_sets_of;
+use super::listener_sets::ListenerSetForms;
 use super::listeners::{self, BuiltListener, ListenerOwner, ParentListener};
-use super::settings::{ApiSettings, Values};
+use super::settings::ApiSettings;
 use super::tls::Owner;
-use crate::config_objects::ByName;
 use navarch_api::gateway_api::{KubernetesGateway, Listener};
 use navarch_api::istio::Gateway;
 use navarch_api::kubernetes::ConfigMap;
-use navarch_api::object::{NamespacedName, Object};
+use navarch_api::object::{NamespacedName, Object, ObjectsByName};
 use navarch_push::query::Query;
 use navarch_push::view::View;
-
-/// A deprecated annotation without effect.
-const SERVICE_TYPE: &str = "networking.istio.io/service-type";
 
 /// A parsed Gateway; `None` if this control plane does not serve it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -125,64 +123,6 @@ impl Query for GatewayForms {
             listeners,
         }))
     }
-}
-
-/// The hosts of the Services of a Gateway's proxies, and the fault of their addresses, if any.
-pub(super) fn services(
-    gateway: &Object<KubernetesGateway>,
-    controller: Controller,
-    values: &Values,
-) -> (Vec<String>, Option<Fault>) {
-    if classes::is_managed(&values.api, &gateway.spec) {
-        return (
-            vec![classes::managed_service(gateway, controller, values)],
-            None,
-        );
-    }
-
-    let namespace = gateway.meta.key.namespace.as_str();
-    let (hosts, others): (Vec<_>, Vec<_>) = gateway
-        .spec
-        .addresses
-        .iter()
-        .partition(|address| address.kind == "Hostname");
-
-    let full = |value: &str| {
-        if value.contains('.') {
-            value.to_owned()
-        } else {
-            values.host(value, namespace)
-        }
-    };
-
-    let hosts = hosts
-        .into_iter()
-        .map(|address| full(&address.value))
-        .collect();
-
-    if !others.is_empty() {
-        let others: Vec<&str> = others
-            .iter()
-            .map(|address| address.value.as_str())
-            .collect();
-        let message = format!(
-            "only Hostname is supported, ignoring [{}]",
-            others.join(" ")
-        );
-        return (hosts, Some(Fault::new("UnsupportedAddress", message)));
-    }
-
-    let deprecated = gateway
-        .meta
-        .annotations
-        .contains_key(SERVICE_TYPE)
-        .then(|| {
-            let message =
-                format!("annotation {SERVICE_TYPE} is deprecated, use spec.infrastructure");
-            Fault::new("DeprecatedField", message)
-        });
-
-    (hosts, deprecated)
 }
 
 /// The fault of the reference to a Gateway's parameters.
@@ -294,7 +234,7 @@ impl Query for GatewaysOf {
 }
 
 impl Query for ApiGateways {
-    type Value = ByName<Gateway>;
+    type Value = ObjectsByName<Gateway>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let names = view.names::<KubernetesGateway>();

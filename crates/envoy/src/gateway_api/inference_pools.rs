@@ -1,14 +1,12 @@
 //! InferencePools: their generated Services and endpoint pickers (istiod's
 //! `inferencepool_collection.go`).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::merged;
 use super::pair_counts::{CountsPart, PairCounts, Sums};
 use super::route_kinds::{RouteKind, RouteName};
 use super::settings::ApiSettings;
-use crate::gateway;
 use navarch_api::gateway_api::{
     self, BackendRef, PICKER_FAILURE_MODE_LABEL, PICKER_PORT_LABEL, PICKER_SERVICE_LABEL,
 };
@@ -41,7 +39,7 @@ pub(super) struct ServiceOfPool {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct PoolsOf(RouteName);
+pub(super) struct PoolsOf(pub(super) RouteName);
 
 /// The HTTPRoutes of one part, by pool.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -54,10 +52,6 @@ struct AllPoolRoutes;
 /// The HTTPRoutes of the pools of one part.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct PoolRoutesNear(u8);
-
-/// Whether a route of a generated Gateway has a pool as backend.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct GatewayHasPools(Arc<str>);
 
 impl Query for PoolService {
     type Value = Option<ServiceOfPool>;
@@ -138,33 +132,6 @@ impl Query for PoolRoutesNear {
     fn compute(&self, view: &View<'_>) -> Self::Value {
         view.get(&AllPoolRoutes).part(self.0)
     }
-}
-
-impl Query for GatewayHasPools {
-    type Value = bool;
-
-    fn compute(&self, view: &View<'_>) -> bool {
-        merged::routes_of_gateway(view, &self.0)
-            .iter()
-            .any(|route| !view.get(&PoolsOf(route.clone())).is_empty())
-    }
-}
-
-/// Whether a route of the proxy's Gateways has a pool as backend.
-pub(crate) fn has_inference_pools(view: &View<'_>) -> bool {
-    let has_pools = |gateway: &Arc<str>| *view.get(&GatewayHasPools(gateway.clone()));
-    view.get(&ApiSettings).api.inference && gateway::serving_gateways(view).iter().any(has_pools)
-}
-
-/// The endpoint pickers of a generated VirtualService, by name of the rule.
-pub(crate) fn endpoint_pickers(
-    view: &View<'_>,
-    name: &NamespacedName,
-) -> Arc<BTreeMap<String, EndpointPicker>> {
-    if !view.get(&ApiSettings).api.inference {
-        return Arc::default();
-    }
-    merged::pickers(view, name)
 }
 
 /// The routes with this pool as backend.

@@ -1,19 +1,19 @@
 //! ListenerSets: further listeners of Gateways (istiod's `ListenerSetCollection`).
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::classes::{self, ControllerOfClass};
 use super::conflicts::{Conflicts, ListenersOf, port_of};
 use super::fault::Fault;
-use super::gateways::services;
+use super::gateway_services::services;
 use super::grants::Referrer;
+use super::listener_set_index::parent_of;
 use super::listeners::{self, BuiltListener, ListenerOwner};
 use super::namespaces::takes_listener_sets_of;
 use super::settings::ApiSettings;
 use super::tls::Owner;
-use navarch_api::gateway_api::{self, KubernetesGateway, Listener, ListenerSet};
-use navarch_api::object::{NamespacedName, Object};
+use navarch_api::gateway_api::{KubernetesGateway, Listener, ListenerSet};
+use navarch_api::object::NamespacedName;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
@@ -33,74 +33,6 @@ pub(super) struct BuiltListenerSet {
     pub(super) fault: Option<Fault>,
     /// Its listeners, in order.
     pub(super) listeners: Vec<BuiltListener>,
-}
-
-/// The ListenerSets of all Gateways.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct ListenerSetIndex;
-
-/// The ListenerSets of one Gateway.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct ListenerSetsOf(NamespacedName);
-
-/// The Gateway that a ListenerSet references.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct ParentOf(NamespacedName);
-
-impl Query for ParentOf {
-    type Value = Option<NamespacedName>;
-
-    fn compute(&self, view: &View<'_>) -> Self::Value {
-        view.object::<ListenerSet>(&self.0)
-            .and_then(|set| parent_of(set))
-    }
-}
-
-/// The Gateway that a ListenerSet references.
-fn parent_of(set: &Object<ListenerSet>) -> Option<NamespacedName> {
-    let parent = &set.spec.parent_ref;
-    let is_gateway = parent.group == gateway_api::GROUP && parent.kind == "Gateway";
-    let namespace = parent
-        .namespace
-        .as_deref()
-        .unwrap_or(set.meta.key.namespace.as_str());
-    is_gateway.then(|| NamespacedName::new(namespace, &parent.name))
-}
-
-impl Query for ListenerSetIndex {
-    type Value = BTreeMap<NamespacedName, Arc<Vec<NamespacedName>>>;
-
-    fn compute(&self, view: &View<'_>) -> Self::Value {
-        let mut index: BTreeMap<NamespacedName, Vec<NamespacedName>> = BTreeMap::new();
-        for name in view.names::<ListenerSet>() {
-            if let Some(gateway) = &*view.get(&ParentOf(name.clone())) {
-                index.entry(gateway.clone()).or_default().push(name.clone());
-            }
-        }
-        index
-            .into_iter()
-            .map(|(gateway, sets)| (gateway, Arc::new(sets)))
-            .collect()
-    }
-}
-
-impl Query for ListenerSetsOf {
-    type Value = Arc<Vec<NamespacedName>>;
-
-    fn compute(&self, view: &View<'_>) -> Self::Value {
-        view.get(&ListenerSetIndex)
-            .get(&self.0)
-            .cloned()
-            .unwrap_or_default()
-    }
-}
-
-/// The ListenerSets that reference a Gateway, by name.
-pub(super) fn listener_sets_of(
-    view: &View<'_>,
-    gateway: &NamespacedName,
-) -> Arc<Vec<NamespacedName>> {
-    (*view.get(&ListenerSetsOf(gateway.clone()))).clone()
 }
 
 impl Query for ListenerSetForms {

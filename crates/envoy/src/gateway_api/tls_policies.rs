@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::ancestors::GatewaysOfBackend;
+use super::backend_policy::{BackendPolicy, PolicyPort, PolicyTargetObject, PortsOfTarget};
 use super::certificates::RootsFault;
 use super::condition::Conditions;
-use super::policies::{BackendPolicy, PolicyPort, PolicyTargetObject, PortsOfTarget};
 use super::settings::ApiSettings;
 use crate::sds::{CONFIG_MAP_PREFIX, INVALID_PREFIX};
 use navarch_api::gateway_api::{BackendTlsPolicy, BackendTlsValidation, PolicyTarget};

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use super::ancestors::GatewaysOfBackend;
+use super::backend_policy::{BackendPolicy, PolicyPort, PolicyTargetObject, PortsOfTarget};
 use super::condition::Conditions;
-use super::policies::{BackendPolicy, PolicyPort, PolicyTargetObject, PortsOfTarget};
 use super::settings::ApiSettings;
 use super::tls_policies::{PolicyForms, client_tls, ignored, is_ignored};
 use navarch_api::duration::Duration;

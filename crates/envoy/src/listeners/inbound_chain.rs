@@ -3,21 +3,21 @@
 use navarch_proto::envoy::config::core::v3::TransportSocket;
 use navarch_proto::envoy::config::listener::v3::{Filter, FilterChain, FilterChainMatch};
 
-use super::address::listener_name;
+use super::address::{VIRTUAL_INBOUND, listener_name};
 use super::inbound_match::{Application, ChainMatch, ClientProtocol, chains, own_tls};
 use super::inbound_plan::ServedPort;
-use super::outbound::plaintext_http;
+use super::inspectors::plaintext_http;
 use crate::authorization::{AuthorizationOf, Peers};
 use crate::config_info;
+use crate::connection_manager::{HttpOptions, Routes, connection_manager};
 use crate::filters::access_log::AccessLogsOf;
 use crate::filters::class::ListenerClass;
 use crate::filters::downstream_tls::{self, MeshTlsOf, Payload, transport_socket};
-use crate::filters::hcm::{HttpOptions, Routes, connection_manager};
 use crate::filters::metrics::MetricsFiltersOf;
 use crate::filters::network::{http_filter, metadata_exchange, protocol_stack, tcp_proxy};
-use crate::filters::proxy_settings::idle_timeout;
 use crate::mtls::MtlsMode;
-use crate::names::inbound_cluster;
+use crate::names::{INBOUND_PASSTHROUGH, inbound_cluster};
+use crate::proxy_settings::idle_timeout;
 use crate::routes::{self, InboundRoute};
 use crate::stat_prefix::{self, ShortNames, StatService};
 use crate::traffic_extension;
@@ -25,9 +25,6 @@ use navarch_api::names::Hostname;
 use navarch_api::object::Kind;
 use navarch_push::view::View;
 use navarch_registry::protocol::Protocol;
-
-/// The cluster of undeclared ports.
-const PASSTHROUGH: &str = "InboundPassthroughCluster";
 
 /// The class of these listeners.
 const CLASS: ListenerClass = ListenerClass::SidecarInbound;
@@ -151,7 +148,7 @@ fn http_filters(view: &View<'_>, target: &Target<'_>, peers: Peers) -> Vec<Filte
     let routes = routes::inbound(view, &to);
     let stat_prefix = match target {
         Target::Served(_) => format!("inbound_{}", target.chain_name(true)),
-        Target::Unknown { .. } => PASSTHROUGH.to_owned(),
+        Target::Unknown { .. } => INBOUND_PASSTHROUGH.to_owned(),
     };
     let mut manager = connection_manager(
         view,
@@ -198,7 +195,7 @@ fn tcp_filters(view: &View<'_>, target: &Target<'_>, peers: Peers) -> Vec<Filter
                 host: "",
                 subset: "",
                 port: 0,
-                port_name: super::virtual_inbound::NAME,
+                port_name: VIRTUAL_INBOUND,
             };
             (Protocol::Unsupported, &empty, of)
         }
@@ -245,7 +242,7 @@ impl Target<'_> {
     fn cluster(&self) -> String {
         match self {
             Self::Served(port) => inbound_cluster(port.target).to_string(),
-            Self::Unknown { .. } => PASSTHROUGH.to_owned(),
+            Self::Unknown { .. } => INBOUND_PASSTHROUGH.to_owned(),
         }
     }
 
@@ -256,7 +253,7 @@ impl Target<'_> {
                 listener_name(port.binds.first().map_or("", String::as_str), port.target)
             }
             Self::Unknown { .. } if http => "virtualInbound-catchall-http".to_owned(),
-            Self::Unknown { .. } => super::virtual_inbound::NAME.to_owned(),
+            Self::Unknown { .. } => VIRTUAL_INBOUND.to_owned(),
         }
     }
 }

@@ -15,6 +15,7 @@ use navarch_proto::envoy::r#type::v3::Int32Range;
 
 use super::filter_chain::TLS;
 use crate::filters::listener::{http_inspector, tls_inspector};
+use navarch_push::view::View;
 
 /// The inspection that the chains of one port need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,6 +24,16 @@ struct Needs {
     tls: bool,
     /// Detection of plain HTTP.
     http: bool,
+}
+
+/// The HTTP inspector's names of plain HTTP. HTTP/1.0 is left to TCP unless enabled.
+pub(super) fn plaintext_http(view: &View<'_>) -> Vec<String> {
+    let all = ["http/1.0", "http/1.1", "h2c"];
+    let first = usize::from(!view.mesh().settings.http10);
+    all.iter()
+        .skip(first)
+        .map(|&protocol| protocol.to_owned())
+        .collect()
 }
 
 /// The inspectors that these chains need. The TLS inspector comes first: the other one ignores TLS.

@@ -5,11 +5,12 @@ use navarch_proto::envoy::config::listener::v3::{FilterChain, FilterChainMatch, 
 
 use super::address::{accepts_per_event, additional_addresses, balance, listen_address};
 use super::filter_chain::{Chain, Merged, RAW_BUFFER};
+use super::inspectors::plaintext_http;
 use super::l4_chains;
 use super::outbound_plan::{ChainPlan, HttpChainPlan, PlannedListener};
 use super::virtual_outbound::catch_all_filters;
+use crate::connection_manager::{HttpOptions, Routes, connection_manager};
 use crate::filters::class::ListenerClass;
-use crate::filters::hcm::{HttpOptions, Routes, connection_manager};
 use crate::filters::listener::{http_inspector, tls_inspector};
 use crate::filters::network::http_filter;
 use crate::sidecar_scope::{self, OutboundPolicy};
@@ -100,16 +101,6 @@ fn http_chain(view: &View<'_>, name: &str, port: u16, part: &HttpChainPlan) -> C
     }
 
     chain
-}
-
-/// The HTTP inspector's names of plain HTTP. HTTP/1.0 is left to TCP unless enabled.
-pub(super) fn plaintext_http(view: &View<'_>) -> Vec<String> {
-    let all = ["http/1.0", "http/1.1", "h2c"];
-    let first = usize::from(!view.mesh().settings.http10);
-    all.iter()
-        .skip(first)
-        .map(|&protocol| protocol.to_owned())
-        .collect()
 }
 
 /// The listener with these chains.

@@ -20,13 +20,14 @@ use super::address::{
 };
 use crate::service_address::UNSPECIFIED;
 use crate::sidecar_scope::{self, EgressListener, ServiceRef};
-pub(super) use entry::{ChainPlan, HttpChainPlan, ListenPort, PlannedListener, TcpChainPlan};
+pub(super) use entry::{ChainPlan, HttpChainPlan, PlannedListener, TcpChainPlan};
 use entry::{Entries, Request};
 use navarch_api::istio::CaptureMode;
 use navarch_push::proxy::IpFamilies;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::protocol::Protocol;
+pub(super) use service_shape::ListenPort;
 use service_shape::{ServiceShape, ServiceShapeOf};
 
 /// All outbound listeners, by name.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use navarch_proto::envoy::config::listener::v3::Listener;
 
+use super::address::VIRTUAL_INBOUND;
 use super::{virtual_inbound, virtual_outbound};
 use crate::hbone;
 use crate::patches::{PatchClass, added_listeners, names_change, patch_listener, patches};
@@ -74,7 +75,7 @@ fn context(view: &View<'_>, name: &str) -> PatchContext {
     {
         return PatchContext::SidecarInbound;
     }
-    let is_inbound = name == virtual_inbound::NAME
+    let is_inbound = name == VIRTUAL_INBOUND
         || (name != virtual_outbound::NAME
             && virtual_inbound::custom_names(view)
                 .iter()

@@ -9,24 +9,21 @@ use navarch_proto::envoy::config::listener::v3::{
 };
 
 use super::address::{
-    Interception, accepts_per_event, additional_addresses, balance, interception, listen_address,
-    listener_name, wildcards,
+    Interception, VIRTUAL_INBOUND, accepts_per_event, additional_addresses, balance, interception,
+    listen_address, listener_name, wildcards,
 };
 use super::inbound_chain::{self, Target};
 use super::inbound_plan::{ServedPort, served_ports};
 use super::inspectors;
-use super::virtual_outbound::BLACKHOLE;
 use crate::filters::access_log::AccessLogsOf;
 use crate::filters::class::ListenerClass;
 use crate::filters::listener::{original_destination, original_source};
 use crate::filters::metrics::MetricsFiltersOf;
 use crate::filters::network::{metadata_exchange, tcp_filter, tcp_proxy};
 use crate::mtls;
+use crate::names::BLACK_HOLE;
 use navarch_api::duration::Duration;
 use navarch_push::view::View;
-
-/// The name of the listener that iptables redirects to.
-pub(crate) const NAME: &str = "virtualInbound";
 
 /// The class of these listeners.
 const CLASS: ListenerClass = ListenerClass::SidecarInbound;
@@ -87,7 +84,14 @@ pub(super) fn build(view: &View<'_>) -> Listener {
         .iter()
         .map(|&bind| bind.to_owned())
         .collect();
-    listener(view, NAME, &binds, listen_port, Binding::Redirected, chains)
+    listener(
+        view,
+        VIRTUAL_INBOUND,
+        &binds,
+        listen_port,
+        Binding::Redirected,
+        chains,
+    )
 }
 
 /// Targets for undeclared ports: for all of them, and for ports that only a policy lists.
@@ -119,7 +123,7 @@ fn blackhole_chain(view: &View<'_>, port: u16) -> FilterChain {
             .cloned(),
     );
 
-    filters.push(tcp_filter(&tcp_proxy(BLACKHOLE, BLACKHOLE)));
+    filters.push(tcp_filter(&tcp_proxy(BLACK_HOLE, BLACK_HOLE)));
     FilterChain {
         name: "virtualInbound-blackhole".to_owned(),
         filter_chain_match: Some(FilterChainMatch {

@@ -8,26 +8,22 @@ use navarch_proto::envoy::config::route::v3::RouteConfiguration;
 use super::address::{
     Interception, accepts_per_event, additional_addresses, interception, listen_address, wildcards,
 };
-use super::outbound::plaintext_http;
+use super::inspectors::plaintext_http;
+use crate::connection_manager::{HttpOptions, Routes, connection_manager};
 use crate::filters::access_log::AccessLogsOf;
 use crate::filters::class::ListenerClass;
-use crate::filters::hcm::{HttpOptions, Routes, connection_manager};
 use crate::filters::listener::http_inspector;
 use crate::filters::metrics::MetricsFiltersOf;
 use crate::filters::network::{http_filter, tcp_filter, tcp_proxy};
-use crate::filters::proxy_settings::idle_timeout;
+use crate::names::{BLACK_HOLE, PASSTHROUGH};
+use crate::proxy_settings::idle_timeout;
 use crate::routes;
 use crate::sidecar_scope::{self, OutboundPolicy};
 use navarch_push::proxy::IpFamilies;
 use navarch_push::view::View;
 use navarch_registry::protocol::Protocol;
 
-pub(crate) const NAME: &str = "virtualOutbound";
-
-/// The cluster without endpoints.
-pub(super) const BLACKHOLE: &str = "BlackHoleCluster";
-/// The cluster for the original destination.
-const PASSTHROUGH: &str = "PassthroughCluster";
+pub(super) const NAME: &str = "virtualOutbound";
 
 /// The class of these listeners.
 const CLASS: ListenerClass = ListenerClass::SidecarOutbound;
@@ -79,7 +75,7 @@ pub(super) fn build(view: &View<'_>) -> Listener {
 /// The chain for unknown destinations, by the outbound traffic policy of the Sidecar or the mesh.
 pub(super) fn catch_all_filters(view: &View<'_>) -> Vec<Filter> {
     let cluster = match sidecar_scope::outbound_policy(view) {
-        OutboundPolicy::RegistryOnly => BLACKHOLE.to_owned(),
+        OutboundPolicy::RegistryOnly => BLACK_HOLE.to_owned(),
         OutboundPolicy::AllowAny {
             egress_proxy: Some(destination),
         } => routes::destination_cluster(&destination, None, 0),
@@ -100,7 +96,7 @@ pub(super) fn catch_all_filters(view: &View<'_>) -> Vec<Filter> {
 /// Drops connections to the listener's own port, which would loop forever.
 fn blackhole_chain(view: &View<'_>, port: u16) -> FilterChain {
     let mut filters = view.get(&MetricsFiltersOf::of_class(CLASS)).tcp.clone();
-    filters.push(tcp_filter(&tcp_proxy(BLACKHOLE, BLACKHOLE)));
+    filters.push(tcp_filter(&tcp_proxy(BLACK_HOLE, BLACK_HOLE)));
     FilterChain {
         name: "virtualOutbound-blackhole".to_owned(),
         filter_chain_match: Some(FilterChainMatch {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use navarch_api::istio::MESH_GATEWAY;
 use navarch_proto::envoy::config::route::v3::{Route, VirtualHost};
 use prost::Message;
 
@@ -15,7 +16,6 @@ use super::port_services::{self, OutboundPort};
 use super::settings::{RouteHeaders, RouteSettings};
 use super::virtual_host_set::PlannedVirtualHost;
 use super::{default_route, hash, stateful_session, wire_field};
-use crate::virtual_service::MESH_GATEWAY;
 use navarch_api::names::Hostname;
 use navarch_push::query::Query;
 use navarch_push::view::View;

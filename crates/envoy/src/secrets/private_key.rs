@@ -4,8 +4,8 @@
 use navarch_proto::envoy::extensions::transport_sockets::tls::v3::TlsCertificate;
 
 use super::inline;
-use super::material::Material;
-use crate::filters::proxy_settings::EffectiveProxyConfig;
+use crate::credentials::Material;
+use crate::proxy_settings::EffectiveProxyConfig;
 use navarch_api::mesh::PrivateKeyProvider;
 use navarch_push::query::{ProxyQuery, Query};
 use navarch_push::view::View;

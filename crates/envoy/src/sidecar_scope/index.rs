@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::export::resolve_export_to;
+use crate::export_to::resolve_export_to;
 use navarch_api::names::{Hostname, Namespace};
 use navarch_push::query::Query;
 use navarch_push::view::View;

@@ -5,40 +5,20 @@ use std::sync::Arc;
 
 use super::applied::Scope;
 use super::config_namespace;
+use super::egress_listener::EgressListener;
 use super::hosts::{EgressHosts, HostSemantics};
 use super::index::{HostIndex, ServiceIndex};
 use super::selection::{self, ServiceRef};
 use crate::virtual_service::{
-    IndexedVirtualService, MESH_GATEWAY, VirtualServiceIndex, VirtualServicesOfGateway,
-    destinations,
+    IndexedVirtualService, VirtualServiceIndex, VirtualServicesOfGateway, destinations,
 };
-use navarch_api::istio::{CaptureMode, IstioEgressListener, Sidecar, SidecarPort};
+use navarch_api::istio::{CaptureMode, IstioEgressListener, MESH_GATEWAY, Sidecar};
 use navarch_api::names::{Hostname, Namespace};
 use navarch_api::object::NamespacedName;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::model::Service;
 use navarch_registry::protocol::Protocol;
-
-/// One egress listener of the scope (Istio's `IstioEgressListenerWrapper`).
-#[derive(Clone, Debug, PartialEq)]
-pub struct EgressListener {
-    /// Its port; `None` for the one of all ports without their own listener.
-    pub port: Option<SidecarPort>,
-    /// IP or `unix://` path to listen on; if empty, it depends on the kind of listener.
-    pub bind: String,
-    /// How traffic is redirected to it.
-    pub capture_mode: CaptureMode,
-    /// The port to which services are reduced; `None` imports all ports.
-    pub matched_port: Option<u16>,
-    /// Whether a Sidecar declares it.
-    pub declared: bool,
-    /// Its imported hosts.
-    pub(super) hosts: EgressHosts,
-    /// Whether it is for a gateway, which imports all visible services, without selecting one
-    /// namespace per host.
-    pub(super) for_gateway: bool,
-}
 
 /// The egress listeners of a scope.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

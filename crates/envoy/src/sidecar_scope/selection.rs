@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::egress_listener::EgressListener;
 use super::hosts::EgressHosts;
 use super::index::{IndexedService, Services};
-use super::listener::EgressListener;
 use navarch_api::names::{Hostname, Namespace};
 use navarch_push::view::View;
 use navarch_registry::model::{Registry, Service, ServiceKey};

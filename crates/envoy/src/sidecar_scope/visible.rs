@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use super::applied::Scope;
 use super::config_namespace;
+use super::egress_listener::EgressListener;
 use super::index::{HostIndex, IndexedService, Services};
 use super::listener::{
-    EgressListener, EgressListeners, ImportedDestination, ImportedDestinations, ListenerServices,
+    EgressListeners, ImportedDestination, ImportedDestinations, ListenerServices,
     ListenerServicesOfHost,
 };
 use super::selection::{self, PortFilter, ServiceRef};

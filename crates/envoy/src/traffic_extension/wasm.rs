@@ -20,7 +20,7 @@ use serde_json::Value;
 
 use super::{Extension, Program, named};
 use crate::build::encode;
-use crate::secrets::DOCKER_CONFIG;
+use crate::credentials::DOCKER_CONFIG;
 use navarch_api::istio::{EnvValueSource, FailStrategy, PluginType, PullPolicy, WasmConfig};
 use navarch_api::kubernetes::Secret;
 use navarch_api::names::ResourceName;

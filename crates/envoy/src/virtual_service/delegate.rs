@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::index::DefaultExport;
-use super::names::NameContext;
+use super::names::{Domain, NameContext};
+use super::semantics::semantics_of;
 use super::{MergedSpec, RouteSemantics};
 use crate::config_objects;
-use crate::sidecar_scope::{parse_export_to, resolve_export_to};
+use crate::export_to::{parse_export_to, resolve_export_to};
 use navarch_api::istio::{HttpMatchRequest, HttpRoute, StringMatch, VirtualService};
 use navarch_api::names::Namespace;
 use navarch_api::object::{NamespacedName, Object};
@@ -19,50 +20,6 @@ use navarch_registry::model::ExportTo;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Merged {
     pub(super) name: NamespacedName,
-}
-
-/// The annotation with the route semantics of VirtualServices that are generated from other
-/// objects.
-const SEMANTICS_ANNOTATION: &str = "internal.istio.io/route-semantics";
-
-/// The semantics of a VirtualService's routes.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct SemanticsOf {
-    pub(super) name: NamespacedName,
-}
-
-impl Query for SemanticsOf {
-    type Value = RouteSemantics;
-
-    fn compute(&self, view: &View<'_>) -> RouteSemantics {
-        config_objects::virtual_service(view, &self.name)
-            .map_or(RouteSemantics::Istio, |object| semantics_of(&object))
-    }
-}
-
-pub(super) fn semantics_of(object: &Object<VirtualService>) -> RouteSemantics {
-    match object
-        .meta
-        .annotations
-        .get(SEMANTICS_ANNOTATION)
-        .map(|semantics| &**semantics)
-    {
-        Some("gateway") => RouteSemantics::Gateway,
-        Some("ingress") => RouteSemantics::Ingress,
-        Some(_) | None => RouteSemantics::Istio,
-    }
-}
-
-/// The DNS suffix of Kubernetes services.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Domain;
-
-impl Query for Domain {
-    type Value = String;
-
-    fn compute(&self, view: &View<'_>) -> String {
-        view.mesh().settings.domain_suffix.clone()
-    }
 }
 
 impl Query for Merged {

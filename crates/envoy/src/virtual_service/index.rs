@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::delegate::{Domain, semantics_of};
-use super::names::NameContext;
-use super::{MESH_GATEWAY, RouteSemantics};
+use super::RouteSemantics;
+use super::names::{Domain, NameContext};
+use super::semantics::semantics_of;
 use crate::config_objects;
+use crate::export_to::{parse_export_to, resolve_export_to};
 use crate::gateway_api::{self, Head};
-use crate::sidecar_scope::{parse_export_to, resolve_export_to};
-use navarch_api::istio::VirtualService;
+use navarch_api::istio::{MESH_GATEWAY, VirtualService};
 use navarch_api::names::{Hostname, Namespace};
 use navarch_api::object::{NamespacedName, Object};
 use navarch_push::query::Query;

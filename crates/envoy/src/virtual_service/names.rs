@@ -1,9 +1,22 @@
 //! Completes the short names in a VirtualService.
 
-use super::MESH_GATEWAY;
 use navarch_api::hostname::resolve_short_name;
-use navarch_api::istio::{Destination, RouteDestination, VirtualService};
+use navarch_api::istio::{Destination, MESH_GATEWAY, RouteDestination, VirtualService};
 use navarch_api::names::Namespace;
+use navarch_push::query::Query;
+use navarch_push::view::View;
+
+/// The DNS suffix of Kubernetes services.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Domain;
+
+impl Query for Domain {
+    type Value = String;
+
+    fn compute(&self, view: &View<'_>) -> String {
+        view.mesh().settings.domain_suffix.clone()
+    }
+}
 
 /// The context of short names: the object's namespace and the mesh's DNS domain.
 pub(super) struct NameContext<'a> {

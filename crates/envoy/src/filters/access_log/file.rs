@@ -14,7 +14,7 @@ use navarch_proto::envoy::extensions::formatter::req_without_query::v3::ReqWitho
 use prost_types::value::Kind;
 use prost_types::{ListValue, Struct, Value};
 
-use super::log;
+use crate::filters::access_logger::log;
 use crate::substitution;
 use navarch_api::mesh::{AccessLogEncoding, EnvoyFileAccessLogProvider, MeshConfig};
 use navarch_push::view::View;

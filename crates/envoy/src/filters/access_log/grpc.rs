@@ -1,12 +1,11 @@
 //! Access logs to a gRPC service.
 
 use navarch_proto::envoy::config::accesslog::v3::AccessLog;
-use navarch_proto::envoy::config::core::v3::{ApiVersion, GrpcService, grpc_service};
 use navarch_proto::envoy::extensions::access_loggers::grpc::v3::{
     CommonGrpcAccessLogConfig, HttpGrpcAccessLogConfig, TcpGrpcAccessLogConfig,
 };
 
-use super::log;
+use crate::filters::access_logger::{grpc_destination, log};
 use crate::filters::provider::ProviderCluster;
 use navarch_api::mesh::{EnvoyHttpGrpcV3LogProvider, EnvoyTcpGrpcV3LogProvider};
 
@@ -26,7 +25,7 @@ pub(super) const PEERS_OF_ALL_VERSIONS: [&str; 6] = [
 /// The log of requests to the service of the proxy's configuration.
 pub(super) fn http_service() -> AccessLog {
     http_log(&HttpGrpcAccessLogConfig {
-        common_config: Some(common(
+        common_config: Some(grpc_destination(
             "http_envoy_accesslog",
             &bootstrap_cluster(),
             &PEERS_OF_ALL_VERSIONS,
@@ -37,7 +36,11 @@ pub(super) fn http_service() -> AccessLog {
 
 /// The log of connections to the service of the proxy's configuration, under this name.
 pub(super) fn tcp_service(name: &str) -> AccessLog {
-    tcp_log(common(name, &bootstrap_cluster(), &PEERS_OF_ALL_VERSIONS))
+    tcp_log(grpc_destination(
+        name,
+        &bootstrap_cluster(),
+        &PEERS_OF_ALL_VERSIONS,
+    ))
 }
 
 /// The log of requests to a provider.
@@ -82,34 +85,11 @@ fn provider_common(
     cluster: &ProviderCluster,
     state: &[String],
 ) -> CommonGrpcAccessLogConfig {
-    let mut config = common(name, cluster, &PEERS);
+    let mut config = grpc_destination(name, cluster, &PEERS);
     if !state.is_empty() {
         config.filter_state_objects_to_log = state.to_vec();
     }
     config
-}
-
-/// The log destination and content.
-pub(in crate::filters) fn common(
-    name: &str,
-    cluster: &ProviderCluster,
-    state: &[&str],
-) -> CommonGrpcAccessLogConfig {
-    let target = grpc_service::EnvoyGrpc {
-        cluster_name: cluster.cluster.clone(),
-        authority: cluster.host.clone(),
-        ..grpc_service::EnvoyGrpc::default()
-    };
-    CommonGrpcAccessLogConfig {
-        log_name: name.to_owned(),
-        grpc_service: Some(GrpcService {
-            target_specifier: Some(grpc_service::TargetSpecifier::EnvoyGrpc(target)),
-            ..GrpcService::default()
-        }),
-        transport_api_version: ApiVersion::V3.into(),
-        filter_state_objects_to_log: state.iter().map(|&name| name.to_owned()).collect(),
-        ..CommonGrpcAccessLogConfig::default()
-    }
 }
 
 /// The cluster of `envoyAccessLogService` in the proxy's bootstrap.

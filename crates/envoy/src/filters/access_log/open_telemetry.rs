@@ -7,8 +7,8 @@ use navarch_proto::opentelemetry::proto::common::v1::{
 };
 
 use super::file::{DEFAULT_TEXT, as_text, formatters, label_fields, valid_fields, valid_text};
-use super::grpc::{PEERS_OF_ALL_VERSIONS, common, non_empty};
-use super::log;
+use super::grpc::{PEERS_OF_ALL_VERSIONS, non_empty};
+use crate::filters::access_logger::{grpc_destination, log};
 use crate::filters::provider::ProviderCluster;
 use navarch_api::mesh::EnvoyOpenTelemetryLogProvider;
 use navarch_push::view::View;
@@ -46,7 +46,7 @@ pub(super) fn of_provider(
         reason = "the field that Istio sets, which every proxy in use reads"
     )]
     let config = OpenTelemetryAccessLogConfig {
-        common_config: Some(common(
+        common_config: Some(grpc_destination(
             non_empty(&provider.log_name, "otel_envoy_accesslog"),
             cluster,
             &PEERS_OF_ALL_VERSIONS,

@@ -9,8 +9,7 @@ use navarch_proto::envoy::extensions::tracers::opentelemetry::resource_detectors
 use navarch_proto::envoy::extensions::tracers::opentelemetry::samplers::v3::DynatraceSamplerConfig;
 
 use super::headers;
-use super::provider::{grpc_service, http_uri};
-use crate::filters::provider::{ProviderCluster, cluster};
+use crate::filters::provider::{ProviderCluster, cluster, http_uri};
 use crate::node_annotations::{TRACED_SERVICE, annotation};
 use navarch_api::duration::Duration;
 use navarch_api::mesh::{
@@ -58,7 +57,7 @@ pub(super) fn config(
             initial_metadata: grpc
                 .map(|grpc| headers::of_calls(view, &grpc.initial_metadata))
                 .unwrap_or_default(),
-            ..grpc_service(&target)
+            ..target.grpc_service()
         });
     }
 

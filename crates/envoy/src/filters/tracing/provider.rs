@@ -1,7 +1,7 @@
 //! Tracers of extension providers.
 
 use navarch_proto::any::pack;
-use navarch_proto::envoy::config::core::v3::{GrpcService, HttpService, HttpUri, grpc_service, http_uri};
+use navarch_proto::envoy::config::core::v3::HttpService;
 use navarch_proto::envoy::config::trace::v3::zipkin_config::{CollectorEndpointVersion, TraceContextOption as Context};
 use navarch_proto::envoy::config::trace::v3::{DatadogConfig, SkyWalkingConfig, ZipkinConfig, tracing};
 use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::Tracing;
@@ -9,7 +9,7 @@ use prost::{Message, Name};
 
 use super::{headers, open_telemetry};
 use crate::filters::istio_version;
-use crate::filters::provider::{ProviderCluster, cluster};
+use crate::filters::provider::{ProviderCluster, cluster, http_uri};
 use navarch_api::duration::Duration;
 use navarch_api::mesh::{ExtensionProvider, TraceContextOption, ZipkinTracingProvider};
 use navarch_push::proxy::ProxyKind;
@@ -51,7 +51,7 @@ pub(super) fn configure(view: &View<'_>, provider: &ExtensionProvider) -> Option
     } else if let Some(skywalking) = &provider.skywalking {
         let target = cluster(view, "skywalking", &skywalking.service, skywalking.port)?;
         let config = SkyWalkingConfig {
-            grpc_service: Some(grpc_service(&target)),
+            grpc_service: Some(target.grpc_service()),
             ..SkyWalkingConfig::default()
         };
         (tracer("envoy.tracers.skywalking", &config), 0, false)
@@ -81,28 +81,6 @@ fn tracer<M: Message + Name>(name: &str, config: &M) -> tracing::Http {
     tracing::Http {
         name: name.to_owned(),
         config_type: Some(tracing::http::ConfigType::TypedConfig(pack(config))),
-    }
-}
-
-/// The gRPC service of a cluster.
-pub(super) fn grpc_service(target: &ProviderCluster) -> GrpcService {
-    let envoy = grpc_service::EnvoyGrpc {
-        cluster_name: target.cluster.clone(),
-        authority: target.host.clone(),
-        ..grpc_service::EnvoyGrpc::default()
-    };
-    GrpcService {
-        target_specifier: Some(grpc_service::TargetSpecifier::EnvoyGrpc(envoy)),
-        ..GrpcService::default()
-    }
-}
-
-/// The URI of an HTTP service.
-pub(super) fn http_uri(uri: String, cluster: &str, timeout: Option<Duration>) -> HttpUri {
-    HttpUri {
-        uri,
-        timeout: timeout.map(Duration::to_proto),
-        http_upstream_type: Some(http_uri::HttpUpstreamType::Cluster(cluster.to_owned())),
     }
 }
 

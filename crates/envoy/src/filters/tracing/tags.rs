@@ -8,7 +8,7 @@ use navarch_proto::envoy::r#type::metadata::v3::{MetadataKey, MetadataKind, meta
 use navarch_proto::envoy::r#type::tracing::v3::{CustomTag, custom_tag};
 
 use crate::filters::istio_version;
-use crate::filters::proxy_settings::EffectiveProxyConfig;
+use crate::proxy_settings::EffectiveProxyConfig;
 use crate::substitution;
 use navarch_api::istio::TracingTag;
 use navarch_push::proxy::ProxyKind;

@@ -6,9 +6,9 @@ use navarch_proto::envoy::extensions::filters::network::http_connection_manager:
 use super::super::filter_chain::Chain;
 use super::topology::TopologyOfProxy;
 use super::{GatewayChain, Transport, l4, sni_routing};
+use crate::connection_manager::{HttpOptions, Routes, connection_manager};
 use crate::filters::class::ListenerClass;
 use crate::filters::downstream_tls::{self, Payload};
-use crate::filters::hcm::{HttpOptions, Routes, connection_manager};
 use crate::filters::network::http_filter;
 use crate::gateway::{Handling, PlannedServer, ServerGroup};
 use crate::traffic_extension;

@@ -5,7 +5,7 @@ use navarch_proto::envoy::extensions::filters::network::http_connection_manager:
 use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::SetCurrentClientCertDetails;
 
 use crate::filters::proxy_headers::forward_client_cert;
-use crate::filters::proxy_settings::EffectiveProxyConfig;
+use crate::proxy_settings::EffectiveProxyConfig;
 use navarch_api::mesh::ForwardClientCertDetails;
 use navarch_push::query::{ProxyQuery, Query};
 use navarch_push::view::View;

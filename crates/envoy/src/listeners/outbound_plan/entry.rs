@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Plan;
-use super::service_shape::ServiceShape;
+use super::service_shape::{ListenPort, ServiceShape};
 use crate::sidecar_scope::ServiceRef;
 use navarch_registry::protocol::Protocol;
 
@@ -56,15 +56,6 @@ pub(in crate::listeners) struct TcpChainPlan {
     pub(in crate::listeners) cidrs: Vec<String>,
     /// Whether the ranges are the addresses of one pod.
     pub(in crate::listeners) by_pod: bool,
-}
-
-/// A listening port: that of a service, or of a Sidecar.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(in crate::listeners) struct ListenPort {
-    pub(in crate::listeners) number: u16,
-    pub(in crate::listeners) name: String,
-    /// The declared protocol.
-    pub(in crate::listeners) protocol: Protocol,
 }
 
 /// A service port to be added.

@@ -2,12 +2,21 @@
 
 use std::sync::Arc;
 
-use super::entry::ListenPort;
 use crate::service_address;
 use crate::sidecar_scope::{self, ServiceRef};
 use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::model::{Registry, Resolution};
+use navarch_registry::protocol::Protocol;
+
+/// A listening port: that of a service, or of a Sidecar.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(in crate::listeners) struct ListenPort {
+    pub(in crate::listeners) number: u16,
+    pub(in crate::listeners) name: String,
+    /// The declared protocol.
+    pub(in crate::listeners) protocol: Protocol,
+}
 
 /// The properties of a service of an egress listener. They change less often than the service
 /// itself.

@@ -4,7 +4,7 @@ use crate::test_mesh::{TestMesh, service};
 use navarch_api::settings::Settings;
 use navarch_push::engine::ProxyId;
 
-use super::ServedServices;
+use crate::waypoint::ServedServices;
 
 mod networks;
 

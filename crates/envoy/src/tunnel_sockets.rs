@@ -14,9 +14,9 @@ use navarch_proto::envoy::r#type::matcher::v3::{StringMatcher, string_matcher};
 use navarch_proto::envoy::r#type::metadata::v3::{MetadataKind, metadata_kind};
 use prost::{Message, Name};
 
-use super::ORIGINAL_DST;
 use crate::filters::compliance;
 use crate::filters::downstream_tls::trust_domains;
+use crate::hbone::ORIGINAL_DST;
 use crate::sds;
 use navarch_push::view::View;
 
@@ -47,7 +47,7 @@ pub(crate) fn raw() -> TransportSocket {
 }
 
 /// A socket to an internal listener without metadata.
-pub(super) fn internal(name: &str, inner: TransportSocket) -> TransportSocket {
+pub(crate) fn internal(name: &str, inner: TransportSocket) -> TransportSocket {
     let config = InternalUpstreamTransport {
         transport_socket: Some(inner),
         ..InternalUpstreamTransport::default()
@@ -92,7 +92,7 @@ pub(crate) fn internal_socket_with_metadata(
 
 /// The TLS of both ends of tunnels: peers must have an id of the mesh's trust domains, or one with
 /// the prefix `further`.
-pub(super) fn common_tls(view: &View<'_>, further: Option<String>) -> CommonTlsContext {
+pub(crate) fn common_tls(view: &View<'_>, further: Option<String>) -> CommonTlsContext {
     let mesh = view.mesh();
     let domains = if mesh.settings.skip_validate_trust_domain {
         Vec::new()
@@ -126,7 +126,7 @@ pub(super) fn common_tls(view: &View<'_>, further: Option<String>) -> CommonTlsC
 }
 
 /// Prefix of the ids in the namespace of the view's proxy.
-pub(super) fn own_namespace(view: &View<'_>) -> String {
+pub(crate) fn own_namespace(view: &View<'_>) -> String {
     let namespace = view.proxy().meta("NAMESPACE").unwrap_or_default();
     format!(
         "{SPIFFE}{}/ns/{namespace}/sa/",
@@ -134,7 +134,7 @@ pub(super) fn own_namespace(view: &View<'_>) -> String {
     )
 }
 
-pub(super) fn client_tls(common: CommonTlsContext) -> TransportSocket {
+pub(crate) fn client_tls(common: CommonTlsContext) -> TransportSocket {
     let context = UpstreamTlsContext {
         common_tls_context: Some(common),
         ..UpstreamTlsContext::default()
@@ -143,7 +143,7 @@ pub(super) fn client_tls(common: CommonTlsContext) -> TransportSocket {
 }
 
 /// The TLS socket of servers.
-pub(super) fn server_tls(
+pub(crate) fn server_tls(
     context: &navarch_proto::envoy::extensions::transport_sockets::tls::v3::DownstreamTlsContext,
 ) -> TransportSocket {
     socket("tls", context)

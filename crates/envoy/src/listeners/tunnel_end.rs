@@ -14,14 +14,16 @@ use navarch_proto::envoy::extensions::filters::network::http_connection_manager:
 };
 use navarch_proto::envoy::extensions::transport_sockets::tls::v3::DownstreamTlsContext;
 
-use super::{MAIN, PORT, TERMINATE, filters, sockets};
+use super::address::{additional_addresses, listen_address, wildcards};
 use crate::authorization::AuthorizationOfTunnels;
 use crate::filters::access_log::AccessLogsOf;
 use crate::filters::class::ListenerClass;
 use crate::filters::http;
 use crate::filters::network::http_filter;
 use crate::filters::proxy_headers::{HeaderSettingsOf, forward_client_cert};
-use crate::listeners::address::{additional_addresses, listen_address, wildcards};
+use crate::filters::tunnel;
+use crate::hbone::{MAIN, PORT, TERMINATE, joins_networks};
+use crate::tunnel_sockets as sockets;
 use navarch_push::view::View;
 
 const CLASS: ListenerClass = ListenerClass::SidecarInbound;
@@ -34,7 +36,7 @@ const MAX_STREAMS: u32 = 100;
 const KEEPALIVE: (i64, i64) = (10, 20);
 
 /// The listener that terminates tunnels and forwards the inner connections.
-pub(crate) fn terminate(view: &View<'_>) -> Listener {
+pub(super) fn build(view: &View<'_>) -> Listener {
     let binds = wildcards(view.proxy().families());
     let tls = DownstreamTlsContext {
         common_tls_context: Some(sockets::common_tls(view, None)),
@@ -79,9 +81,9 @@ fn manager(view: &View<'_>) -> HttpConnectionManager {
         Vec::new()
     };
 
-    http_filters.extend(filters::downstream_metadata(view));
-    http_filters.push(filters::connect_authority(view));
-    http_filters.extend(super::joins_networks(view).then(|| filters::request_source(view)));
+    http_filters.extend(tunnel::downstream_metadata(view));
+    http_filters.push(tunnel::connect_authority(view));
+    http_filters.extend(joins_networks(view).then(|| tunnel::request_source(view)));
     http_filters.push(http::router(headers.suppress_debug_headers));
     HttpConnectionManager {
         stat_prefix: TERMINATE.to_owned(),

@@ -1,16 +1,21 @@
 //! The filter chains of a waypoint: for the ports of a service, and for directly addressed
 //! workloads.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use navarch_proto::envoy::config::listener::v3::{Filter, FilterChain};
 
-use super::main_internal::{addresses, has_chains};
-use super::{http, tcp, transports};
+use super::{Subject, http, tcp};
+use crate::filters::dynamic_forward_proxy::resolves_by_name;
 use crate::filters::network::{tcp_filter, tcp_proxy};
-use crate::hbone::{self, filters};
+use crate::filters::tunnel;
+use crate::hbone;
 use crate::names::{BLACK_HOLE, VipCluster, VipTransport};
 use crate::service_address;
+use crate::waypoint::transports;
+use navarch_ambient::networks;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::model::{Service, ServiceKey, ServicePort};
@@ -27,14 +32,6 @@ const NOWHERE: &str = "virtualInbound-blackhole";
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ChainsOf {
     pub(super) service: ServiceKey,
-}
-
-/// The subject of a chain.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Subject<'a> {
-    Port(&'a Service, &'a ServicePort),
-    /// Workloads, on any port.
-    Workloads,
 }
 
 impl Query for ChainsOf {
@@ -88,7 +85,7 @@ pub(super) fn nowhere() -> FilterChain {
 pub(super) fn of_workloads(view: &View<'_>) -> [FilterChain; 2] {
     let chain = |name: &str, filters: Vec<Filter>| FilterChain {
         name: name.to_owned(),
-        filters: [filters::forwarded_authority()]
+        filters: [tunnel::forwarded_authority()]
             .into_iter()
             .chain(filters)
             .collect(),
@@ -107,6 +104,40 @@ pub(super) fn of_workloads(view: &View<'_>) -> [FilterChain; 2] {
     ]
 }
 
+/// The addresses of a service at the view's proxy: for a multi-cluster service, those in the
+/// proxy's network.
+pub(super) fn addresses(view: &View<'_>, service: &Service) -> BTreeSet<Arc<str>> {
+    let mut addresses: BTreeSet<Arc<str>> =
+        service_address::all(view, service).into_iter().collect();
+
+    if view.mesh().settings.gateway_api.east_west {
+        let families = view.proxy().families();
+        let ips = networks::addresses(view, &service.key, &view.proxy().network());
+        let fits = |ip: &IpAddr| {
+            if ip.is_ipv4() {
+                families.has_v4()
+            } else {
+                families.has_v6()
+            }
+        };
+
+        addresses.extend(
+            ips.iter()
+                .filter(|ip| fits(ip))
+                .map(|ip| Arc::from(ip.to_string())),
+        );
+    }
+
+    addresses
+}
+
+/// Whether a port of a service has filter chains.
+pub(super) fn has_chains(view: &View<'_>, service: &Service, port: &ServicePort) -> bool {
+    // The host of a TLS connection is not resolved by its SNI here.
+    let by_sni = port.protocol.is_tls() && resolves_by_name(service);
+    !transports(view, port).is_empty() && !by_sni
+}
+
 /// With several networks, traffic to the original destination of a service may have been addressed
 /// by host.
 fn destination(view: &View<'_>, service: &Service, port: u16) -> Option<Filter> {
@@ -114,5 +145,5 @@ fn destination(view: &View<'_>, service: &Service, port: u16) -> Option<Filter> 
         && !hbone::joins_networks(view)
         && !addresses(view, service).is_empty();
     is_wanted
-        .then(|| filters::destination(&format!("{}:{port}", service_address::main(view, service))))
+        .then(|| tunnel::destination(&format!("{}:{port}", service_address::main(view, service))))
 }

@@ -26,12 +26,12 @@ use navarch_proto::envoy::extensions::filters::network::set_filter_state::v3::Co
 use navarch_proto::envoy::extensions::formatter::cel::v3::Cel;
 use prost_types::Value;
 
-use super::{BAGGAGE, LOCAL_PRINCIPAL, PEER_PRINCIPAL};
-use crate::filters::http::{
+use super::http::{
     PEER_METADATA_TYPE, bool_value, filter, list, object, packed_filter, text, typed_struct,
 };
-use crate::filters::network::{network_filter, packed_network_filter};
-use crate::filters::{istio_version, metrics_log};
+use super::network::{network_filter, packed_network_filter};
+use super::{istio_version, metrics_log};
+use crate::hbone::{BAGGAGE, LOCAL_PRINCIPAL, PEER_PRINCIPAL, discovers_peers};
 use navarch_push::view::View;
 
 /// The filter state key of the address that the peer connects to.
@@ -84,12 +84,12 @@ fn formatted(format: &str) -> SubstitutionFormatString {
 /// The filter state type of texts that filter chains match, for the view's proxy. A stock Envoy
 /// does not have Istio's.
 fn text_type(view: &View<'_>) -> String {
-    let is_known = istio_version::at_least_patch(view, [1, 29, 2]) && super::discovers_peers(view);
+    let is_known = istio_version::at_least_patch(view, [1, 29, 2]) && discovers_peers(view);
     if is_known { HASHABLE } else { PLAIN }.to_owned()
 }
 
 /// Stores the authority of a CONNECT request and its client in filter state.
-pub(super) fn connect_authority(view: &View<'_>) -> HttpFilter {
+pub(crate) fn connect_authority(view: &View<'_>) -> HttpFilter {
     let once = SharedWithUpstream::Once;
     let typed = |value| FilterStateValue {
         factory_key: text_type(view),
@@ -121,7 +121,7 @@ pub(super) fn connect_authority(view: &View<'_>) -> HttpFilter {
 }
 
 /// Stores the header of a CONNECT request about applied policies in filter state.
-pub(super) fn request_source(view: &View<'_>) -> HttpFilter {
+pub(crate) fn request_source(view: &View<'_>) -> HttpFilter {
     let value = state(SOURCE, "%REQ(x-istio-source)%", SharedWithUpstream::Once);
     let values = vec![FilterStateValue {
         factory_key: text_type(view),
@@ -146,7 +146,7 @@ pub(crate) fn forwarded_authority() -> Filter {
 }
 
 /// Passes the address of an endpoint, and the target behind it, on to the tunnels to its network.
-pub(super) fn endpoint_metadata(view: &View<'_>) -> Filter {
+pub(crate) fn endpoint_metadata(view: &View<'_>) -> Filter {
     let shared = SharedWithUpstream::Transitive;
     let target = state(
         TARGET,
@@ -170,7 +170,7 @@ pub(super) fn endpoint_metadata(view: &View<'_>) -> Filter {
 }
 
 /// The host and port behind a gateway of another network, as a format string.
-pub(super) fn target_format() -> String {
+pub(crate) fn target_format() -> String {
     format!("%FILTER_STATE({TARGET}:PLAIN)%")
 }
 
@@ -211,7 +211,7 @@ fn network_state(name: &str, values: Vec<FilterStateValue>) -> Filter {
 }
 
 /// Discovers downstream peer metadata. `None` if the proxy does not support it.
-pub(super) fn downstream_metadata(view: &View<'_>) -> Option<HttpFilter> {
+pub(crate) fn downstream_metadata(view: &View<'_>) -> Option<HttpFilter> {
     let mut found = vec![of("workload_discovery")];
     let mut fields = BTreeMap::from([("shared_with_upstream".to_owned(), bool_value(true))]);
     if view.mesh().settings.hbone.baggage {
@@ -223,7 +223,7 @@ pub(super) fn downstream_metadata(view: &View<'_>) -> Option<HttpFilter> {
         "waypoint_downstream_peer_metadata",
         typed_struct(PEER_METADATA_TYPE, fields),
     );
-    super::discovers_peers(view).then_some(filter)
+    discovers_peers(view).then_some(filter)
 }
 
 /// Discovers upstream peer metadata. `None` if the proxy does not support it.
@@ -238,7 +238,7 @@ pub(crate) fn upstream_metadata(view: &View<'_>) -> Option<HttpFilter> {
         "waypoint_upstream_peer_metadata",
         typed_struct(PEER_METADATA_TYPE, fields),
     );
-    super::discovers_peers(view).then_some(filter)
+    discovers_peers(view).then_some(filter)
 }
 
 /// The configuration of a discovery method of peer metadata.
@@ -247,8 +247,8 @@ fn of(way: &str) -> Value {
 }
 
 /// Reads upstream peer metadata from the response to CONNECT, if enabled.
-pub(super) fn listener_baggage(view: &View<'_>) -> Option<Filter> {
-    (view.mesh().settings.hbone.baggage && super::discovers_peers(view)).then(|| {
+pub(crate) fn listener_baggage(view: &View<'_>) -> Option<Filter> {
+    (view.mesh().settings.hbone.baggage && discovers_peers(view)).then(|| {
         let fields = BTreeMap::from([("baggage_key".to_owned(), text("io.istio.baggage"))]);
         let [listener, _] = TUNNEL_METADATA;
         packed_network_filter(TUNNEL_METADATA_NAME, typed_struct(listener, fields))
@@ -257,7 +257,7 @@ pub(super) fn listener_baggage(view: &View<'_>) -> Option<Filter> {
 
 /// The counterpart of [`listener_baggage`] in clusters.
 pub(crate) fn cluster_baggage(view: &View<'_>) -> Option<ClusterFilter> {
-    (view.mesh().settings.hbone.baggage && super::discovers_peers(view)).then(|| {
+    (view.mesh().settings.hbone.baggage && discovers_peers(view)).then(|| {
         let [_, cluster] = TUNNEL_METADATA;
         let config = typed_struct(cluster, BTreeMap::new());
         ClusterFilter {
@@ -289,7 +289,7 @@ pub(crate) fn client_identity() -> HttpFilter {
 }
 
 /// A header that overwrites an existing one.
-pub(super) fn overwriting(key: &str, value: &str) -> HeaderValueOption {
+pub(crate) fn overwriting(key: &str, value: &str) -> HeaderValueOption {
     HeaderValueOption {
         header: Some(HeaderValue {
             key: key.to_owned(),

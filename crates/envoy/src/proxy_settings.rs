@@ -12,7 +12,7 @@ use navarch_push::view::View;
 /// It reads the whole value: use it only within a [`ProxyQuery`] that derives a small value, or a
 /// query that few share.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct EffectiveProxyConfig;
+pub(crate) struct EffectiveProxyConfig;
 
 /// The idle timeout in the proxy's metadata, in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -44,13 +44,13 @@ impl ProxyQuery for IdleTimeout {}
 
 /// The idle timeout of connections from the proxy's metadata; `None` if absent or invalid.
 #[must_use]
-pub fn idle_timeout(view: &View<'_>) -> Option<prost_types::Duration> {
+pub(crate) fn idle_timeout(view: &View<'_>) -> Option<prost_types::Duration> {
     let nanos = *view.derived(&IdleTimeout);
     nanos.map(|nanos| Duration::from_nanos(nanos).to_proto())
 }
 
 /// Whether HTTP/1.0 is accepted, by the mesh's settings or the proxy's metadata.
 #[must_use]
-pub fn accepts_http10(view: &View<'_>) -> bool {
+pub(crate) fn accepts_http10(view: &View<'_>) -> bool {
     view.mesh().settings.http10 || view.proxy().meta("HTTP10").as_deref() == Some("1")
 }

@@ -3,10 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::ServedHosts;
-use crate::clusters::named_by_extensions;
-use crate::virtual_service::{self, MESH_GATEWAY, VirtualServiceIndex};
+use super::named_by_extensions;
+use crate::virtual_service::{self, VirtualServiceIndex};
+use crate::waypoint::{self, ServedHosts};
 use crate::{gateway, hbone, sidecar_scope};
+use navarch_api::istio::MESH_GATEWAY;
 use navarch_api::names::Hostname;
 use navarch_push::query::Query;
 use navarch_push::view::View;
@@ -25,7 +26,7 @@ struct ReferencesOf(Hostname);
 struct OutboundServices;
 
 /// The services that the view's proxy, a waypoint, reaches as a client, in Istio's order.
-pub(crate) fn services(view: &View<'_>) -> std::sync::Arc<Vec<ServiceKey>> {
+pub(super) fn services(view: &View<'_>) -> std::sync::Arc<Vec<ServiceKey>> {
     view.get(&OutboundServices)
 }
 
@@ -84,7 +85,7 @@ impl Query for OutboundServices {
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let served = view.get(&ServedHosts);
-        let is_outbound = |host: &Hostname| match super::service(view, host) {
+        let is_outbound = |host: &Hostname| match waypoint::service(view, host) {
             // Services outside the mesh are also reached as a client.
             Some(service) => service.mesh_external,
             None => true,

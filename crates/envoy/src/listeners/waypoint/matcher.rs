@@ -15,7 +15,7 @@ use navarch_proto::xds::r#type::matcher::v3::matcher::{
 use navarch_proto::xds::r#type::matcher::v3::{IpMatcher, Matcher};
 use prost::{Message, Name};
 
-use crate::hbone::filters::{AUTHORITY, SOURCE};
+use crate::filters::tunnel::{AUTHORITY, SOURCE};
 use navarch_base::cidr::Cidr;
 use navarch_push::view::View;
 

@@ -7,17 +7,16 @@ use navarch_proto::envoy::config::listener::v3::listener::{
 use navarch_proto::envoy::config::listener::v3::{Filter, FilterChain, Listener, ListenerFilter};
 use navarch_proto::envoy::extensions::filters::network::tcp_proxy::v3::tcp_proxy::TunnelingConfig;
 
-use super::{FORWARD, INNER, ORIGINATE, OUTER, filters};
 use crate::filters::access_log::AccessLogsOf;
 use crate::filters::class::ListenerClass;
 use crate::filters::listener::original_destination;
 use crate::filters::metrics_log;
 use crate::filters::network::{tcp_filter, tcp_proxy};
+use crate::filters::tunnel;
+use crate::hbone::{FORWARD, INNER, ORIGINATE, OUTER};
 use navarch_base::metrics_log::BAGGAGE_VARIABLE;
 use navarch_push::proxy::ProxyKind;
 use navarch_push::view::View;
-
-pub(crate) use super::terminate::terminate;
 
 /// The header for a gateway of another network with the policies that were already applied.
 const SOURCE_HEADER: &str = "x-istio-source";
@@ -27,7 +26,7 @@ const NETWORK_HEADER: &str = "x-forwarded-network";
 const BAGGAGE: (&str, &str) = ("baggage", "%FILTER_STATE(io.istio.baggage:PLAIN)%");
 
 /// Originates a tunnel to the original destination of a connection.
-pub(crate) fn originate(view: &View<'_>) -> Listener {
+pub(super) fn originate(view: &View<'_>) -> Listener {
     let class = match view.proxy().kind() {
         ProxyKind::Router => ListenerClass::Gateway,
         ProxyKind::Sidecar => ListenerClass::SidecarOutbound,
@@ -44,7 +43,7 @@ pub(crate) fn originate(view: &View<'_>) -> Listener {
         ..TunnelingConfig::default()
     };
 
-    let before = filters::listener_baggage(view).into_iter().collect();
+    let before = tunnel::listener_baggage(view).into_iter().collect();
     listener(
         view,
         ORIGINATE,
@@ -56,7 +55,7 @@ pub(crate) fn originate(view: &View<'_>) -> Listener {
 }
 
 /// Forwards the inner of two tunnels to its destination, unmodified.
-pub(crate) fn forward(view: &View<'_>) -> Listener {
+pub(super) fn forward(view: &View<'_>) -> Listener {
     listener(
         view,
         FORWARD,
@@ -68,19 +67,19 @@ pub(crate) fn forward(view: &View<'_>) -> Listener {
 }
 
 /// Originates the inner tunnel to a target behind a gateway of another network.
-pub(crate) fn inner(view: &View<'_>) -> Listener {
+pub(super) fn inner(view: &View<'_>) -> Listener {
     let network = view.proxy().network();
-    let mut headers = vec![filters::overwriting(NETWORK_HEADER, network.as_str())];
+    let mut headers = vec![tunnel::overwriting(NETWORK_HEADER, network.as_str())];
     headers.extend(own_baggage(view));
     let tunnel = TunnelingConfig {
-        hostname: filters::target_format(),
+        hostname: tunnel::target_format(),
         propagate_response_headers: view.mesh().settings.hbone.baggage,
         headers_to_add: headers,
         ..TunnelingConfig::default()
     };
 
-    let mut before = vec![filters::endpoint_metadata(view)];
-    before.extend(filters::listener_baggage(view));
+    let mut before = vec![tunnel::endpoint_metadata(view)];
+    before.extend(tunnel::listener_baggage(view));
     listener(
         view,
         INNER,
@@ -92,7 +91,7 @@ pub(crate) fn inner(view: &View<'_>) -> Listener {
 }
 
 /// Originates the outer tunnel to a gateway of another network.
-pub(crate) fn outer(view: &View<'_>) -> Listener {
+pub(super) fn outer(view: &View<'_>) -> Listener {
     let source = match view.proxy().kind() {
         ProxyKind::Router => "gateway",
         ProxyKind::Waypoint => "waypoint",
@@ -100,8 +99,8 @@ pub(crate) fn outer(view: &View<'_>) -> Listener {
     };
 
     let tunnel = TunnelingConfig {
-        hostname: filters::target_format(),
-        headers_to_add: vec![filters::overwriting(SOURCE_HEADER, source)],
+        hostname: tunnel::target_format(),
+        headers_to_add: vec![tunnel::overwriting(SOURCE_HEADER, source)],
         ..TunnelingConfig::default()
     };
 
@@ -120,7 +119,7 @@ pub(crate) fn outer(view: &View<'_>) -> Listener {
 fn own_baggage(view: &View<'_>) -> Option<HeaderValueOption> {
     let (key, value) = BAGGAGE;
     if metrics_log::are_taken(view) {
-        return Some(filters::overwriting(
+        return Some(tunnel::overwriting(
             key,
             &format!("%ENVIRONMENT({BAGGAGE_VARIABLE})%"),
         ));
@@ -129,7 +128,7 @@ fn own_baggage(view: &View<'_>) -> Option<HeaderValueOption> {
         .settings
         .hbone
         .baggage
-        .then(|| filters::overwriting(key, value))
+        .then(|| tunnel::overwriting(key, value))
 }
 
 /// An internal listener that sends all traffic to the cluster of its name, through a tunnel if it

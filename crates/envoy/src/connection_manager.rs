@@ -18,22 +18,21 @@ use navarch_proto::envoy::extensions::filters::network::http_connection_manager:
 use navarch_proto::envoy::extensions::http::header_formatters::preserve_case::v3::PreserveCaseFormatterConfig;
 use navarch_proto::envoy::extensions::request_id::uuid::v3::UuidRequestIdConfig;
 
-use super::access_log::AccessLogsOf;
-use super::class::ListenerClass;
-use super::connection_settings::{self, EffectiveConnectionSettings};
-use super::metrics::MetricsFiltersOf;
-use super::proxy_headers::{HeaderSettings, HeaderSettingsOf, forward_client_cert};
-use super::proxy_settings::{accepts_http10, idle_timeout};
-use super::tracing::HttpTracingOf;
-use super::{alpn, dynamic_forward_proxy, ext_proc, http, peer_headers};
 use crate::authentication::AuthenticationOf;
 use crate::authorization::{AuthorizationOf, Peers};
 use crate::build::ads_source;
 use crate::cidr;
-use crate::gateway_api::has_inference_pools;
-use crate::hbone::filters as hbone_filters;
+use crate::filters::access_log::AccessLogsOf;
+use crate::filters::class::ListenerClass;
+use crate::filters::connection_settings::{self, EffectiveConnectionSettings};
+use crate::filters::metrics::MetricsFiltersOf;
+use crate::filters::proxy_headers::{HeaderSettings, HeaderSettingsOf, forward_client_cert};
+use crate::filters::tracing::HttpTracingOf;
+use crate::filters::{alpn, dynamic_forward_proxy, ext_proc, http, peer_headers, tunnel};
+use crate::gateway::has_inference_pools;
 use crate::node_annotations::{FORWARDS_CLIENT_IDENTITY, annotation};
 use crate::policy::PolicyService;
+use crate::proxy_settings::{accepts_http10, idle_timeout};
 use crate::traffic_extension;
 use navarch_api::mesh::NormalizationType;
 use navarch_base::cidr::Cidr;
@@ -48,39 +47,39 @@ use navarch_registry::protocol::Protocol;
     clippy::struct_excessive_bools,
     reason = "independent switches of one message"
 )]
-pub struct HttpOptions<'a> {
+pub(crate) struct HttpOptions<'a> {
     /// Selects the headers, metrics, access logs and tracing of the connection manager.
-    pub class: ListenerClass,
+    pub(crate) class: ListenerClass,
     /// The stat prefix, without the delimiter.
-    pub stat_prefix: &'a str,
+    pub(crate) stat_prefix: &'a str,
     /// The source of its routes.
-    pub routes: Routes,
+    pub(crate) routes: Routes,
     /// The declared protocol of the port.
-    pub protocol: Protocol,
+    pub(crate) protocol: Protocol,
     /// Whether the peer's address is used as the client's.
-    pub use_remote_address: bool,
+    pub(crate) use_remote_address: bool,
     /// Whether the connection came through HBONE, which already transferred the peer's metadata.
-    pub hbone: bool,
+    pub(crate) hbone: bool,
     /// Whether peer metadata may be withheld from destinations outside the mesh, if the proxy's
     /// settings say so.
-    pub may_skip_external_metadata: bool,
+    pub(crate) may_skip_external_metadata: bool,
     /// The service of the listener, if any.
-    pub service: Option<&'a Service>,
+    pub(crate) service: Option<&'a Service>,
     /// Whether hosts that no service declares are resolved by name.
-    pub resolves_unknown_hosts: bool,
+    pub(crate) resolves_unknown_hosts: bool,
     /// Whether it is of a waypoint, for the service or for workloads.
-    pub waypoint: bool,
+    pub(crate) waypoint: bool,
     /// How peers are identified.
-    pub peers: Peers,
+    pub(crate) peers: Peers,
     /// The port by which extensions are selected: inbound that of the workload, else that of the
     /// listener. 0 means none.
-    pub port: u16,
+    pub(crate) port: u16,
 }
 
 impl HttpOptions<'_> {
     /// The minimal options; no feature is enabled.
     #[must_use]
-    pub fn new(class: ListenerClass, routes: Routes, protocol: Protocol) -> Self {
+    pub(crate) fn new(class: ListenerClass, routes: Routes, protocol: Protocol) -> Self {
         Self {
             class,
             stat_prefix: "",
@@ -100,7 +99,7 @@ impl HttpOptions<'_> {
 
 /// The source of the routes of a connection manager.
 #[derive(Clone, Debug)]
-pub enum Routes {
+pub(crate) enum Routes {
     /// A resource of this name.
     Rds(String),
     /// Part of the connection manager, so that Envoy does not request them by RDS.
@@ -147,7 +146,10 @@ struct Base {
 
 /// Builds a connection manager.
 #[must_use]
-pub fn connection_manager(view: &View<'_>, options: HttpOptions<'_>) -> HttpConnectionManager {
+pub(crate) fn connection_manager(
+    view: &View<'_>,
+    options: HttpOptions<'_>,
+) -> HttpConnectionManager {
     let service = options
         .service
         .filter(|_| options.waypoint)
@@ -216,7 +218,7 @@ fn http_filters(
     }
 
     if options.waypoint && *view.derived(&ForwardsClientIdentity) {
-        filters.push(hbone_filters::client_identity());
+        filters.push(tunnel::client_identity());
     }
 
     let mut after = guard(view, options, service, &mut filters);
@@ -254,7 +256,7 @@ fn http_filters(
 
     if options.waypoint {
         filters.append(&mut after);
-        filters.extend(hbone_filters::upstream_metadata(view));
+        filters.extend(tunnel::upstream_metadata(view));
         filters.extend(base.metrics.iter().cloned());
     }
 

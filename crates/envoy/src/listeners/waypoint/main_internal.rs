@@ -2,7 +2,6 @@
 //! service, and two for workloads.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use navarch_proto::envoy::config::core::v3::TrafficDirection;
@@ -13,18 +12,17 @@ use navarch_proto::envoy::config::listener::v3::{Listener, ListenerFilter};
 use navarch_proto::xds::r#type::matcher::v3::Matcher;
 use navarch_proto::xds::r#type::matcher::v3::matcher::OnMatch;
 
-use super::chains::{self, ChainsOf};
-use super::{CLASS, matcher, services, transports};
+use super::chains::{self, ChainsOf, addresses, has_chains};
+use super::{CLASS, matcher};
 use crate::filters::access_log::AccessLogsOf;
-use crate::filters::dynamic_forward_proxy::resolves_by_name;
 use crate::filters::listener::{http_inspector, original_destination, tls_inspector};
 use crate::hbone;
 use crate::listeners::on_ports;
 use crate::names::{VipCluster, VipTransport};
-use crate::service_address;
-use navarch_ambient::{bound, networks};
+use crate::waypoint::{services, transports};
+use navarch_ambient::bound;
 use navarch_push::view::View;
-use navarch_registry::model::{Service, ServicePort};
+use navarch_registry::model::Service;
 use navarch_registry::protocol::Protocol;
 
 pub(crate) fn build(view: &View<'_>) -> Listener {
@@ -172,40 +170,6 @@ fn via_waypoint(view: &View<'_>, service: &Service) -> Option<ViaWaypoint> {
         chain,
         at_ingress: binding.at_ingress,
     })
-}
-
-/// The addresses of a service at the view's proxy: for a multi-cluster service, those in the
-/// proxy's network.
-pub(super) fn addresses(view: &View<'_>, service: &Service) -> BTreeSet<Arc<str>> {
-    let mut addresses: BTreeSet<Arc<str>> =
-        service_address::all(view, service).into_iter().collect();
-
-    if view.mesh().settings.gateway_api.east_west {
-        let families = view.proxy().families();
-        let ips = networks::addresses(view, &service.key, &view.proxy().network());
-        let fits = |ip: &IpAddr| {
-            if ip.is_ipv4() {
-                families.has_v4()
-            } else {
-                families.has_v6()
-            }
-        };
-
-        addresses.extend(
-            ips.iter()
-                .filter(|ip| fits(ip))
-                .map(|ip| Arc::from(ip.to_string())),
-        );
-    }
-
-    addresses
-}
-
-/// Whether a port of a service has filter chains.
-pub(super) fn has_chains(view: &View<'_>, service: &Service, port: &ServicePort) -> bool {
-    // The host of a TLS connection is not resolved by its SNI here.
-    let by_sni = port.protocol.is_tls() && resolves_by_name(service);
-    !transports(view, port).is_empty() && !by_sni
 }
 
 /// Detects HTTP, except on ports with a known protocol. Workloads may be addressed on any port.

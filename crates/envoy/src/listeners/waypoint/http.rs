@@ -2,10 +2,9 @@
 
 use navarch_proto::envoy::config::listener::v3::Filter;
 
-use super::chains::Subject;
-use super::{CLASS, routes};
+use super::{CLASS, Subject, routes};
 use crate::authorization::Peers;
-use crate::filters::hcm::{HttpOptions, Routes, connection_manager};
+use crate::connection_manager::{HttpOptions, Routes, connection_manager};
 use crate::filters::network::http_filter;
 use crate::listeners::address::listener_name;
 use navarch_push::view::View;

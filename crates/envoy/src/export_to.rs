@@ -5,7 +5,7 @@ use navarch_registry::model::ExportTo;
 
 /// Parses the `exportTo` list of an object in namespace `own`.
 #[must_use]
-pub fn parse_export_to(list: &[String], own: &Namespace) -> ExportTo {
+pub(crate) fn parse_export_to(list: &[String], own: &Namespace) -> ExportTo {
     if list.is_empty() {
         return ExportTo::Unset;
     }
@@ -37,7 +37,11 @@ pub fn parse_export_to(list: &[String], own: &Namespace) -> ExportTo {
 /// The visibility of an object by its `exportTo`, or the mesh-wide default (as in the mesh config)
 /// if unset. Never [`ExportTo::Unset`].
 #[must_use]
-pub fn resolve_export_to(declared: &ExportTo, default: &[String], own: &Namespace) -> ExportTo {
+pub(crate) fn resolve_export_to(
+    declared: &ExportTo,
+    default: &[String],
+    own: &Namespace,
+) -> ExportTo {
     match declared {
         ExportTo::Unset => match parse_export_to(default, own) {
             ExportTo::Unset => ExportTo::Public,

@@ -15,7 +15,7 @@ const REVOCATIONS: &str = "the certificate revocation lists";
 ///
 /// # Errors
 /// If it is empty, or a certificate cannot be parsed.
-pub(super) fn check_certificates(pem: &[u8], what: &str) -> Result<(), PemError> {
+pub(crate) fn check_certificates(pem: &[u8], what: &str) -> Result<(), PemError> {
     let is_readable = certificates(pem, what)?
         .iter()
         .all(|certificate| X509Certificate::from_der(certificate).is_ok());
@@ -28,7 +28,7 @@ pub(super) fn check_certificates(pem: &[u8], what: &str) -> Result<(), PemError>
 
 /// Why Envoy will reject a certificate with its key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum PairError {
+pub(crate) enum PairError {
     /// One of them cannot be parsed.
     #[error(transparent)]
     Pem(#[from] PemError),
@@ -41,7 +41,7 @@ pub(super) enum PairError {
 ///
 /// # Errors
 /// If one of them cannot be parsed, or the key is not that of the first certificate.
-pub(super) fn check_pair(chain: &[u8], key: &SecretBytes) -> Result<(), PairError> {
+pub(crate) fn check_pair(chain: &[u8], key: &SecretBytes) -> Result<(), PairError> {
     check_certificates(chain, CHAIN)?;
     let key = private_key(key.expose(), "the key")?;
     Ok(check_match(certificates(chain, CHAIN)?, &key)?)
@@ -51,7 +51,7 @@ pub(super) fn check_pair(chain: &[u8], key: &SecretBytes) -> Result<(), PairErro
 ///
 /// # Errors
 /// If there is none, or one cannot be parsed.
-pub(super) fn check_revocations(pem: &[u8]) -> Result<(), PemError> {
+pub(crate) fn check_revocations(pem: &[u8]) -> Result<(), PemError> {
     let lists = crls(pem, REVOCATIONS).collect::<Result<Vec<_>, _>>()?;
     if lists.is_empty() {
         return Err(PemError::NoCrl(REVOCATIONS.to_owned()));

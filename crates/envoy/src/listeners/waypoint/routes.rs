@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use navarch_proto::envoy::config::route::v3::{Route, RouteConfiguration, VirtualHost};
 
-use super::chains::Subject;
+use super::Subject;
 use crate::routes::{InboundRoute, RouteClient, RouteContext, http_routes, inbound};
-use crate::virtual_service::{self, MESH_GATEWAY, MergedSpec};
+use crate::virtual_service::{self, MergedSpec};
 use crate::{destination_rule, sidecar_scope};
-use navarch_api::istio::ConsistentHashLb;
+use navarch_api::istio::{ConsistentHashLb, MESH_GATEWAY};
 use navarch_api::names::Hostname;
 use navarch_api::object::NamespacedName;
 use navarch_push::query::Query;

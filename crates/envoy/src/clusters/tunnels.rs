@@ -6,10 +6,8 @@ use navarch_proto::envoy::config::cluster::v3::cluster::{
     ClusterDiscoveryType, DiscoveryType, LbConfig, LbPolicy, OriginalDstLbConfig,
 };
 use navarch_proto::envoy::config::cluster::v3::{CircuitBreakers, Cluster};
-use navarch_proto::envoy::config::core::v3::envoy_internal_address::AddressNameSpecifier;
 use navarch_proto::envoy::config::core::v3::{
-    Address, EnvoyInternalAddress, Http2ProtocolOptions, HttpProtocolOptions as Common,
-    TransportSocket, address,
+    Http2ProtocolOptions, HttpProtocolOptions as Common, TransportSocket,
 };
 use navarch_proto::envoy::config::endpoint::v3::lb_endpoint::HostIdentifier;
 use navarch_proto::envoy::config::endpoint::v3::{
@@ -24,8 +22,13 @@ use navarch_proto::envoy::r#type::metadata::v3::metadata_key::{
     PathSegment, path_segment::Segment,
 };
 
-use super::{ENCAP, FORWARD, INNER, MAIN, ORIGINAL_DST, ORIGINATE, OUTER, PORT, filters, sockets};
-use crate::clusters::{HttpOptions, OPTIONS_KEY, stat_name};
+use super::{HttpOptions, OPTIONS_KEY, stat_name};
+use crate::build::internal_address;
+use crate::filters::tunnel;
+use crate::hbone::{
+    ENCAP, FORWARD, INNER, MAIN, ORIGINAL_DST, ORIGINATE, OUTER, PORT, joins_networks,
+};
+use crate::tunnel_sockets as sockets;
 use navarch_api::duration::Duration;
 use navarch_push::proxy::ProxyKind;
 use navarch_push::view::View;
@@ -46,7 +49,7 @@ enum Pooling {
 }
 
 /// The cluster for traffic from terminated tunnels.
-pub(crate) fn main(view: &View<'_>) -> Cluster {
+pub(super) fn main(view: &View<'_>) -> Cluster {
     let mut cluster = internal(
         view,
         MAIN,
@@ -59,8 +62,8 @@ pub(crate) fn main(view: &View<'_>) -> Cluster {
 
 /// The cluster into tunnels, for traffic to workloads. At a gateway between networks the inner
 /// tunnel already exists.
-pub(crate) fn encap(view: &View<'_>) -> Cluster {
-    if super::joins_networks(view) {
+pub(super) fn encap(view: &View<'_>) -> Cluster {
+    if joins_networks(view) {
         return internal(
             view,
             ENCAP,
@@ -75,13 +78,13 @@ pub(crate) fn encap(view: &View<'_>) -> Cluster {
         sockets::internal("internal_upstream", sockets::raw()),
     );
     set_options(&mut cluster, HttpOptions::passthrough_plain().into_wire());
-    cluster.filters.extend(filters::cluster_baggage(view));
+    cluster.filters.extend(tunnel::cluster_baggage(view));
     cluster
 }
 
 /// The cluster to the ends of tunnels: by the metadata of the endpoint, else to its address.
 /// Waypoints additionally accept identities of their own namespace.
-pub(crate) fn originate(view: &View<'_>) -> Cluster {
+pub(super) fn originate(view: &View<'_>) -> Cluster {
     let own = view.proxy().kind() == ProxyKind::Waypoint
         && !view.mesh().settings.skip_validate_trust_domain;
     let tls = sockets::common_tls(view, own.then(|| sockets::own_namespace(view)));
@@ -97,7 +100,7 @@ pub(crate) fn originate(view: &View<'_>) -> Cluster {
 
 /// The cluster to the ends of inner tunnels, which are forwarded as bytes: waypoints by the
 /// metadata of the endpoint, else workloads.
-pub(crate) fn forward(view: &View<'_>) -> Cluster {
+pub(super) fn forward(view: &View<'_>) -> Cluster {
     Cluster {
         transport_socket: None,
         ..original(view, FORWARD, Some(waypoint_key()), sockets::raw())
@@ -116,7 +119,7 @@ fn waypoint_key() -> MetadataKey {
 }
 
 /// The cluster into the inner of two tunnels.
-pub(crate) fn inner(view: &View<'_>) -> Cluster {
+pub(super) fn inner(view: &View<'_>) -> Cluster {
     let tls = sockets::client_tls(sockets::common_tls(view, None));
     let mut cluster = internal(
         view,
@@ -129,24 +132,11 @@ pub(crate) fn inner(view: &View<'_>) -> Cluster {
 }
 
 /// The cluster into the outer of two tunnels.
-pub(crate) fn outer(view: &View<'_>) -> Cluster {
+pub(super) fn outer(view: &View<'_>) -> Cluster {
     let tls = sockets::client_tls(sockets::common_tls(view, None));
     let mut cluster = original(view, OUTER, None, tls);
     set_options(&mut cluster, Some(connect_options(view, Pooling::Single)));
     cluster
-}
-
-pub(crate) fn internal_address(listener: &str, endpoint: &str) -> Address {
-    Address {
-        address: Some(address::Address::EnvoyInternalAddress(
-            EnvoyInternalAddress {
-                endpoint_id: endpoint.to_owned(),
-                address_name_specifier: Some(AddressNameSpecifier::ServerListenerName(
-                    listener.to_owned(),
-                )),
-            },
-        )),
-    }
 }
 
 /// A cluster whose only endpoint is an internal listener.

@@ -10,15 +10,15 @@ use navarch_api::object::NamespacedName;
 
 /// An object with keys, certificates or roots.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Reference {
-    pub(super) store: Store,
+pub(crate) struct Reference {
+    pub(crate) store: Store,
     /// Its name, including the suffix for roots.
-    pub(super) name: Arc<str>,
+    pub(crate) name: Arc<str>,
 }
 
 /// The store of keys, certificates or roots.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Store {
+pub(crate) enum Store {
     /// A Secret of the proxy's own namespace. If the name contains a namespace, it must be the
     /// same.
     Secret(Option<Namespace>),
@@ -29,7 +29,7 @@ pub(super) enum Store {
 
 /// Errors of parsing a resource name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum ReferenceError {
+pub(crate) enum ReferenceError {
     /// The prefix is unknown.
     #[error(
         "{0:?} is not a secret name: the scheme must be kubernetes://, kubernetes-gateway:// or configmap://"
@@ -42,7 +42,7 @@ pub(super) enum ReferenceError {
 
 impl Reference {
     /// Parses a resource name; `None` for the reserved name that means no secret.
-    pub(super) fn parse(text: &str) -> Result<Option<Self>, ReferenceError> {
+    pub(crate) fn parse(text: &str) -> Result<Option<Self>, ReferenceError> {
         if text.starts_with(INVALID_PREFIX) {
             return Ok(None);
         }
@@ -83,8 +83,8 @@ impl Reference {
     }
 
     /// Whether only roots are requested, which are public.
-    pub(super) fn is_roots(&self) -> bool {
-        super::names_roots(&self.name)
+    pub(crate) fn is_roots(&self) -> bool {
+        self.name.ends_with(CA_SUFFIX)
     }
 }
 
@@ -94,9 +94,18 @@ fn shown(text: &str) -> String {
 }
 
 /// The object's name without the suffix for its roots.
-pub(super) fn without_suffix(name: &NamespacedName) -> NamespacedName {
+pub(crate) fn without_suffix(name: &NamespacedName) -> NamespacedName {
     let plain = name.name.strip_suffix(CA_SUFFIX).unwrap_or(&name.name);
     NamespacedName::of(name.namespace.clone(), Arc::from(plain))
+}
+
+/// The Secret that the Gateway API references by this resource name.
+pub(crate) fn gateway_secret(resource_name: &str) -> Option<NamespacedName> {
+    let reference = Reference::parse(resource_name).ok()??;
+    match reference.store {
+        Store::GatewaySecret(namespace) => Some(NamespacedName::of(namespace, reference.name)),
+        Store::Secret(_) | Store::ConfigMap(_) => None,
+    }
 }
 
 #[cfg(test)]
