@@ -115,6 +115,37 @@ pub fn chart(name: &str) -> Option<PathBuf> {
     chart.join("Chart.yaml").is_file().then_some(chart)
 }
 
+/// Why a test with Istio's pilot-agent is skipped.
+pub const NO_PILOT_AGENT: &str = "scripts/pilot-agent builds Istio's pilot-agent";
+
+/// Istio's pilot-agent, with what its image has beside it.
+#[derive(Clone, Debug)]
+pub struct PilotAgent {
+    /// The program.
+    pub program: PathBuf,
+    /// The template of Envoy's bootstrap.
+    pub template: PathBuf,
+    /// The release of Istio, such as `1.31.0`.
+    pub version: String,
+}
+
+/// The pilot-agent in the folder `NAVARCH_ISTIO_PILOT_AGENT`, or the one that `scripts/pilot-agent` has
+/// built.
+#[must_use]
+pub fn pilot_agent() -> Option<PilotAgent> {
+    let tools = envoy::program()
+        .parent()?
+        .with_file_name("istio-pilot-agent");
+    let folder = std::env::var_os("NAVARCH_ISTIO_PILOT_AGENT").map_or(tools, PathBuf::from);
+    let version = std::fs::read_to_string(folder.join("version")).ok()?;
+    let found = PilotAgent {
+        program: folder.join("pilot-agent"),
+        template: folder.join("envoy_bootstrap.json"),
+        version: version.trim().to_owned(),
+    };
+    (found.program.exists() && found.template.exists()).then_some(found)
+}
+
 /// The programs of Istio's CNI.
 #[derive(Clone, Debug)]
 pub struct Cni {

@@ -24,6 +24,7 @@ mod dynamic_bootstrap;
 mod epochs;
 mod metrics;
 mod other_ca;
+mod pilot_agent;
 mod starting;
 mod tokens;
 mod upgrade;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 use navarch::agent::local_http::LocalRequest;
+use navarch_testkit::istio::PilotAgent;
 use navarch_testkit::usage::usage;
 use navarch_testkit::{envoy, ports};
 use serde_json::{Value, json};
@@ -18,6 +19,52 @@ use crate::server::Server;
 
 /// How long Envoy may take to become ready on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The file with the template of Envoy's bootstrap in Istio's proxy image.
+const TEMPLATE: &str = "var/lib/istio/envoy/envoy_bootstrap_tmpl.json";
+
+/// A folder of a pod with Istio's agent for `OUTPUT_CERTS`, which must exist.
+pub const OUTPUT: &str = "out";
+
+/// How an agent is started.
+struct Launch<'a> {
+    /// Another agent than this project's.
+    program: Option<&'a Path>,
+    kind: &'a str,
+    labels: &'a [(&'a str, &'a str)],
+    variables: &'a [(&'a str, &'a str)],
+    /// Further fields of ProxyConfig.
+    settings: Value,
+    flags: &'a [&'a str],
+}
+
+impl Default for Launch<'_> {
+    fn default() -> Self {
+        Self {
+            program: None,
+            kind: "sidecar",
+            labels: &[("app", "web")],
+            variables: &[],
+            settings: json!({}),
+            flags: &[],
+        }
+    }
+}
+
+impl Launch<'_> {
+    /// The command of the agent, without its arguments.
+    fn command(&self) -> Command {
+        if let Some(program) = self.program {
+            return Command::new(program);
+        }
+
+        // `NAVARCH_BIN` is another build whose cost is measured.
+        let own = std::env::var_os("NAVARCH_BIN").unwrap_or_else(|| program().into());
+        let mut command = Command::new(own);
+        command.arg("agent");
+        command
+    }
+}
 
 /// An agent with its ports.
 pub struct Pod {
@@ -73,45 +120,64 @@ impl Pod {
         settings: &Value,
         flags: &[&str],
     ) -> Result<Self> {
-        let folder = folder_with_token(server)?;
-        Self::start_in(folder, server, kind, labels, variables, settings, flags)
+        let launch = Launch {
+            kind,
+            labels,
+            variables,
+            settings: settings.clone(),
+            flags,
+            ..Launch::default()
+        };
+        Self::start_in(folder_with_token(server)?, server, launch)
     }
 
     /// Starts an agent as service account `web` of namespace `shop` with a further file.
     pub fn start_with_file(server: &Server, path: &str, text: &str) -> Result<Self> {
         let folder = folder_with_token(server)?;
         fs::write(folder.path().join(path), text)?;
-        let labels = [("app", "web")];
-        Self::start_in(folder, server, "sidecar", &labels, &[], &json!({}), &[])
+        Self::start_in(folder, server, Launch::default())
     }
 
     /// Starts an agent as service account `web` of namespace `shop` on a machine without a file
     /// with a token.
     pub fn start_without_token(server: &Server, variables: &[(&str, &str)]) -> Result<Self> {
-        let labels = [("app", "web")];
-        let folder = tempfile::tempdir()?;
-        let settings = json!({});
-        Self::start_in(
-            folder,
-            server,
-            "sidecar",
-            &labels,
+        let launch = Launch {
             variables,
-            &settings,
-            &[],
-        )
+            ..Launch::default()
+        };
+        Self::start_in(tempfile::tempdir()?, server, launch)
+    }
+
+    /// Starts Istio's pilot-agent as service account `web` of namespace `shop`, with the files and
+    /// the environment of Istio's proxy image.
+    pub fn start_istio(
+        server: &Server,
+        istio: &PilotAgent,
+        app: &str,
+        variables: &[(&str, &str)],
+    ) -> Result<Self> {
+        let folder = folder_with_token(server)?;
+        let template = folder.path().join(TEMPLATE);
+        fs::create_dir_all(template.parent().unwrap())?;
+        fs::copy(&istio.template, template)?;
+        fs::create_dir(folder.path().join(OUTPUT))?;
+
+        // It would look for the metadata servers of clouds.
+        let of_image = [
+            ("ISTIO_META_ISTIO_VERSION", istio.version.as_str()),
+            ("CLOUD_PLATFORM", "none"),
+        ];
+        let launch = Launch {
+            program: Some(&istio.program),
+            labels: &[("app", app)],
+            variables: &[&of_image[..], variables].concat(),
+            ..Launch::default()
+        };
+        Self::start_in(folder, server, launch)
     }
 
     /// Starts an agent in a directory.
-    fn start_in(
-        folder: TempDir,
-        server: &Server,
-        kind: &str,
-        labels: &[(&str, &str)],
-        variables: &[(&str, &str)],
-        settings: &Value,
-        flags: &[&str],
-    ) -> Result<Self> {
+    fn start_in(folder: TempDir, server: &Server, launch: Launch<'_>) -> Result<Self> {
         let file = |path: &str, text: &str| -> Result<()> {
             let path = folder.path().join(path);
             fs::create_dir_all(path.parent().unwrap())?;
@@ -119,7 +185,8 @@ impl Pod {
         };
         file("var/run/secrets/istio/root-cert.pem", &server.root())?;
 
-        let labels: String = labels
+        let labels: String = launch
+            .labels
             .iter()
             .map(|(key, value)| format!("{key}=\"{value}\"\n"))
             .collect();
@@ -132,15 +199,14 @@ impl Pod {
             "discoveryAddress": server.secure.to_string(), "binaryPath": envoy::program(), "statusPort": status,
             "proxyAdminPort": admin, "terminationDrainDuration": "1s", "concurrency": 1,
         });
-        let members = settings.as_object().into_iter().flatten();
+        let members = launch.settings.as_object().into_iter().flatten();
         members.for_each(|(name, value)| config[name] = value.clone());
         let log = fs::File::create(folder.path().join("log"))?;
 
-        // `NAVARCH_BIN` is another build whose cost is measured.
-        let program = std::env::var_os("NAVARCH_BIN").unwrap_or_else(|| program().into());
-        let agent = Command::new(program)
-            .args(["agent", "proxy", kind, "--proxyLogLevel=info"])
-            .args(flags)
+        let agent = launch
+            .command()
+            .args(["proxy", launch.kind, "--proxyLogLevel=info"])
+            .args(launch.flags)
             .current_dir(folder.path())
             .env("PROXY_CONFIG", config.to_string())
             .env("POD_NAME", "web-1")
@@ -153,7 +219,7 @@ impl Pod {
             .env("DNS_PROXY_ADDR", format!("127.0.0.1:{}", ports::free()?))
             .env("ENVOY_STATUS_PORT", envoy_status.to_string())
             .env("ENVOY_PROMETHEUS_PORT", ports::free()?.to_string())
-            .envs(variables.iter().copied())
+            .envs(launch.variables.iter().copied())
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
@@ -263,7 +329,9 @@ impl Pod {
         let link = |pid: u32, name: &str| {
             fs::read_link(Path::new("/proc").join(pid.to_string()).join(name)).ok()
         };
-        let envoy: PathBuf = fs::canonicalize(envoy::program()).unwrap();
+        let Ok(envoy) = fs::canonicalize(envoy::program()) else {
+            return Vec::new();
+        };
         let here = |pid: &u32| {
             link(*pid, "cwd").as_ref() == Some(&folder)
                 && link(*pid, "exe").as_ref() == Some(&envoy)
@@ -336,6 +404,8 @@ impl Drop for Pod {
         // Fails only if it has exited already.
         drop(self.agent.kill());
         drop(self.agent.wait());
+        // Istio's agent leaves its Envoy behind when it is killed.
+        drop(self.signal_envoy("KILL"));
     }
 }
 
