@@ -1,5 +1,6 @@
 //! Istio's own pilot-agent in place of this project's, with a stock Envoy and Navarch as control
-//! plane: certificates, configuration in both protocols, and both agents in one mesh.
+//! plane: certificates, configuration in both protocols, a gateway's secret, and both agents in one
+//! mesh.
 //!
 //! Needs the program of `scripts/pilot-agent`, or a folder `NAVARCH_ISTIO_PILOT_AGENT` with that of another
 //! version of Istio, which `scripts/compatibility run pilot-agent VERSION` makes.
@@ -11,10 +12,11 @@ use anyhow::{Context as _, Result, ensure};
 use navarch_testkit::backend::Backend;
 use navarch_testkit::istio::{NO_PILOT_AGENT, PilotAgent, pilot_agent};
 use navarch_testkit::skip::skip;
-use navarch_testkit::wait::{Verbatim, until, until_some};
+use navarch_testkit::wait::{Verbatim, until, until_some, wanted};
 use navarch_testkit::{client, ports};
 use navarch_tests::chain::check_chain;
-use serde_json::Value;
+use rcgen::{CertificateParams, KeyPair};
+use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::pod::{OUTPUT, Pod};
@@ -26,6 +28,8 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// The address of the server's pod.
 const POD: &str = "127.0.34.1";
 const HOST: &str = "web.shop.svc.cluster.local";
+/// The host of a gateway.
+const EDGE: &str = "edge.example";
 /// The identity of both pods.
 const IDENTITY: &str = "spiffe://cluster.local/ns/shop/sa/web";
 /// Of the server's pod.
@@ -136,8 +140,8 @@ async fn istios_agent_gets_certificates_and_configuration() -> Result<()> {
 
     // The server has the older protocol.
     let of_server = [SERVER, &[("ISTIO_DELTA_XDS", "false")]].concat();
-    let mut web = Pod::start_istio(&world.server, &istio, "web", &of_server)?;
-    let mut caller = Pod::start_istio(&world.server, &istio, "client", CLIENT)?;
+    let mut web = Pod::start_istio(&world.server, &istio, "sidecar", "web", &of_server)?;
+    let mut caller = Pod::start_istio(&world.server, &istio, "sidecar", "client", CLIENT)?;
     for pod in [&mut web, &mut caller] {
         pod.wait_ready().await?;
         let ready = pod.get(pod.envoy_status, "/healthz/ready").await?.0;
@@ -177,8 +181,20 @@ async fn istios_agent_renews_its_certificate_under_requests() -> Result<()> {
         ("OUTPUT_CERTS", OUTPUT),
         ("ECC_SIGNATURE_ALGORITHM", "ECDSA"),
     ];
-    let mut web = Pod::start_istio(&world.server, &istio, "web", &[SERVER, &short].concat())?;
-    let mut caller = Pod::start_istio(&world.server, &istio, "client", &[CLIENT, &short].concat())?;
+    let mut web = Pod::start_istio(
+        &world.server,
+        &istio,
+        "sidecar",
+        "web",
+        &[SERVER, &short].concat(),
+    )?;
+    let mut caller = Pod::start_istio(
+        &world.server,
+        &istio,
+        "sidecar",
+        "client",
+        &[CLIENT, &short].concat(),
+    )?;
     web.wait_ready().await?;
     caller.wait_ready().await?;
     world
@@ -215,7 +231,7 @@ async fn agents_of_both_projects_serve_each_other() -> Result<()> {
 
     let world = World::start().await?;
     let mut web = Pod::start_labelled(&world.server, "web", SERVER)?;
-    let mut caller = Pod::start_istio(&world.server, &istio, "client", CLIENT)?;
+    let mut caller = Pod::start_istio(&world.server, &istio, "sidecar", "client", CLIENT)?;
     web.wait_ready().await?;
     caller.wait_ready().await?;
     world
@@ -223,12 +239,54 @@ async fn agents_of_both_projects_serve_each_other() -> Result<()> {
         .await;
 
     let world = World::start().await?;
-    let mut web = Pod::start_istio(&world.server, &istio, "web", SERVER)?;
+    let mut web = Pod::start_istio(&world.server, &istio, "sidecar", "web", SERVER)?;
     let mut caller = Pod::start_labelled(&world.server, "client", CLIENT)?;
     web.wait_ready().await?;
     caller.wait_ready().await?;
     world
         .responds("from this one to Istio's", 200, [&caller, &web])
         .await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn istios_agent_serves_a_gateway_with_a_secret() -> Result<()> {
+    let Some(istio) = istio() else {
+        return Ok(());
+    };
+
+    let key = KeyPair::generate()?;
+    let certificate = CertificateParams::new(vec![EDGE.to_owned()])?.self_signed(&key)?;
+    let certificate = json!(certificate.pem());
+    let key = json!(key.serialize_pem());
+    let port = ports::free()?;
+    let mesh = format!(
+        r"
+apiVersion: v1
+kind: Secret
+metadata: {{name: edge, namespace: shop}}
+stringData: {{tls.crt: {certificate}, tls.key: {key}}}
+---
+apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {{name: edge, namespace: shop}}
+spec:
+  selector: {{app: edge}}
+  servers:
+  - port: {{number: {port}, name: https, protocol: HTTPS}}
+    hosts: [{EDGE}]
+    tls: {{mode: SIMPLE, credentialName: edge}}
+"
+    );
+
+    let server = Server::with_mesh(&mesh).await?;
+    let mut gateway = Pod::start_istio(&server, &istio, "router", "edge", &[])?;
+    gateway.wait_ready().await?;
+    until_some("the secret is served", async || {
+        let page = gateway.get(gateway.admin, "/certs").await;
+        let page = page.map(|page| page.1).map_err(|error| error.to_string())?;
+        wanted(page, |page| page.contains(EDGE))
+    })
+    .await;
     Ok(())
 }

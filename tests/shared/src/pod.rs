@@ -153,6 +153,7 @@ impl Pod {
     pub fn start_istio(
         server: &Server,
         istio: &PilotAgent,
+        kind: &str,
         app: &str,
         variables: &[(&str, &str)],
     ) -> Result<Self> {
@@ -169,6 +170,7 @@ impl Pod {
         ];
         let launch = Launch {
             program: Some(&istio.program),
+            kind,
             labels: &[("app", app)],
             variables: &[&of_image[..], variables].concat(),
             ..Launch::default()
