@@ -177,7 +177,7 @@ async fn istios_agent_renews_its_certificate_under_requests() -> Result<()> {
     let world = World::start().await?;
 
     let short = [
-        ("SECRET_TTL", "10s"),
+        ("SECRET_TTL", "20s"),
         ("OUTPUT_CERTS", OUTPUT),
         ("ECC_SIGNATURE_ALGORITHM", "ECDSA"),
     ];
