@@ -3,7 +3,7 @@
 //! Envoy itself reports all of its extensions to the control plane (`node.extensions`), so only the
 //! bootstrap must be adapted by the agent. The only part of the bootstrap that a stock Envoy lacks
 //! is Istio's workload discovery, and it rejects a bootstrap with it. So if discovery is needed,
-//! Envoy is run once with `--mode validate` and a bootstrap that contains nothing else. Version and
+//! Envoy is run once with `--mode validate` and a bootstrap that contains little else. Version and
 //! build name cannot be used instead: they are the same for both builds.
 
 use std::path::Path;
@@ -15,7 +15,8 @@ use tokio::process::Command;
 /// Timeout of the validation; Envoy needs a tenth of a second.
 const ENVOY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A bootstrap with Istio's workload discovery only.
+/// A bootstrap with Istio's workload discovery and one of Istio's filters, which every build with
+/// the discovery has: validation looks at extensions of the bootstrap only since Envoy 1.38.
 const PROBE: &str = r#"{
   "node": { "id": "probe", "cluster": "probe" },
   "bootstrap_extensions": [{
@@ -25,7 +26,32 @@ const PROBE: &str = r#"{
       "type_url": "type.googleapis.com/istio.workload.BootstrapExtension",
       "value": { "config_source": { "ads": {} } }
     }
-  }]
+  }],
+  "static_resources": {
+    "clusters": [{ "name": "probe", "type": "STATIC", "connect_timeout": "1s" }],
+    "listeners": [{
+      "name": "probe",
+      "address": { "socket_address": { "address": "127.0.0.1", "port_value": 0 } },
+      "filter_chains": [{ "filters": [
+        {
+          "name": "istio.metadata_exchange",
+          "typed_config": {
+            "@type": "type.googleapis.com/udpa.type.v1.TypedStruct",
+            "type_url": "type.googleapis.com/envoy.tcp.metadataexchange.config.MetadataExchange",
+            "value": { "protocol": "istio-peer-exchange" }
+          }
+        },
+        {
+          "name": "envoy.filters.network.tcp_proxy",
+          "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy",
+            "stat_prefix": "probe",
+            "cluster": "probe"
+          }
+        }
+      ] }]
+    }]
+  }
 }"#;
 
 /// A bootstrap with an access log that has a tag with a format.
