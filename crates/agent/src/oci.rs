@@ -5,7 +5,7 @@
 
 pub(crate) mod credentials;
 pub(crate) mod fetch;
-pub mod pull_secret;
+pub(crate) mod pull_secret;
 pub(crate) mod reference;
 pub(crate) mod registry;
 
