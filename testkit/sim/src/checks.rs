@@ -1,4 +1,4 @@
-//! The invariants.
+//! The invariants of a simulation at rest.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,11 +15,10 @@ use crate::agent::Agent;
 use crate::api_server::{ApiServer, Write};
 use crate::host;
 use crate::leaders;
-use crate::proxy::{Check, Held, Proxy, Replicas, Spec, Type};
+use crate::proxy::{Check, Held, Proxy, Replicas};
 use crate::replica::Replica;
 use crate::story::Story;
 use crate::tell;
-use crate::world::{ANCHOR, ANCHOR_ENDPOINTS, NAMESPACES, PRIVATE_KEY, private_header};
 
 /// The name of the fresh replica.
 const FRESH: &str = "fresh";
@@ -37,64 +36,6 @@ const MAX_OVERLAPPING_WATCHES: usize = 5;
 
 /// The clients of an engine within the process, which have no stream: writers of statuses.
 const MAX_INTERNAL_CLIENTS: usize = 2;
-
-/// The invariants about each response to a proxy: the service that never changes is in every state,
-/// and a private key only with the proxy that may have it.
-pub(crate) fn of_proxies(story: &Story) -> Check {
-    let story = story.clone();
-    let cluster = format!("outbound|80||{ANCHOR}");
-    let key: String = PRIVATE_KEY.lines().skip(1).take(1).collect();
-    Arc::new(move |spec: &Spec, held: &Held| {
-        let has = |kind: Type| held.of(kind).next().is_some();
-        if has(Type::Cluster) && held.get(Type::Cluster, &cluster).is_none() {
-            story.violated(
-                "no state is partial",
-                &format!("{} has clusters, but not {cluster}", spec.name),
-            );
-        }
-        if let Some(endpoints) = held.endpoints(&cluster)
-            && endpoints != ANCHOR_ENDPOINTS
-        {
-            story.violated(
-                "no state is partial",
-                &format!("{} has {endpoints} endpoints of {cluster}", spec.name),
-            );
-        }
-        if has(Type::Listener)
-            && spec.kind == "sidecar"
-            && held.get(Type::Listener, "virtualOutbound").is_none()
-        {
-            story.violated(
-                "no state is partial",
-                &format!("{} has listeners, but not virtualOutbound", spec.name),
-            );
-        }
-
-        for other in NAMESPACES.iter().filter(|other| **other != spec.namespace) {
-            let header = private_header(other);
-            let mut routes = held.of(Type::Route);
-            if routes.any(|(_, route)| contains(&route.bytes, header.as_bytes())) {
-                story.violated(
-                    "objects reach only those who may see them",
-                    &format!("{} has private routes of {other}", spec.name),
-                );
-            }
-        }
-
-        let may_have_key = spec.account.as_deref() == Some("gateway");
-        let has_key = Type::ALL
-            .into_iter()
-            .flat_map(|kind| held.of(kind))
-            .any(|(_, resource)| contains(&resource.bytes, key.as_bytes()));
-        if has_key && !may_have_key {
-            story.violated("secrets go to those with the right", &spec.name);
-        }
-    })
-}
-
-fn contains(bytes: &[u8], part: &[u8]) -> bool {
-    bytes.windows(part.len()).any(|window| window == part)
-}
 
 /// A simulation at rest.
 pub(crate) struct Rest<'a> {

@@ -54,8 +54,12 @@ mod shares;
 pub mod shrink;
 mod signers;
 pub mod simulation;
+mod states;
 pub mod story;
 pub mod stream;
 pub mod world;
 
 pub use host::stop_randomizing_addresses;
+
+/// The text in the first line of each private key (PEM).
+const KEY_LINE: &str = "PRIVATE KEY";

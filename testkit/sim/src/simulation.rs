@@ -11,7 +11,7 @@ use serde_json::json;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::api_server::{ApiServer, Fault, Plant};
-use crate::checks::{self, Rest};
+use crate::checks::Rest;
 use crate::leaders;
 use crate::link::Condition;
 use crate::memory::Cycles;
@@ -22,6 +22,7 @@ use crate::replica::{Replica, SYSTEM_NAMESPACE};
 use crate::schedule::{Action, Event, RemoteEvent, Schedule};
 use crate::shares::Shares;
 use crate::signers;
+use crate::states;
 use crate::story::Story;
 use crate::tell;
 use crate::world;
@@ -239,7 +240,7 @@ impl Simulation {
             .map(|spec| format!("{}.{}", spec.name, spec.namespace));
         drop(tokio::spawn(shares.clone().run(names.collect())));
 
-        let of_state = checks::of_proxies(&self.story);
+        let of_state = states::check(&self.story);
         let check: Check = Arc::new(move |spec: &Spec, held: &Held| {
             of_state(spec, held);
             shares.check(spec, held);

@@ -24,6 +24,8 @@ pub const VERSION_HEADER: &str = "sim-version";
 const CERTIFICATE: &str = include_str!("world/tls.crt");
 /// The private key, which only the gateway may get.
 pub const PRIVATE_KEY: &str = include_str!("world/tls.key");
+/// A port that only services have which other namespaces may not see.
+pub(crate) const PRIVATE_PORT: u16 = 7001;
 /// The name under which the gateway subscribes to the secret.
 pub const SECRET: &str = "kubernetes://shop-tls";
 
@@ -236,9 +238,10 @@ fn running(address: &str, account: &str, is_ready: bool) -> Value {
     })
 }
 
-/// A header in routes that only proxies of this namespace may have.
+/// A name in all that private objects of this namespace add to resources: a header of routes, a
+/// subset of clusters, and the name of statistics that a patch sets.
 #[must_use]
-pub fn private_header(namespace: &str) -> String {
+pub fn private_name(namespace: &str) -> String {
     format!("sim-private-{namespace}")
 }
 

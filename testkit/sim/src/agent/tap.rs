@@ -6,11 +6,11 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::KEY_LINE;
 use crate::story::Story;
 use crate::stream::SimStream;
 
-/// The text in the first line of each private key.
-const KEY: &[u8] = b"PRIVATE KEY";
+const KEY: &[u8] = KEY_LINE.as_bytes();
 
 /// A connection of which all that is sent is looked at.
 #[derive(Debug)]
@@ -35,8 +35,9 @@ impl Tap {
     fn look(&mut self, bytes: &[u8]) {
         self.last.extend_from_slice(bytes);
         if self.last.windows(KEY.len()).any(|window| window == KEY) {
+            let text = format!("{} sends one", self.name);
             self.story
-                .violated("private keys stay in the agent", &self.name);
+                .violated("private keys stay where they belong", &text);
         }
         let kept = self.last.len().saturating_sub(KEY.len() - 1);
         self.last.drain(..kept);

@@ -1,5 +1,7 @@
 //! Requests of the Kubernetes API, as far as Navarch sends them.
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use http::Method;
 use http::request::Parts;
@@ -8,6 +10,7 @@ use serde_json::{Value, json};
 use super::objects::Name;
 use super::resources::{Resource, Resources};
 use super::selectors::Selector;
+use crate::KEY_LINE;
 
 /// A parsed request.
 #[derive(Clone, Debug)]
@@ -53,6 +56,11 @@ impl Request {
     /// The object's name.
     pub(crate) fn object_name(&self) -> Name {
         (self.namespace.clone(), self.name.clone())
+    }
+
+    /// Whether it would store a private key where everyone may read it.
+    pub(crate) fn shows_key(&self) -> bool {
+        self.resource.kind != "Secret" && has_key(&self.body)
     }
 
     /// Reads a request; `None` if the server has no such resource.
@@ -107,6 +115,19 @@ impl Request {
             patch,
             body: serde_json::from_slice(body).unwrap_or(Value::Null),
         })
+    }
+}
+
+/// Whether one of the texts of an object contains a private key, encoded or not.
+fn has_key(object: &Value) -> bool {
+    match object {
+        Value::String(text) => {
+            let decoded = BASE64_STANDARD.decode(text).unwrap_or_default();
+            text.contains(KEY_LINE) || String::from_utf8_lossy(&decoded).contains(KEY_LINE)
+        }
+        Value::Array(items) => items.iter().any(has_key),
+        Value::Object(members) => members.values().any(has_key),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
     }
 }
 

@@ -313,6 +313,14 @@ impl Server {
             "" => (request.namespace.clone(), self.name_of_new(request)),
             _ => request.object_name(),
         };
+        if request.shows_key() {
+            let text = format!(
+                "{} writes one into {} {}",
+                client.name, request.resource.kind, name.1
+            );
+            self.story
+                .violated("private keys stay where they belong", &text);
+        }
         if self.faults.conflicts(&mut self.random) {
             self.touch(&request.resource, &name);
         }

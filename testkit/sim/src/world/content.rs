@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{ANCHOR, NAMESPACES, Slot, VERSION_HEADER, private_header, running};
+use super::{ANCHOR, NAMESPACES, PRIVATE_PORT, Slot, VERSION_HEADER, private_name, running};
 use crate::proxy::POISON;
 use crate::random::Random;
 
@@ -59,12 +59,15 @@ impl Draft<'_> {
     }
 
     fn service(&mut self) -> Value {
+        let mut ports = vec![json!({ "name": "http", "port": 80, "targetPort": 8080 })];
         if self.random.happens(200) {
             let visibility = self.random.of(&[".", "*", "bank"]);
             self.metadata["annotations"] = json!({ "networking.istio.io/exportTo": visibility });
+            if visibility == "." {
+                ports.push(json!({ "name": "tcp-private", "port": PRIVATE_PORT }));
+            }
         }
 
-        let mut ports = vec![json!({ "name": "http", "port": 80, "targetPort": 8080 })];
         if self.random.happens(400) {
             ports.push(json!({ "name": "tcp-db", "port": 9000, "targetPort": 9000 }));
         }
@@ -144,7 +147,7 @@ impl Draft<'_> {
 
         let visibility = self.random.of(&["*", "*", "*", "*", ".", "bank"]);
         if visibility == "." {
-            let header = private_header(self.namespace);
+            let header = private_name(self.namespace);
             http["headers"]["request"]["add"] = json!({ header: "1" });
         }
         json!({ "spec": { "hosts": [self.host()], "http": [http], "exportTo": [visibility] } })
@@ -155,12 +158,18 @@ impl Draft<'_> {
         let mut spec = json!({
             "host": self.host(), "trafficPolicy": { "loadBalancer": { "simple": policy } },
         });
+        let mut subsets = Vec::new();
         if self.random.happens(300) {
             spec["exportTo"] = json!(["."]);
+            subsets.push(private_name(self.namespace));
         }
         if self.random.happens(300) {
-            spec["subsets"] = json!([{ "name": "v1", "labels": { "version": "v1" } }]);
+            subsets.push("v1".to_owned());
         }
+        spec["subsets"] = subsets
+            .iter()
+            .map(|name| json!({ "name": name, "labels": { "version": "v1" } }))
+            .collect();
         json!({ "spec": spec })
     }
 
@@ -245,7 +254,9 @@ impl Draft<'_> {
             "workloadSelector": { "labels": { "app": app } },
             "configPatches": [{
                 "applyTo": "CLUSTER", "match": { "cluster": { "service": service } },
-                "patch": { "operation": "MERGE", "value": { "connect_timeout": timeout } },
+                "patch": { "operation": "MERGE", "value": {
+                    "connect_timeout": timeout, "alt_stat_name": private_name(self.namespace),
+                } },
             }],
         } })
     }
