@@ -1,6 +1,6 @@
 # The tasks of the project; `make test` must pass before a change is merged.
 
-.PHONY: test quick simulate soak conformance istio-suites mass-comparison shadow-worlds compatibility fmt lint unit doc laws demo release program cluster cluster-down crds image bench bench-agent bench-release bench-engine bench-kubernetes bench-clusters bench-gateway-api bench-answers bench-ambient tools dist dist-check sign publish gie-conformance conformance-report
+.PHONY: test quick simulate memory-safety soak conformance istio-suites mass-comparison shadow-worlds compatibility fmt lint unit doc laws demo release program cluster cluster-down crds image bench bench-agent bench-release bench-engine bench-kubernetes bench-clusters bench-gateway-api bench-answers bench-ambient tools dist dist-check sign publish gie-conformance conformance-report
 
 # The CI discards its clone; compiled files are worth keeping, except the state of incremental builds: because each crate changes
 # between runs, it is 14 GB that are never read. Unchanged files get their former times, which cargo compares.
@@ -51,6 +51,10 @@ MINUTES ?= 60
 simulate:
 	$(CARGO) build $(LOCKED) --package navarch-sim --bin simulate
 	$(or $(CARGO_TARGET_DIR),target)/debug/simulate seeds $(SEEDS) --minutes $(MINUTES)
+
+# Miri and AddressSanitizer, with a nightly toolchain (docs/simulation.md).
+memory-safety:
+	scripts/memory-safety $(LANES)
 
 # Tests that take minutes: certificates of a minute under traffic for five minutes, an API server down for one, 100,000 requests while
 # namespaces move to ambient mode.

@@ -34,6 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri takes minutes to find such names")]
     fn names_that_collide_without_a_key_do_not_with_one() {
         let names = crate::colliding_names::colliding_names(1000);
         let without: std::collections::BTreeSet<u64> = names
