@@ -67,12 +67,15 @@ impl Story {
         self.0.told.lock().mix(&line);
     }
 
-    /// Adds the violation of an invariant. The simulation goes on: what follows is part of the
-    /// story.
+    /// Adds the violation of an invariant, which is listed once. The simulation goes on: what
+    /// follows is part of the story.
     pub fn violated(&self, invariant: &str, text: &str) {
         let violation = format!("{invariant}: {text}");
         tell!(self, "VIOLATION", "{violation}");
-        self.0.told.lock().violations.push(violation);
+        let violations = &mut self.0.told.lock().violations;
+        if !violations.contains(&violation) {
+            violations.push(violation);
+        }
     }
 
     /// The violated invariants, in order.

@@ -161,6 +161,8 @@ impl Draft<'_> {
         let mut subsets = Vec::new();
         if self.random.happens(300) {
             spec["exportTo"] = json!(["."]);
+            // Other namespaces see those that the service's namespace exports.
+            spec["host"] = json!(format!("s0.{}.svc.cluster.local", self.namespace));
             subsets.push(private_name(self.namespace));
         }
         if self.random.happens(300) {
