@@ -56,6 +56,9 @@ pub(crate) enum FetchError {
     /// The file of the response cannot be written.
     #[error("failed to write the response to a file")]
     Write(#[source] io::Error),
+    /// Others could read the credentials.
+    #[error("the credentials of {0} are not sent in plain text")]
+    PlainText(String),
     /// There were too many redirects.
     #[error("more than {MAX_REDIRECTS} redirects, or a redirect from HTTPS to HTTP")]
     Hops,
@@ -74,6 +77,7 @@ impl FetchError {
             | Self::Tls(_)
             | Self::TooLarge(_)
             | Self::Write(_)
+            | Self::PlainText(_)
             | Self::Hops => false,
         }
     }
@@ -85,6 +89,8 @@ pub(crate) struct FetchRequest<'a> {
     pub(crate) url: Uri,
     /// Request headers. Credentials are not sent to other hosts after a redirect.
     pub(crate) headers: HeaderMap,
+    /// Whether credentials may be sent in plain text to other machines.
+    pub(crate) allows_plain_credentials: bool,
     /// Whether to skip verification of the server certificate.
     pub(crate) insecure: bool,
     /// The addresses that may be connected to.
@@ -242,6 +248,12 @@ async fn hop(ask: &FetchRequest<'_>, addresses: &AddressPolicy) -> Result<Hop, F
         .peer_addr()
         .map_err(|error| FetchError::Connect(host.to_owned(), error))?;
     let is_local = peer.ip().to_canonical().is_loopback();
+
+    // Each request has a connection of its own, and the name may mean another machine by now.
+    let is_readable = !secure && !is_local && ask.headers.contains_key(AUTHORIZATION);
+    if is_readable && !ask.allows_plain_credentials {
+        return Err(FetchError::PlainText(host.to_owned()));
+    }
 
     let path = ask.url.path_and_query().map_or("/", |path| path.as_str());
     let mut request = Request::get(path).body(Empty::new()).map_err(|_| wrong())?;
@@ -404,13 +416,23 @@ mod tests {
     }
 
     async fn fetch(host: IpAddr, port: u16, path: &str) -> Result<FetchResponse, FetchError> {
+        fetch_with(HeaderMap::new(), host, port, path).await
+    }
+
+    async fn fetch_with(
+        headers: HeaderMap,
+        host: IpAddr,
+        port: u16,
+        path: &str,
+    ) -> Result<FetchResponse, FetchError> {
         let addresses = AddressPolicy {
             allow_loopback: true,
             ..AddressPolicy::default()
         };
         get(FetchRequest {
             url: format!("http://{host}:{port}/{path}").parse().unwrap(),
-            headers: HeaderMap::new(),
+            headers,
+            allows_plain_credentials: false,
             insecure: false,
             addresses: &addresses,
             max_bytes: 1000,
@@ -440,6 +462,27 @@ mod tests {
                 "{error}"
             );
         }
+    }
+
+    #[tokio::test]
+    async fn credentials_are_not_sent_in_plain_text_to_another_machine() {
+        let mut tasks = JoinSet::new();
+        let port = serve(&mut tasks).await;
+        let login = HeaderValue::from_static("Basic dTpw");
+        let headers = HeaderMap::from_iter([(AUTHORIZATION, login)]);
+        let loopback = IpAddr::from([127, 0, 0, 1]);
+        let own = fetch_with(headers.clone(), loopback, port, "there").await;
+        assert_eq!(&*own.unwrap().body, b"for this machine alone");
+
+        let Some(outer) = outer_address() else {
+            eprintln!("skipped: this machine has no network, and so no other address");
+            return;
+        };
+        let error = fetch_with(headers, outer, port, "there").await.unwrap_err();
+        assert!(matches!(error, FetchError::PlainText(_)), "{error}");
+        assert!(!error.to_string().contains("dTpw"), "{error}");
+        let without = fetch(outer, port, "there").await.unwrap();
+        assert_eq!(&*without.body, b"for this machine alone");
     }
 
     #[test]

@@ -191,8 +191,10 @@ impl<'a> Registry<'a> {
 
     /// Reads a path of the repository; requests a token, or falls back to plain text, if necessary.
     async fn get(&mut self, path: &str, max_bytes: u64) -> Result<Bytes, RegistryError> {
+        // What a registry with TLS has been told is not repeated without.
+        let may_fall_back = self.scheme == "https" && self.token.is_none() && self.may_be_plain();
         let mut got = match self.try_get(path, max_bytes).await {
-            Err(FetchError::Connect(..)) if self.scheme == "https" && self.may_be_plain() => {
+            Err(FetchError::Connect(..)) if may_fall_back => {
                 self.scheme = "http";
                 self.try_get(path, max_bytes).await?
             }
@@ -248,6 +250,9 @@ impl<'a> Registry<'a> {
         FetchRequest {
             url,
             headers,
+            // A token for nobody is no secret.
+            allows_plain_credentials: self.access.allows_plain_credentials
+                || self.credentials.is_none(),
             insecure: self.access.is_insecure(&self.reference.registry),
             addresses: self.access.addresses,
             max_bytes,

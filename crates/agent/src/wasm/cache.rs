@@ -229,6 +229,7 @@ impl Cache {
             let ask = FetchRequest {
                 url: url.clone(),
                 headers: HeaderMap::new(),
+                allows_plain_credentials: false,
                 insecure,
                 addresses: &self.config.addresses,
                 max_bytes: self.config.max_bytes,
