@@ -8,6 +8,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
+/// Docker Hub in names of images.
+const DOCKER_REGISTRY: &str = "index.docker.io";
 /// The key of Docker Hub in a pull secret.
 const DOCKER: &str = "https://index.docker.io/v1/";
 
@@ -47,16 +49,16 @@ struct RegistryAuth {
 }
 
 impl Config {
-    /// The entry of a registry.
+    /// The entry of a registry: as in Docker, that of exactly this name before those of its paths.
     fn entry(&self, registry: &str) -> Option<&RegistryAuth> {
-        let docker = registry == "index.docker.io";
-        let is_its = |key: &str| {
-            key == registry
-                || host(key) == registry
-                || docker && (key == DOCKER || host(key) == "docker.io")
-        };
-        let mut entries = self.auths.iter();
-        entries.find_map(|(key, entry)| is_its(key).then_some(entry))
+        let is_docker = registry == DOCKER_REGISTRY;
+        let name = if is_docker { DOCKER } else { registry };
+        let is_its = |key: &str| host(key) == registry || is_docker && host(key) == "docker.io";
+
+        self.auths.get(name).or_else(|| {
+            let mut entries = self.auths.iter();
+            entries.find_map(|(key, entry)| is_its(key).then_some(entry))
+        })
     }
 }
 
@@ -131,6 +133,19 @@ impl fmt::Debug for Credentials {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_entry_of_exactly_the_registry_is_used_before_those_of_its_paths() {
+        let secret = br#"{"auths": {"https://reg.example/old/": {"auth": "b2xk"}, "reg.example": {"auth": "bmV3"},
+            "docker.io/old": {"auth": "b2xk"}, "https://index.docker.io/v1/": {"auth": "bmV3"}}}"#;
+        for registry in ["reg.example", "index.docker.io"] {
+            let found = Credentials::find(secret, registry);
+            assert!(
+                found == Some(Credentials::Basic("bmV3".to_owned())),
+                "{registry}"
+            );
+        }
+    }
 
     #[test]
     fn the_registrys_entry_is_found_by_its_host() {
