@@ -45,6 +45,12 @@ pub enum ProgramError {
         /// What the other program answers.
         wanted: String,
     },
+    /// It does not say whether it accepts the bootstrap.
+    #[error("{program} has not validated the bootstrap within {VALIDATE_TIMEOUT:?}")]
+    Slow {
+        /// Its path, as the annotation or the store names it.
+        program: String,
+    },
     /// It does not accept the bootstrap.
     #[error("{program} rejects the bootstrap, for a reason in the log")]
     Bootstrap {
@@ -95,11 +101,15 @@ impl ProgramCheck {
             .args(arguments)
             .args(["--mode", "validate"])
             .stdout(Stdio::null());
+        let name = || program.display().to_string();
         match timeout(VALIDATE_TIMEOUT, command.status()).await {
             Ok(Ok(status)) if status.success() => Ok(()),
-            Ok(_) | Err(_) => Err(ProgramError::Bootstrap {
-                program: program.display().to_string(),
+            Ok(Ok(_)) => Err(ProgramError::Bootstrap { program: name() }),
+            Ok(Err(source)) => Err(ProgramError::Start {
+                program: name(),
+                source,
             }),
+            Err(_) => Err(ProgramError::Slow { program: name() }),
         }
     }
 
