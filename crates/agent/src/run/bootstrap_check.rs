@@ -38,10 +38,19 @@ impl BootstrapCheck {
     /// # Errors
     /// The first program that does not.
     pub(super) async fn accepts(&self, arguments: &[String]) -> Result<(), ProgramError> {
-        for program in self.programs() {
+        let mut accepting = Vec::new();
+        // An upgrade may start another program while one validates.
+        while let Some(program) = self.next(&accepting) {
             self.check.accepts(&program, arguments).await?;
+            accepting.push(program);
         }
         Ok(())
+    }
+
+    /// A program that may be started and is not among these.
+    fn next(&self, accepting: &[PathBuf]) -> Option<PathBuf> {
+        let mut programs = self.programs().into_iter();
+        programs.find(|program| !accepting.contains(program))
     }
 
     /// The programs that may be started, each once: that of the image first.
@@ -120,5 +129,36 @@ mod tests {
             let expected = format!("{} rejects the bootstrap", strict.display());
             assert!(error.starts_with(&expected), "{error}");
         }
+
+        let deleted = folder.path().join("deleted");
+        let error = verdict(image, &[&deleted]).await.unwrap_err();
+        let expected = format!("{} cannot be run", deleted.display());
+        assert!(error.starts_with(&expected), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_program_that_starts_meanwhile_must_accept_the_bootstrap_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let strict = program(folder.path(), "strict", 1);
+        let image = program(folder.path(), "image", 0);
+        let go = folder.path().join("go");
+        let wait = format!("while [ ! -e {} ]; do sleep 0.01; done", go.display());
+        write(&image, format!("#!/bin/sh\n{wait}\n")).unwrap();
+
+        let (states, running) = watch::channel(RunningEnvoys::default());
+        let check = BootstrapCheck {
+            check: ProgramCheck { user: None },
+            original: image,
+            running,
+        };
+        let arguments = ["-c".to_owned()];
+        let upgrade = async {
+            states.send_modify(|state| state.current = Some(envoy(&strict, 1)));
+            write(&go, "").unwrap();
+        };
+        let (outcome, ()) = tokio::join!(check.accepts(&arguments), upgrade);
+        let error = outcome.unwrap_err().to_string();
+        let expected = format!("{} rejects the bootstrap", strict.display());
+        assert!(error.starts_with(&expected), "{error}");
     }
 }
