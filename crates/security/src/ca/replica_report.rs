@@ -31,10 +31,12 @@ pub(super) const HEARTBEAT_INTERVAL: Duration = Duration::from_hours(1);
 const HEARTBEAT_TTL: Duration = Duration::from_hours(3);
 /// Maximum number of named proxies; the record must stay small.
 const MAX_NAMED_PROXIES: usize = 20;
-/// Maximum length of their names, in characters. Clients choose them: if the reports of all replicas
+/// Maximum length of their names, in characters.
+const MAX_NAME_CHARS: usize = 160;
+/// Maximum size of a report. Clients choose the names of proxies: if the reports of all replicas
 /// exceeded the 256 KiB that an object may have of annotations, none could be written, and replicas
 /// with proxies that lack a root would count as stopped.
-const MAX_NAME_CHARS: usize = 160;
+const MAX_REPORT_BYTES: usize = 4 << 10;
 
 /// The report of a replica.
 #[derive(Debug, Serialize, Deserialize)]
@@ -59,6 +61,27 @@ struct ReportTime {
     at: Timestamp,
 }
 
+/// A report of any format.
+struct ReadReport {
+    /// When it was written.
+    at: SystemTime,
+    /// The report; an error if a later release wrote it.
+    content: Result<Report, FormatError>,
+}
+
+impl ReadReport {
+    /// Whether the replica counts as alive.
+    fn is_recent(&self, now: SystemTime) -> bool {
+        self.at + REPLICA_TTL >= now
+    }
+
+    /// Whether it is known to be about the roots with this digest.
+    fn is_of(&self, digest: &str) -> bool {
+        let report = self.content.as_ref();
+        report.is_ok_and(|report| report.roots == digest)
+    }
+}
+
 /// The text of a report.
 pub(super) fn text(missing: &[Missing], roots: &str, now: SystemTime) -> String {
     let cut = |one: &Missing| Missing {
@@ -67,28 +90,44 @@ pub(super) fn text(missing: &[Missing], roots: &str, now: SystemTime) -> String 
     };
     let named = missing.iter().take(MAX_NAMED_PROXIES).map(cut).collect();
     let at = Timestamp::try_from(now).unwrap_or(Timestamp::MAX);
-    let report = Report {
+    let mut report = Report {
         format: FORMAT,
         roots: sha256_hex(roots),
         missing: missing.len(),
         named,
         at,
     };
-    serde_json::to_string(&report).unwrap_or_default()
+
+    loop {
+        let text = json(&report);
+        if text.len() <= MAX_REPORT_BYTES || report.named.pop().is_none() {
+            return text;
+        }
+    }
 }
 
-/// Whether the report is removed.
+fn json(report: &Report) -> String {
+    serde_json::to_string(report).expect("texts, numbers and a time have a form in JSON")
+}
+
+/// Whether the report is removed. One of a clock that was hours ahead would count as recent for as
+/// long; a replica that is alive writes it again.
 pub(super) fn is_forgotten(text: &str, now: SystemTime) -> bool {
-    serde_json::from_str::<ReportTime>(text)
-        .is_ok_and(|report| SystemTime::from(report.at) + HEARTBEAT_TTL < now)
+    serde_json::from_str::<ReportTime>(text).is_ok_and(|report| {
+        let at = SystemTime::from(report.at);
+        at + HEARTBEAT_TTL < now || now + HEARTBEAT_TTL < at
+    })
 }
 
-/// Why a report of a later release cannot be read, unless the report is too old to count.
-fn unreadable(text: &str, now: SystemTime) -> Option<FormatError> {
-    let error = state_format::check_json(text.as_bytes(), FORMAT).err()?;
-    let is_recent = serde_json::from_str::<ReportTime>(text)
-        .is_ok_and(|report| SystemTime::from(report.at) + REPLICA_TTL >= now);
-    is_recent.then_some(error)
+/// Reads a report; `None` if nobody can.
+fn read(text: &str) -> Option<ReadReport> {
+    let at = serde_json::from_str::<ReportTime>(text).ok()?.at;
+    let content = match state_format::check_json(text.as_bytes(), FORMAT) {
+        Ok(()) => Ok(serde_json::from_str::<Report>(text).ok()?),
+        Err(error) => Err(error),
+    };
+    let at = SystemTime::from(at);
+    Some(ReadReport { at, content })
 }
 
 /// Whether another replica has reported other roots a moment ago: one of the two distributes a root
@@ -101,13 +140,10 @@ pub(super) fn others_differ(
 ) -> bool {
     let wanted = sha256_hex(roots);
     let own = short(own);
-    let mut others = reports.iter().filter(|(replica, _)| **replica != own);
-    others.any(|(_, text)| {
-        let report = serde_json::from_str::<Report>(text);
-        report.is_ok_and(|report| {
-            report.roots != wanted && SystemTime::from(report.at) + REPLICA_TTL >= now
-        })
-    })
+    let others = reports.iter().filter(|(replica, _)| **replica != own);
+    let mut others = others.filter_map(|(_, text)| read(text));
+    // A report of a later release may be about other roots.
+    others.any(|report| report.is_recent(now) && !report.is_of(&wanted))
 }
 
 /// The missing proxies in the reports of other replicas, for roots that are trusted since a time. A
@@ -124,46 +160,38 @@ pub(super) fn of_others(
     let mut missing = Vec::new();
 
     for (replica, text) in reports.iter().filter(|(replica, _)| **replica != own) {
-        if let Some(error) = unreadable(text, now) {
-            missing.push(Missing {
-                who: format!("replica {replica}"),
-                why: format!("its report is unreadable: {error}"),
-            });
-            continue;
-        }
-
-        let Ok(report) = serde_json::from_str::<Report>(text) else {
+        let Some(report) = read(text) else {
             continue;
         };
+        let replica = format!("replica {replica}");
+        let may_report = since + REPLICA_TTL >= now && report.at + HEARTBEAT_TTL >= now;
+        let is_recent = report.is_recent(now);
+        let is_of_roots = report.is_of(&wanted);
 
-        let at = SystemTime::from(report.at);
-        let replica = || format!("replica {replica}");
-
-        match (report.roots == wanted, at + REPLICA_TTL >= now) {
-            (true, false) => {}
-            (true, true) => {
+        match report.content {
+            Err(error) if is_recent => missing.push(Missing {
+                who: replica,
+                why: format!("its report is unreadable: {error}"),
+            }),
+            Ok(report) if is_recent && is_of_roots => {
                 let unnamed = report.missing.saturating_sub(report.named.len());
                 missing.extend(report.named);
                 if unnamed > 0 {
                     missing.push(Missing {
-                        who: replica(),
+                        who: replica,
                         why: format!("{unnamed} more of its proxies do not trust them"),
                     });
                 }
             }
-            (false, true) => {
-                missing.push(Missing {
-                    who: replica(),
-                    why: "the replica itself does not trust the roots yet".to_owned(),
-                });
-            }
-            (false, false) if since + REPLICA_TTL >= now && at + HEARTBEAT_TTL >= now => {
-                missing.push(Missing {
-                    who: replica(),
-                    why: "the replica has not reported its proxies yet".to_owned(),
-                });
-            }
-            (false, false) => {}
+            Ok(_) if is_recent => missing.push(Missing {
+                who: replica,
+                why: "the replica itself does not trust the roots yet".to_owned(),
+            }),
+            Ok(_) | Err(_) if may_report && !is_of_roots => missing.push(Missing {
+                who: replica,
+                why: "the replica has not reported its proxies yet".to_owned(),
+            }),
+            Ok(_) | Err(_) => {}
         }
     }
 
@@ -236,7 +264,12 @@ mod tests {
             why: "has not taken it".to_owned(),
         };
         let report = text(&vec![long; 10_000], "roots", now());
-        assert!(report.len() < 24_000, "{} bytes", report.len());
+        assert!(report.len() <= MAX_REPORT_BYTES, "{} bytes", report.len());
+
+        // Those that are not named are counted.
+        let waited = missing(report, "roots", now(), now());
+        let why = waited.last().map(|last| last.why.as_str());
+        assert!(why.is_some_and(|why| why.starts_with("99")), "{why:?}");
     }
 
     #[test]
@@ -247,6 +280,14 @@ mod tests {
         assert!(!differ("a", "roots", now()));
         assert!(!differ("b", "other roots", now()), "one's own");
         assert!(!differ("a", "other roots", now() + REPLICA_TTL * 2));
+    }
+
+    #[test]
+    fn a_report_of_a_clock_that_was_hours_ahead_is_removed() {
+        let ahead = text(&[], "roots", now() + HEARTBEAT_TTL * 2);
+        assert!(is_forgotten(&ahead, now()));
+        let bit_ahead = text(&[], "roots", now() + REPLICA_TTL);
+        assert!(!is_forgotten(&bit_ahead, now()));
     }
 
     #[test]
@@ -264,6 +305,18 @@ mod tests {
             missing(later.clone(), "roots", now(), now() + REPLICA_TTL * 2),
             []
         );
+
+        // Its last heartbeat is of before the root, which it may not know yet.
+        let since = now() + HEARTBEAT_INTERVAL;
+        let waited = missing(later.clone(), "roots", since, since);
+        assert_eq!(
+            waited[0].why,
+            "the replica has not reported its proxies yet"
+        );
+
+        let reports = BTreeMap::from([("b".to_owned(), later.clone())]);
+        assert!(others_differ(&reports, "a", "roots", now()), "it may");
+        assert!(!others_differ(&reports, "a", "roots", since));
         assert!(is_forgotten(&later, now() + HEARTBEAT_TTL * 2));
     }
 
