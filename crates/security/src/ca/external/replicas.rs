@@ -151,7 +151,7 @@ impl Exchange<'_> {
             .collect()
     }
 
-    /// Whether there is something to tell: a change, or what is said regularly, while a root is being
+    /// Whether there is something to tell: a report that somebody has removed, a change, or what is said regularly, while a root is being
     /// distributed here or elsewhere and otherwise rarely.
     fn is_due(&self, own: &OwnState, reports: &BTreeMap<String, String>, now: SystemTime) -> bool {
         let Some(told) = &self.told else {
@@ -163,7 +163,11 @@ impl Exchange<'_> {
             true => REPORT_INTERVAL,
             false => HEARTBEAT_INTERVAL,
         };
-        told.roots != own.roots || told.missing != own.missing || told.at.elapsed() >= interval
+        let is_gone = !reports.contains_key(&short(&self.replicas.own));
+        is_gone
+            || told.roots != own.roots
+            || told.missing != own.missing
+            || told.at.elapsed() >= interval
     }
 
     /// Writes the own report, and removes expired ones. If another replica writes at the same time,

@@ -204,6 +204,27 @@ async fn a_new_root_waits_for_the_proxies_of_all_replicas() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_removed_report_is_written_again() {
+    let server = Server::default();
+    let ca = new_ca();
+    let one = Replica::start("istiod-1", &server, &ca);
+    let two = Replica::start("istiod-2", &server, &ca);
+    sleep(Duration::from_secs(60)).await;
+    server.0.lock().map = None;
+    sleep(Duration::from_secs(50)).await;
+
+    let next = new_ca();
+    one.learns(&next);
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(one.missing(), ["replica istiod-2"]);
+
+    *two.lacks.lock() = true;
+    two.learns(&next);
+    sleep(OVERLAP).await;
+    assert!(!one.signs().await);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_replica_that_is_gone_delays_a_root_for_a_minute_at_most() {
     let server = Server::default();
     let ca = new_ca();
