@@ -35,6 +35,8 @@ pub(crate) struct Composed {
     pub(crate) removed: Vec<ResourceName>,
     /// Resources that are removed later.
     pub(crate) leaving: PendingRemovals,
+    /// Whether a later response must remove some of them, even if nothing changes.
+    pub(crate) owes_removals: bool,
     /// Whether the response must be sent.
     pub(crate) worth_sending: bool,
 }
@@ -65,6 +67,7 @@ impl Watch {
                     count,
                     removed: Vec::new(),
                     leaving: PendingRemovals::new(),
+                    owes_removals: false,
                     worth_sending,
                 }
             }
@@ -82,11 +85,15 @@ impl Watch {
         // Names that do not exist are reported as removed at once: the client waits for a response.
         let mut removed = missing(&self.owed.requested, latest);
         let mut leaving = gone;
+        let mut kept = self.take_kept(&mut leaving, latest);
 
         match removals {
             RemovalPolicy::Allowed => removed.extend(std::mem::take(&mut leaving).into_keys()),
             RemovalPolicy::Withheld => leaving.retain(|name, _| !removed.contains(name)),
         }
+        let owes_removals = !leaving.is_empty();
+        kept.retain(|name, _| !removed.contains(name));
+        leaving.append(&mut kept);
 
         let subscribed_by = if self.interest.wildcard {
             SubscribedBy::ForAll
@@ -103,6 +110,7 @@ impl Watch {
             count,
             removed: removed.into_iter().collect(),
             leaving,
+            owes_removals,
             worth_sending,
         }
     }
@@ -146,6 +154,7 @@ impl Watch {
             payload,
             count,
             removed: Vec::new(),
+            owes_removals: !leaving.is_empty(),
             leaving,
             worth_sending,
         }

@@ -207,11 +207,7 @@ impl Session {
             ResourceType::Endpoint => self.is_acknowledged(ResourceType::Cluster),
             // Once the route configuration with `vhds` is sent, the client has no other virtual
             // hosts.
-            ResourceType::VirtualHost => {
-                let hosts = self.watches.get(&resource_type);
-                !self.is_unsent(ResourceType::Route)
-                    && hosts.is_some_and(|hosts| !hosts.keeps_removed())
-            }
+            ResourceType::VirtualHost => !self.is_unsent(ResourceType::Route),
             ResourceType::Listener
             | ResourceType::Route
             | ResourceType::Secret

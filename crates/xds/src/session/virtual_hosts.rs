@@ -8,13 +8,57 @@
 //! `vhds`: `RdsRouteConfigSubscription::afterProviderUpdate` releases the object instead of deleting
 //! it. A removal of virtual hosts that arrives later replaces all of the route configuration's by
 //! those that were inline while it had `vhds`, and every other host gets 404. So the removals wait
-//! until there are virtual hosts again: without any, no route configuration has `vhds`.
+//! until the route configuration has virtual hosts again: without any, it has no `vhds`. The client
+//! keeps no more than it had, and only for route configurations that it subscribes to.
 
 use std::collections::BTreeSet;
 
 use crate::session::Session;
+use crate::session::watch::{PendingRemovals, Watch};
 use navarch_api::names::ResourceName;
-use navarch_push::resource::ResourceType;
+use navarch_push::resource::{Collection, ResourceType};
+
+impl Watch {
+    /// Takes the virtual hosts whose removal waits until their route configurations have others. Only
+    /// their names are needed.
+    pub(crate) fn take_kept(
+        &self,
+        leaving: &mut PendingRemovals,
+        latest: &Collection,
+    ) -> PendingRemovals {
+        if self.resource_type != ResourceType::VirtualHost || leaving.is_empty() {
+            return PendingRemovals::new();
+        }
+
+        let routes = self.routes_without_hosts(latest);
+        let is_kept = |host: &ResourceName| routes_of(host).is_some_and(|of| routes.contains(of));
+        let kept: PendingRemovals = leaving
+            .keys()
+            .filter(|host| is_kept(host))
+            .map(|host| (host.clone(), None))
+            .collect();
+        leaving.retain(|host, _| !kept.contains_key(host));
+        kept
+    }
+
+    /// The client's route configurations that have no virtual hosts.
+    fn routes_without_hosts(&self, latest: &Collection) -> BTreeSet<&str> {
+        let names = self.interest.names.iter();
+        let mut routes: BTreeSet<&str> = names.map(ResourceName::as_str).collect();
+        for host in &latest.resources {
+            if let Some(of) = routes_of(&host.name) {
+                routes.remove(of);
+            }
+        }
+        routes
+    }
+}
+
+/// The route configuration of a virtual host.
+fn routes_of(host: &ResourceName) -> Option<&str> {
+    let (routes, _) = host.as_str().rsplit_once('/')?;
+    Some(routes)
+}
 
 impl Session {
     /// Sets the subscription to virtual hosts from the subscribed route configurations. Returns
@@ -51,11 +95,7 @@ impl Session {
         let Some(hosts) = self.watches.get_mut(&ResourceType::VirtualHost) else {
             return;
         };
-        let selects = |name: &ResourceName| {
-            name.as_str()
-                .rsplit_once('/')
-                .is_some_and(|(routes, _)| selects(routes))
-        };
+        let selects = |name: &ResourceName| routes_of(name).is_some_and(&selects);
         let held: BTreeSet<ResourceName> = hosts.held.base.names().filter(selects).collect();
         hosts.subscribe(held);
     }

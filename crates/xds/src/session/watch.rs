@@ -320,18 +320,7 @@ impl Watch {
 
     /// Since when removals are pending.
     pub(crate) fn removals_pending_since(&self) -> Option<Duration> {
-        self.leaving_since
-            .filter(|_| !self.barred && !self.keeps_removed())
-    }
-
-    /// Whether removals wait until there are resources again: no virtual host is left, so no route
-    /// configuration has `vhds` ([`crate::session::virtual_hosts`]).
-    pub(crate) fn keeps_removed(&self) -> bool {
-        self.resource_type == ResourceType::VirtualHost
-            && self
-                .latest
-                .as_ref()
-                .is_some_and(|latest| latest.resources.is_empty())
+        self.leaving_since.filter(|_| !self.barred)
     }
 
     /// Whether everything is sent and acknowledged.
@@ -388,10 +377,9 @@ impl Watch {
         };
         let before = std::mem::replace(&mut self.held, held);
         let owed = std::mem::take(&mut self.owed);
-        self.leaving_since = match self.held.leaving.is_empty() {
-            true => None,
-            false => Some(self.leaving_since.unwrap_or(now)),
-        };
+        self.leaving_since = composed
+            .owes_removals
+            .then(|| self.leaving_since.unwrap_or(now));
 
         if let Some(response) = response {
             self.history.sent = Some(response.clone());

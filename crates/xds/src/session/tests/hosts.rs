@@ -71,6 +71,35 @@ fn the_last_virtual_hosts_are_removed_once_there_are_others() {
 }
 
 #[test]
+fn a_route_configuration_without_vhds_keeps_its_hosts_beside_one_with() {
+    let mut rig = settled();
+    rig.request(delta(RDS, &["81"], "", None));
+    rig.answer(VHDS, &[("80/a", "1"), ("81/b", "1")]);
+    rig.answer(RDS, &[("80", "1"), ("81", "1")]);
+    let routes = rig.sends(RDS, &["81=1"], &[]);
+    rig.request(delta(RDS, &[], &routes, None));
+    let hosts = rig.sends(VHDS, &["81/b=1"], &[]);
+    rig.request(delta(VHDS, &[], &hosts, None));
+
+    rig.change(VHDS, &[("81/b", "1")]);
+    rig.change(RDS, &[("80", "whole"), ("81", "1")]);
+    let routes = rig.sends(RDS, &["80=whole"], &[]);
+    rig.request(delta(RDS, &[], &routes, None));
+    rig.is_silent();
+    assert!(rig.session.is_at_rest(), "nothing is waited for");
+
+    // What another has lost is removed as ever.
+    rig.change(VHDS, &[("81/c", "1")]);
+    let hosts = rig.sends(VHDS, &["81/c=1"], &["81/b"]);
+    rig.request(delta(VHDS, &[], &hosts, None));
+
+    rig.change(RDS, &[("80", "with vhds"), ("81", "1")]);
+    rig.change(VHDS, &[("80/d", "1"), ("81/c", "1")]);
+    rig.sends(RDS, &["80=with vhds"], &[]);
+    rig.sends(VHDS, &["80/d=1"], &["80/a"]);
+}
+
+#[test]
 fn clusters_do_not_wait_for_virtual_hosts_that_are_kept() {
     let mut rig = settled();
     rig.request(delta(CDS, &[], "", None));
