@@ -99,8 +99,14 @@ pub(crate) fn problem(secret: &[u8], registry: &str) -> Option<&'static str> {
     let helpers = config.helpers.as_ref();
     let has_helper = helpers.is_some_and(|helpers| helpers.contains_key(registry));
     match config.entry(registry) {
-        Some(entry) if entry.credentials().is_some() => None,
-        Some(_) => Some("its entry has none of auth, username and registrytoken"),
+        Some(entry) => match entry.credentials() {
+            None => Some("its entry has none of auth, username and registrytoken"),
+            // Without, the registry would be asked as by anybody.
+            Some(found) if found.header().is_none() => {
+                Some("its entry has a line break or other sign that no header may have")
+            }
+            Some(_) => None,
+        },
         None if config.store.is_some() || has_helper => Some("credential helpers are not run"),
         None => None,
     }

@@ -91,6 +91,10 @@ mod tests {
                 "its entry has none of",
             ),
             (
+                r#"{"auths": {"ghcr.io": {"auth": "hunter\n2"}}}"#,
+                "a line break",
+            ),
+            (
                 r#"{"credsStore": "hunter2", "auths": {"ghcr.io": {}}}"#,
                 "its entry has none of",
             ),
@@ -102,7 +106,7 @@ mod tests {
             std::fs::write(&path, content).unwrap();
             let error = read(&path, "ghcr.io").await.unwrap_err();
             assert!(error.contains(reason), "{error}");
-            assert!(!error.contains("hunter2"), "{error}");
+            assert!(!error.contains("hunter"), "{error}");
         }
 
         std::fs::write(&path, vec![b' '; 2 << 20]).unwrap();
