@@ -13,6 +13,23 @@ const DOCKER_REGISTRY: &str = "index.docker.io";
 /// The key of Docker Hub in a pull secret.
 const DOCKER: &str = "https://index.docker.io/v1/";
 
+/// Why a pull secret cannot be used for a registry. No text has a part of its content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CredentialsError {
+    /// It cannot be parsed; the parser's error would have a part of it.
+    #[error("it is not Docker's config.json")]
+    NotDockerConfig,
+    /// The registry's entry has no credentials, or others, such as an identity token.
+    #[error("its entry has none of auth, username and registrytoken")]
+    Unsupported,
+    /// They cannot be the value of a header.
+    #[error("its entry has a line break or another character that a header may not have")]
+    NoHeader,
+    /// A credential helper has them, which is a program.
+    #[error("credential helpers are not run")]
+    Helper,
+}
+
 /// Credentials. `Debug` does not print them.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Credentials {
@@ -75,10 +92,12 @@ impl RegistryAuth {
         if !registrytoken.is_empty() {
             return Some(Credentials::Bearer(registrytoken.clone()));
         }
+
         if !username.is_empty() {
-            let both = STANDARD.encode(format!("{username}:{password}"));
-            return Some(Credentials::Basic(both));
+            let login = STANDARD.encode(format!("{username}:{password}"));
+            return Some(Credentials::Basic(login));
         }
+
         (!auth.is_empty()).then(|| Credentials::Basic(auth.clone()))
     }
 }
@@ -91,24 +110,22 @@ fn host(key: &str) -> &str {
     key.split('/').next().unwrap_or_default()
 }
 
-/// Why a pull secret cannot be used for a registry; `None` if it can, or has nothing for it.
-pub(crate) fn problem(secret: &[u8], registry: &str) -> Option<&'static str> {
-    let Ok(config) = serde_json::from_slice::<Config>(secret) else {
-        return Some("it is not Docker's config.json");
-    };
+/// Checks that a pull secret is usable for a registry, or has nothing for it.
+pub(super) fn check(secret: &[u8], registry: &str) -> Result<(), CredentialsError> {
+    let config: Config =
+        serde_json::from_slice(secret).map_err(|_| CredentialsError::NotDockerConfig)?;
     let helpers = config.helpers.as_ref();
     let has_helper = helpers.is_some_and(|helpers| helpers.contains_key(registry));
+
     match config.entry(registry) {
         Some(entry) => match entry.credentials() {
-            None => Some("its entry has none of auth, username and registrytoken"),
+            None => Err(CredentialsError::Unsupported),
             // Without, the registry would be asked as by anybody.
-            Some(found) if found.header().is_none() => {
-                Some("its entry has a line break or other sign that no header may have")
-            }
-            Some(_) => None,
+            Some(found) if found.header().is_none() => Err(CredentialsError::NoHeader),
+            Some(_) => Ok(()),
         },
-        None if config.store.is_some() || has_helper => Some("credential helpers are not run"),
-        None => None,
+        None if config.store.is_some() || has_helper => Err(CredentialsError::Helper),
+        None => Ok(()),
     }
 }
 

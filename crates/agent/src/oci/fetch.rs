@@ -104,8 +104,8 @@ pub(crate) struct FetchRequest<'a> {
 /// A response, whatever its status.
 #[derive(Clone, Debug)]
 pub(crate) struct FetchResponse {
-    /// Whether it is of another server than the one that was asked first.
-    pub(crate) is_of_other: bool,
+    /// Whether it is of a server that the one asked first redirected to.
+    pub(crate) is_from_other_server: bool,
     /// Whether all servers that were asked are on this machine: the first one, and those that it
     /// redirected to.
     pub(crate) is_local: bool,
@@ -117,8 +117,8 @@ pub(crate) struct FetchResponse {
 /// A response without its body.
 struct Answered {
     response: Response<Incoming>,
-    /// Whether it is of another server than the one that was asked first.
-    is_of_other: bool,
+    /// Whether it is of a server that the one asked first redirected to.
+    is_from_other_server: bool,
     /// Whether all servers that led to it are on this machine.
     is_local: bool,
 }
@@ -164,7 +164,7 @@ pub(crate) async fn save(ask: FetchRequest<'_>, file: &mut File) -> Result<Strin
 async fn follow(mut ask: FetchRequest<'_>) -> Result<Answered, FetchError> {
     let mut addresses = ask.addresses.clone();
     let mut is_local = true;
-    let mut is_of_other = false;
+    let mut is_from_other_server = false;
     for _ in 0..=MAX_REDIRECTS {
         let hop = hop(&ask, &addresses).await?;
         is_local &= hop.is_local;
@@ -177,7 +177,7 @@ async fn follow(mut ask: FetchRequest<'_>) -> Result<Answered, FetchError> {
         let Some(location) = location else {
             return Ok(Answered {
                 response,
-                is_of_other,
+                is_from_other_server,
                 is_local,
             });
         };
@@ -191,7 +191,7 @@ async fn follow(mut ask: FetchRequest<'_>) -> Result<Answered, FetchError> {
         }
         if next.authority() != ask.url.authority() {
             ask.headers.remove(AUTHORIZATION);
-            is_of_other = true;
+            is_from_other_server = true;
         }
 
         ask.url = next;
@@ -330,9 +330,10 @@ where
 async fn collect(answered: Answered, max_bytes: u64) -> Result<FetchResponse, FetchError> {
     let Answered {
         response,
-        is_of_other,
+        is_from_other_server,
         is_local,
     } = answered;
+
     let (parts, mut body) = response.into_parts();
     let mut bytes = BytesMut::new();
     while let Some(frame) = body.frame().await {
@@ -345,7 +346,7 @@ async fn collect(answered: Answered, max_bytes: u64) -> Result<FetchResponse, Fe
         bytes.extend_from_slice(&data);
     }
     Ok(FetchResponse {
-        is_of_other,
+        is_from_other_server,
         is_local,
         status: parts.status,
         headers: parts.headers,

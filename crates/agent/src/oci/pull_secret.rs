@@ -4,7 +4,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::credentials;
+use super::credentials::{self, CredentialsError};
 use navarch_base::regular_file;
 
 /// Maximum size of the file: that of a Secret of Kubernetes.
@@ -25,15 +25,15 @@ pub enum PullSecretError {
         /// The error of the operating system.
         source: io::Error,
     },
-    /// It is not what is needed for the registry.
-    #[error("the pull secret {path} cannot be used for {registry}: {reason}")]
+    /// It has nothing that can be used for the registry.
+    #[error("the pull secret {path} cannot be used for {registry}: {source}")]
     Unusable {
         /// Where it is.
         path: PathBuf,
         /// The host of the registry, with its port if given.
         registry: String,
         /// What is wrong with it.
-        reason: &'static str,
+        source: CredentialsError,
     },
 }
 
@@ -44,7 +44,7 @@ impl PullSecretFile {
         Self(path)
     }
 
-    /// The content, if it is usable for a registry, or has nothing for it.
+    /// The file's content, if it is usable for a registry, or has nothing for it.
     ///
     /// # Errors
     /// If it cannot be read, or the entry of this registry has no credentials that are supported.
@@ -54,14 +54,13 @@ impl PullSecretFile {
             path: self.0.clone(),
             source,
         })?;
-        match credentials::problem(&content, registry) {
-            None => Ok(content),
-            Some(reason) => Err(PullSecretError::Unusable {
-                path: self.0.clone(),
-                registry: registry.to_owned(),
-                reason,
-            }),
-        }
+
+        credentials::check(&content, registry).map_err(|source| PullSecretError::Unusable {
+            path: self.0.clone(),
+            registry: registry.to_owned(),
+            source,
+        })?;
+        Ok(content)
     }
 }
 

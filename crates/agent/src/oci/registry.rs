@@ -38,7 +38,7 @@ pub(crate) enum RegistryError {
     /// The token server is not allowed.
     #[error("token server {0:?} of the registry is not allowed")]
     Realm(String),
-    /// Others could read the credentials.
+    /// Another machine could read the credentials.
     #[error("the credentials of {0} are not sent in plain text")]
     PlainText(String),
 }
@@ -202,7 +202,7 @@ impl<'a> Registry<'a> {
         };
         // Another server, to which the registry redirects, gets no credentials and chooses no token
         // server.
-        let may_log_in = !got.is_of_other && self.token.is_none();
+        let may_log_in = !got.is_from_other_server && self.token.is_none();
         if got.status == StatusCode::UNAUTHORIZED && may_log_in {
             self.token = Some(self.log_in(&got).await?);
             got = self.try_get(path, max_bytes).await?;
@@ -271,14 +271,14 @@ impl<'a> Registry<'a> {
             .filter_map(|value| value.to_str().ok());
         for challenge in challenges {
             let (scheme, rest) = challenge.split_once(' ').unwrap_or((challenge, ""));
-            let own = || self.credentials.as_ref().and_then(Credentials::header);
+            let own_header = || self.credentials.as_ref().and_then(Credentials::header);
             if scheme.eq_ignore_ascii_case("basic") {
-                return own().ok_or_else(unauthorized);
+                return own_header().ok_or_else(unauthorized);
             }
 
             if scheme.eq_ignore_ascii_case("bearer") {
                 if let Some(Credentials::Bearer(_)) = &self.credentials {
-                    return own().ok_or_else(unauthorized);
+                    return own_header().ok_or_else(unauthorized);
                 }
                 return self.token(rest, got.is_local).await;
             }
@@ -287,7 +287,7 @@ impl<'a> Registry<'a> {
         Err(unauthorized())
     }
 
-    /// Checks that credentials, and a token for them, are sent only where nobody else can read them.
+    /// Checks that credentials, and a token for them, are sent over TLS or within this machine.
     fn check_private(&self, is_private: bool) -> Result<(), RegistryError> {
         if is_private || self.credentials.is_none() || self.access.allows_plain_credentials {
             Ok(())
@@ -324,8 +324,8 @@ impl<'a> Registry<'a> {
         );
         let url = text.parse::<Uri>().map_err(|_| invalid_realm())?;
 
-        let mut headers = HeaderMap::new();
         self.check_private(url.scheme_str() == Some("https") || own && is_local)?;
+        let mut headers = HeaderMap::new();
         if let Some(value) = self.credentials.as_ref().and_then(Credentials::header) {
             headers.insert(AUTHORIZATION, value);
         }

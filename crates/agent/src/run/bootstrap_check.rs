@@ -36,7 +36,7 @@ impl BootstrapCheck {
     /// Checks that all programs accept these arguments. They write their reasons to the agent's log.
     ///
     /// # Errors
-    /// The first program that does not.
+    /// Of the first program that rejects them, or cannot be run.
     pub(super) async fn accepts(&self, arguments: &[String]) -> Result<(), ProgramError> {
         let mut accepting = Vec::new();
         // An upgrade may start another program while one validates.
@@ -91,7 +91,7 @@ mod tests {
         }
     }
 
-    /// What a check says with the image's program and those that run, oldest first.
+    /// The outcome of a check with the image's program and those that run, oldest first.
     async fn verdict(original: &Path, running: &[&Path]) -> Result<(), String> {
         let envoys = (0..).zip(running).map(|(epoch, path)| envoy(path, epoch));
         let mut draining: Vec<_> = envoys.collect();

@@ -62,7 +62,7 @@ pub enum ArtefactError {
         /// Whether it may be different in a minute.
         is_temporary: bool,
     },
-    /// The credentials cannot be read.
+    /// The file with the credentials cannot be used.
     #[error("failed to fetch the artefact: {0}")]
     PullSecret(#[from] PullSecretError),
     /// The repository has no signature of the artefact.
