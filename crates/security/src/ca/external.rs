@@ -293,7 +293,7 @@ impl ExternalAuthority {
             self.take_roots();
             publish();
             if exchange.is_some() {
-                // Others should soon know that this replica has proxies.
+                // The first report is written at once, so that others wait for the proxies here.
                 self.look(distribution, &find_missing, &mut exchange).await;
             }
 
@@ -320,7 +320,8 @@ impl ExternalAuthority {
         }
     }
 
-    /// Looks which proxies lack a new root, of this replica and of others, which are told the same.
+    /// Looks which proxies of this replica and of others lack a new root, and marks it as
+    /// distributed when it is due. Reports the own ones to the other replicas.
     async fn look(
         &self,
         distribution: &Distribution,
@@ -333,15 +334,17 @@ impl ExternalAuthority {
             Some(_) => find_missing(&pem),
             None => Vec::new(),
         };
+
         if let Some(exchange) = exchange {
             let own = OwnState {
                 roots: distribution.sorted_pem(),
                 age,
                 missing: missing.clone(),
             };
-            missing.extend(exchange.others(&own).await);
+            missing.extend(exchange.missing_elsewhere(&own).await);
         }
-        distribution.look(&pem, missing, Instant::now());
+
+        distribution.mark_distributed(&pem, missing, Instant::now());
     }
 
     /// Takes the current roots of the signer, if they are usable.

@@ -1,6 +1,5 @@
-//! What each replica tells the others about its proxies and the roots that are distributed to them:
-//! those of Navarch's own CA ([`super::keeper`]), and those of another authority
-//! ([`super::external`]).
+//! The report of a replica for the others: which of its proxies lack roots that are being
+//! distributed, those of Navarch's own CA ([`super::keeper`]) or of another authority ([`super::external`]).
 //!
 //! Each replica reports at its start, and rarely while nothing happens. While a root is being
 //! distributed it reports which of its proxies lack the root, even if none does. So a replica that

@@ -161,7 +161,7 @@ impl Distribution {
 
     /// Marks roots that are due as distributed. `missing` are the proxies that lack one of `pem`, of
     /// all replicas.
-    pub(super) fn look(&self, pem: &Arc<str>, missing: Vec<Missing>, now: Instant) {
+    pub(super) fn mark_distributed(&self, pem: &Arc<str>, missing: Vec<Missing>, now: Instant) {
         let mut known = self.known.lock();
         let is_waiting = known.roots.iter().any(|root| !root.is_distributed);
         if known.pem != *pem || !is_waiting {

@@ -1,9 +1,9 @@
-//! What replicas tell each other about the roots of a signer: a new root is used once the proxies of
-//! all replicas trust it.
+//! Reports between replicas about the roots of a signer: a new root is used once the proxies of all
+//! replicas trust it.
 //!
-//! The reports are annotations of the ConfigMap with the roots that proxies trust. Each replica looks
-//! at it now and then: it may not know a root yet that another one already distributes. It then
-//! reports so, and the other one waits.
+//! The reports are annotations of the ConfigMap with the roots that proxies trust. Each replica
+//! reads them regularly, also while it distributes no root: another one may distribute a root that
+//! this one does not know yet. This one then reports the roots that it knows, and the other waits.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -21,19 +21,19 @@ use super::stored::{NAME, empty_map, is_conflict, put};
 use crate::Clock;
 use navarch_kubernetes::InWords;
 
-/// Interval of looking what others report while no root is distributed here. Less than the minute
-/// for which they wait for a replica that is silent.
+/// Interval of reading the reports of others while no root is distributed here. Less than the
+/// minute for which they wait for a replica that is silent.
 pub(super) const IDLE_INTERVAL: Duration = Duration::from_secs(20);
 /// The time for one exchange: roots of the signer are not followed meanwhile.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The suffix of the prefix of annotations with reports, which begins with the signer's name.
 const REPORT: &str = ".replica.navarch.io/";
 
-/// Where replicas report. Who may write it may also write the mesh config.
+/// The ConfigMap in which replicas report. Who may write it may also write the mesh config.
 #[derive(Clone, Debug)]
 pub struct Replicas {
     maps: Box<Api<ConfigMap>>,
-    /// The name of this one.
+    /// The name of this replica.
     own: String,
     clock: Clock,
 }
@@ -54,7 +54,7 @@ pub(super) struct Exchange<'a> {
     replicas: &'a Replicas,
     /// The prefix of annotations with reports.
     prefix: String,
-    /// The last report.
+    /// The last report of this replica.
     told: Option<Told>,
     /// Whether the last exchange failed.
     has_failed: bool,
@@ -67,7 +67,7 @@ struct Told {
     at: Instant,
 }
 
-/// Why others' reports are not known.
+/// Why the reports of others cannot be read, or the own one not written.
 #[derive(Debug, thiserror::Error)]
 enum ExchangeError {
     /// The API server fails.
@@ -101,9 +101,9 @@ impl Replicas {
 }
 
 impl Exchange<'_> {
-    /// Tells others what is new here. Returns which proxies of theirs lack a root that is being
-    /// distributed here; if that is not known, it says so.
-    pub(super) async fn others(&mut self, own: &OwnState) -> Vec<Missing> {
+    /// Reports to other replicas what is new here. Returns which of their proxies lack a root that
+    /// is being distributed here. If their reports cannot be read, "other replicas" lack it.
+    pub(super) async fn missing_elsewhere(&mut self, own: &OwnState) -> Vec<Missing> {
         let exchanged = timeout(EXCHANGE_TIMEOUT, self.exchange(own)).await;
         let error = match exchanged.unwrap_or(Err(ExchangeError::TimedOut)) {
             Ok(missing) => {
@@ -130,7 +130,7 @@ impl Exchange<'_> {
         let map = self.replicas.maps.get_opt(NAME).await?;
         let reports = self.reports(map.as_ref());
         if self.is_due(own, &reports, now) {
-            self.tell(map, own, now).await?;
+            self.report(map, own, now).await?;
         }
 
         let since = own.age.map(|age| now - age);
@@ -172,7 +172,7 @@ impl Exchange<'_> {
 
     /// Writes the own report, and removes expired ones. If another replica writes at the same time,
     /// the next exchange tries again.
-    async fn tell(
+    async fn report(
         &mut self,
         map: Option<ConfigMap>,
         own: &OwnState,
@@ -180,6 +180,7 @@ impl Exchange<'_> {
     ) -> Result<(), kube::Error> {
         let exists = map.is_some();
         let mut map = map.unwrap_or_else(empty_map);
+
         let annotations = map.metadata.annotations.get_or_insert_default();
         annotations.retain(|name, text| !name.contains(REPORT) || !is_forgotten(text, now));
         let name = format!("{}{}", self.prefix, short(&self.replicas.own));

@@ -158,14 +158,15 @@ fn key(signer: &str) -> String {
     format!("{signer}-roots.pem")
 }
 
-/// Keeps the roots of a signer in the ConfigMap. If another replica changes it at the same time, its
-/// texts are read, and it is tried again.
+/// Keeps the roots of a signer in the ConfigMap. If another replica changes it at the same time, it
+/// is read again, and written with both changes.
 async fn save_in_map(maps: &Api<ConfigMap>, signer: &str, roots: &str) -> Result<(), kube::Error> {
     let mut attempts = 1;
     loop {
         let found = maps.get_opt(NAME).await?;
         let exists = found.is_some();
         let mut map = found.unwrap_or_else(empty_map);
+
         let texts = map.data.get_or_insert_default();
         if texts.get(&key(signer)).is_some_and(|text| text == roots) {
             return Ok(());
@@ -190,7 +191,7 @@ pub(super) fn empty_map() -> ConfigMap {
     }
 }
 
-/// Replaces the ConfigMap of this version, or creates it.
+/// Replaces the ConfigMap if it still has the version of `map`, or creates it.
 pub(super) async fn put(
     maps: &Api<ConfigMap>,
     map: &ConfigMap,
