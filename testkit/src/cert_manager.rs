@@ -1,15 +1,16 @@
 //! cert-manager's own controllers, with its own CRDs: the approver, the ClusterIssuer and the CA
 //! issuer, behind which a company's authority signs.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair, KeyUsagePurpose};
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
+use crate::envoy;
 use crate::guard::Guard;
 use crate::process::Process;
 use crate::skip::skip_test;
@@ -17,7 +18,7 @@ use crate::wait::until;
 
 /// The ClusterIssuer that signs, by kind and name.
 pub const ISSUER: &str = "ClusterIssuer/mesh";
-/// The same as an object.
+/// The ClusterIssuer, which signs with the key in the Secret `company`.
 const ISSUER_OBJECT: &str = "{apiVersion: cert-manager.io/v1, kind: ClusterIssuer, \
      metadata: {name: mesh}, spec: {ca: {secretName: company}}}";
 /// The API path of the ClusterIssuer.
@@ -45,18 +46,14 @@ pub struct Company {
 
 impl CertManager {
     /// The program; `None` if `scripts/cert-manager` has not built it.
-    ///
-    /// # Errors
-    /// If there is no folder of tools.
-    pub fn find() -> Result<Option<Self>> {
-        let tools = crate::envoy::program();
-        let tools = tools.parent().and_then(Path::parent).context("tools")?;
-        let folder = tools.join("cert-manager");
+    #[must_use]
+    pub fn find() -> Option<Self> {
+        let folder = envoy::tools().join("cert-manager");
         if !folder.join("cert-manager-controllers").exists() {
             skip_test("no cert-manager: run scripts/cert-manager");
-            return Ok(None);
+            return None;
         }
-        Ok(Some(Self { folder }))
+        Some(Self { folder })
     }
 
     /// The CRDs as one text.

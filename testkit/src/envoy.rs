@@ -72,7 +72,7 @@ pub fn former_program() -> PathBuf {
 }
 
 /// The folder of `scripts/tools`.
-fn tools() -> PathBuf {
+pub(crate) fn tools() -> PathBuf {
     std::env::var_os("NAVARCH_TOOLS")
         .map(PathBuf::from)
         .unwrap_or_else(|| {

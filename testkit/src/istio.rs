@@ -133,10 +133,8 @@ pub struct PilotAgent {
 /// built.
 #[must_use]
 pub fn pilot_agent() -> Option<PilotAgent> {
-    let tools = envoy::program()
-        .parent()?
-        .with_file_name("istio-pilot-agent");
-    let folder = std::env::var_os("NAVARCH_ISTIO_PILOT_AGENT").map_or(tools, PathBuf::from);
+    let built = envoy::tools().join("istio-pilot-agent");
+    let folder = std::env::var_os("NAVARCH_ISTIO_PILOT_AGENT").map_or(built, PathBuf::from);
     let version = std::fs::read_to_string(folder.join("version")).ok()?;
     let found = PilotAgent {
         program: folder.join("pilot-agent"),

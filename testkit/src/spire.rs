@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context as _, Result, ensure};
 use tempfile::TempDir;
 
+use crate::envoy;
 use crate::guard::Guard;
 use crate::ports;
 use crate::skip::skip_test;
@@ -34,9 +35,7 @@ impl Spire {
     /// # Errors
     /// If it cannot be started.
     pub async fn start() -> Result<Option<Self>> {
-        let tools = crate::envoy::program();
-        let tools = tools.parent().and_then(Path::parent).context("tools")?;
-        let programs = tools.join("spire");
+        let programs = envoy::tools().join("spire");
         if !programs.join("spire-server").exists() {
             skip_test("no SPIRE: run scripts/spire");
             return Ok(None);
@@ -48,6 +47,7 @@ impl Spire {
             folder: tempfile::tempdir()?,
             port: ports::free()?,
         };
+
         let config = spire.path("server.conf");
         std::fs::write(&config, spire.server_config())?;
         spire.run("spire-server", &config, &[])?;

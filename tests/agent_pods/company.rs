@@ -14,6 +14,9 @@ use tempfile::TempDir;
 use crate::missing;
 use crate::world::{Variables, World};
 
+/// The file with the roots of cert-manager's issuer.
+const ROOTS_FILE: &str = "roots.pem";
+
 /// An authority, and the settings of the control plane that asks it. Dropping it stops it.
 pub(crate) struct Company {
     /// Settings of the control plane, by name.
@@ -23,10 +26,7 @@ pub(crate) struct Company {
     authority: Authority,
 }
 
-/// The file with the roots of cert-manager's issuer.
-const ROOTS_FILE: &str = "roots.pem";
-
-/// What signs, for as long as it is held.
+/// The programs that sign, running as long as it is held.
 enum Authority {
     Token {
         _token: Token,
@@ -38,12 +38,12 @@ enum Authority {
         programs: CertManager,
         issuer: cert_manager::Company,
         controllers: Option<Controllers>,
-        /// Has the file with its roots.
+        /// The folder of the file with its roots.
         folder: TempDir,
     },
 }
 
-/// Whether pods can run here; otherwise the reason is told.
+/// Whether pods can run here; otherwise the test is skipped with the reason.
 fn can_run() -> bool {
     let why = missing();
     if let Some(why) = &why {
@@ -62,6 +62,7 @@ impl Company {
             return Ok(None);
         };
         token.start()?;
+
         Ok(Some(Self {
             variables: vec![
                 ("EXTERNAL_CA", "NAVARCH_RA_SOCKET".to_owned()),
@@ -83,6 +84,7 @@ impl Company {
         let Some(server) = Spire::start().await? else {
             return Ok(None);
         };
+
         let socket = format!("unix:{}", server.socket().display());
         Ok(Some(Self {
             variables: vec![
@@ -99,13 +101,15 @@ impl Company {
         if !can_run() {
             return Ok(None);
         }
-        let Some(programs) = CertManager::find()? else {
+        let Some(programs) = CertManager::find() else {
             return Ok(None);
         };
+
         let issuer = cert_manager::Company::new()?;
         let folder = tempfile::tempdir()?;
         let file = folder.path().join(ROOTS_FILE);
         std::fs::write(&file, issuer.root())?;
+
         Ok(Some(Self {
             variables: vec![
                 ("EXTERNAL_CA", "NAVARCH_RA_CERT_MANAGER".to_owned()),
@@ -138,6 +142,7 @@ impl Company {
         let Authority::CertManager { issuer, folder, .. } = &self.authority else {
             bail!("the roots of this authority are in no file");
         };
+
         let next = cert_manager::Company::new()?;
         let new = folder.path().join("new.pem");
         std::fs::write(&new, format!("{}{}", issuer.root(), next.root()))?;
@@ -158,17 +163,9 @@ impl Authority {
         else {
             return Ok(());
         };
+
         cluster.apply(&programs.definitions()?)?;
-        cluster.kubectl(
-            &[
-                "wait",
-                "--for=condition=Established",
-                "--timeout=30s",
-                "crd",
-                "--all",
-            ],
-            "",
-        )?;
+        cluster.wait_for_crds()?;
         let started = programs.start(cluster, issuer).await;
         *controllers = Some(started.context("cert-manager")?);
         Ok(())

@@ -278,18 +278,7 @@ pub(crate) fn define_gateways(world: &World) -> Result<()> {
         world.cluster().apply(&definition.to_string())?;
     }
 
-    world.cluster().kubectl(
-        &[
-            "wait",
-            "--for=condition=Established",
-            "--timeout=30s",
-            "crd",
-            "--all",
-        ],
-        "",
-    )?;
-
-    Ok(())
+    world.cluster().wait_for_crds()
 }
 
 /// A pod after the kubelet and the CNI have started it.

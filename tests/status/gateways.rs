@@ -30,14 +30,7 @@ fn define(deployed: &Deployed) {
             .apply(&definition(kind, plural, scope).to_string())
             .unwrap();
     }
-    let wait = [
-        "wait",
-        "--for=condition=Established",
-        "--timeout=30s",
-        "crd",
-        "--all",
-    ];
-    deployed.cluster.kubectl(&wait, "").unwrap();
+    deployed.cluster.wait_for_crds().unwrap();
 }
 
 fn gateway(name: &str, port: u16, infrastructure: &Value) -> String {

@@ -105,15 +105,7 @@ impl Deployed {
         };
 
         apply("charts/navarch/crds/istio.yaml");
-        let wait = [
-            "wait",
-            "--for=condition=Established",
-            "--timeout=30s",
-            "crd",
-            "--all",
-        ];
-
-        self.cluster.kubectl(&wait, "").unwrap();
+        self.cluster.wait_for_crds().unwrap();
         let applied = apply("navarch.yaml");
 
         for what in [

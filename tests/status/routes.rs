@@ -68,15 +68,7 @@ async fn route_status_is_updated_once_and_soon() {
             .unwrap();
     }
 
-    let wait = [
-        "wait",
-        "--for=condition=Established",
-        "--timeout=30s",
-        "crd",
-        "--all",
-    ];
-
-    deployed.cluster.kubectl(&wait, "").unwrap();
+    deployed.cluster.wait_for_crds().unwrap();
     let navarch = whole::start(&deployed, "only").await;
     let writer = deployed.cluster.writer().await.unwrap();
     let gateway = json!({

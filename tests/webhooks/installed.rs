@@ -59,15 +59,7 @@ impl Installed {
             )
             .unwrap();
 
-        let wait = [
-            "wait",
-            "--for=condition=Established",
-            "--timeout=30s",
-            "crd",
-            "--all",
-        ];
-
-        installed.cluster.kubectl(&wait, "").unwrap();
+        installed.cluster.wait_for_crds().unwrap();
         let manifest = std::fs::read_to_string(deploy.join("navarch.yaml")).unwrap();
         let service = Regex::new(
             r"service:\n +name: istiod\n +namespace: istio-system\n +path: (/\w+)\n +port: 443",

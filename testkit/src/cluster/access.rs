@@ -176,13 +176,11 @@ impl Cluster {
         )
     }
 
-    /// Installs the CRDs of Istio's kinds from a checkout (`navarch crds`).
+    /// Waits until the API server serves the kinds of all its CRDs, for 30 s at most.
     ///
     /// # Errors
-    /// If they are rejected or not served soon.
-    pub fn apply_crds(&self, root: &Path) -> Result<()> {
-        let file = root.join("deploy/charts/navarch/crds/istio.yaml");
-        self.apply(&std::fs::read_to_string(&file).with_context(|| file.display().to_string())?)?;
+    /// If one of them is not served by then.
+    pub fn wait_for_crds(&self) -> Result<()> {
         self.kubectl(
             &[
                 "wait",
@@ -196,22 +194,22 @@ impl Cluster {
         Ok(())
     }
 
+    /// Installs the CRDs of Istio's kinds from a checkout (`navarch crds`).
+    ///
+    /// # Errors
+    /// If they are rejected or not served soon.
+    pub fn apply_crds(&self, root: &Path) -> Result<()> {
+        let file = root.join("deploy/charts/navarch/crds/istio.yaml");
+        self.apply(&std::fs::read_to_string(&file).with_context(|| file.display().to_string())?)?;
+        self.wait_for_crds()
+    }
+
     /// Installs CRDs of Istio's kinds without validation.
     ///
     /// # Errors
     /// If they are rejected or not served soon.
     pub fn apply_permissive_crds(&self) -> Result<()> {
         self.apply(&super::crds::permissive())?;
-        self.kubectl(
-            &[
-                "wait",
-                "--for=condition=Established",
-                "--timeout=30s",
-                "crd",
-                "--all",
-            ],
-            "",
-        )?;
-        Ok(())
+        self.wait_for_crds()
     }
 }

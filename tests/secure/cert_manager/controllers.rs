@@ -20,7 +20,7 @@ use crate::own_authority::{WEB, csr};
 
 #[tokio::test]
 async fn the_controllers_of_cert_manager_sign() -> Result<()> {
-    let Some(programs) = CertManager::find()? else {
+    let Some(programs) = CertManager::find() else {
         return Ok(());
     };
     let cluster = Cluster::start().await?;
