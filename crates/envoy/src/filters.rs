@@ -1,5 +1,5 @@
-//! Contents of listeners of every kind: the HTTP connection manager with its filters, network and
-//! listener filters, access logs, tracing, metrics.
+//! Contents of listeners of every kind: HTTP, network and listener filters, access logs, tracing,
+//! metrics. `connection_manager` puts the HTTP filters together.
 //!
 //! Each part that only depends on mesh config and a few attributes of the proxy is a separate
 //! query, by listener class, so that it is built once and shared by all listeners.

@@ -13,9 +13,8 @@
 //!
 //! The parts are listeners (`listeners::tunnels`, `listeners::tunnel_end`) and clusters
 //! (`clusters::tunnels`) of the same name, connected inside Envoy; here are the names, and which
-//! proxies have them. Agrees with
-//! Istio's `listener_waypoint.go` and `cluster_waypoint.go` in `pilot/pkg/networking/core`, except
-//! for the services of waypoints.
+//! proxies have them. Agrees with Istio's `listener_waypoint.go` and `cluster_waypoint.go` in
+//! `pilot/pkg/networking/core`, except for the services of waypoints.
 
 use std::sync::Arc;
 

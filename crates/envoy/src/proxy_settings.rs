@@ -1,4 +1,4 @@
-//! The effective `ProxyConfig` of the proxy.
+//! The effective `ProxyConfig` of the proxy, and settings of HTTP in its metadata.
 
 use navarch_api::duration::Duration;
 use navarch_api::mesh::ProxyConfig;

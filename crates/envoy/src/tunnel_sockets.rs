@@ -8,7 +8,8 @@ use navarch_proto::envoy::extensions::transport_sockets::raw_buffer::v3::RawBuff
 use navarch_proto::envoy::extensions::transport_sockets::tls::v3::subject_alt_name_matcher::SanType;
 use navarch_proto::envoy::extensions::transport_sockets::tls::v3::tls_parameters::TlsProtocol;
 use navarch_proto::envoy::extensions::transport_sockets::tls::v3::{
-    CertificateValidationContext, CommonTlsContext, SubjectAltNameMatcher, TlsParameters, UpstreamTlsContext,
+    CertificateValidationContext, CommonTlsContext, DownstreamTlsContext, SubjectAltNameMatcher, TlsParameters,
+    UpstreamTlsContext,
 };
 use navarch_proto::envoy::r#type::matcher::v3::{StringMatcher, string_matcher};
 use navarch_proto::envoy::r#type::metadata::v3::{MetadataKind, metadata_kind};
@@ -55,7 +56,7 @@ pub(crate) fn internal(name: &str, inner: TransportSocket) -> TransportSocket {
     socket(name, &config)
 }
 
-/// A socket to an internal listener with the endpoint's metadata.
+/// A socket to an internal listener with metadata of the endpoint and the cluster.
 pub(crate) fn internal_socket_with_metadata(
     view: &View<'_>,
     metadata: PassedMetadata,
@@ -67,6 +68,7 @@ pub(crate) fn internal_socket_with_metadata(
     };
     let host = || metadata_kind::Kind::Host(metadata_kind::Host {});
     let cluster = || metadata_kind::Kind::Cluster(metadata_kind::Cluster {});
+
     let mut passthrough_metadata = vec![of(host(), ORIGINAL_DST)];
     let name = match metadata {
         PassedMetadata::Endpoint => "internal_upstream",
@@ -134,6 +136,7 @@ pub(crate) fn own_namespace(view: &View<'_>) -> String {
     )
 }
 
+/// The TLS socket of clients.
 pub(crate) fn client_tls(common: CommonTlsContext) -> TransportSocket {
     let context = UpstreamTlsContext {
         common_tls_context: Some(common),
@@ -143,9 +146,7 @@ pub(crate) fn client_tls(common: CommonTlsContext) -> TransportSocket {
 }
 
 /// The TLS socket of servers.
-pub(crate) fn server_tls(
-    context: &navarch_proto::envoy::extensions::transport_sockets::tls::v3::DownstreamTlsContext,
-) -> TransportSocket {
+pub(crate) fn server_tls(context: &DownstreamTlsContext) -> TransportSocket {
     socket("tls", context)
 }
 

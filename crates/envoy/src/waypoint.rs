@@ -1,8 +1,9 @@
-//! Waypoints, proxies for services and workloads of ambient mode: which services they serve, and how
-//! their ports, listeners and clusters are called.
+//! Waypoints, proxies for services and workloads of ambient mode: which services they serve, and
+//! the names of their listeners and clusters.
 //!
-//! The listeners are built in `listeners/waypoint`, the clusters in `clusters`. Agrees with Istio's
-//! `listener_waypoint.go`, `cluster_waypoint.go` and `waypoint.go` in `pilot/pkg/networking/core`.
+//! The listeners are built in `listeners::waypoint` and `listeners::tunnels`, the clusters in
+//! `clusters::inbound_vip`, `clusters::tunnels` and `clusters::waypoint_outbound`. Agrees with
+//! Istio's `listener_waypoint.go`, `cluster_waypoint.go` and `waypoint.go` in `pilot/pkg/networking/core`.
 //!
 //! Gateways between networks (`istio.io/eastwest-controller`) are waypoints too: of all
 //! multi-cluster services. Their connections are tunnels within a tunnel, of which they only see
@@ -39,8 +40,8 @@ pub(crate) fn services(view: &View<'_>) -> Arc<Vec<Arc<Service>>> {
 
 /// The service of a host, if it is behind the view's proxy.
 pub(crate) fn service(view: &View<'_>, host: &Hostname) -> Option<Arc<Service>> {
-    let place = view.get(&ServedHosts).get(host).copied()?;
-    services(view).get(place).cloned()
+    let index = view.get(&ServedHosts).get(host).copied()?;
+    services(view).get(index).cloned()
 }
 
 /// The services of the view's proxy as policies reference them; empty if the proxy is not a
@@ -191,7 +192,7 @@ impl Query for ServedHosts {
         services
             .iter()
             .enumerate()
-            .map(|(place, service)| (service.key.hostname.clone(), place))
+            .map(|(index, service)| (service.key.hostname.clone(), index))
             .collect()
     }
 }

@@ -1,4 +1,4 @@
-//! What the translations of a rule and of its parts share.
+//! The inputs and the error of translations, shared by a rule and its parts.
 
 use super::trust_domains::TrustDomains;
 use super::{Peers, Transport};

@@ -1,4 +1,4 @@
-//! What an outbound cluster is built from, and its policy is applied to.
+//! The inputs of an outbound cluster, which its traffic policy reads as well.
 
 use crate::destination_rule::MergedRule;
 use crate::names::OutboundCluster;
@@ -20,10 +20,9 @@ pub(super) struct Outbound<'a> {
     pub(super) name: &'a OutboundCluster,
     pub(super) service: &'a Service,
     pub(super) port: &'a ServicePort,
-    /// The rule that applies.
+    /// The DestinationRule that applies.
     pub(super) rule: Option<&'a MergedRule>,
     pub(super) subset: Option<&'a Subset>,
-    /// The type of client.
     pub(super) purpose: Purpose,
 }
 

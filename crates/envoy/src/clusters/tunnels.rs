@@ -1,4 +1,4 @@
-//! The clusters of tunnels.
+//! The clusters to the listeners of tunnels, and to the ends of tunnels (`hbone` has the drawing).
 
 use navarch_proto::any;
 use navarch_proto::envoy::config::cluster::v3::circuit_breakers::Thresholds;

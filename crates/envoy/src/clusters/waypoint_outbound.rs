@@ -2,6 +2,7 @@
 //! and those that extensions, EnvoyFilters and token issuers need.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::named_by_extensions;
 use crate::virtual_service::{self, VirtualServiceIndex};
@@ -26,7 +27,7 @@ struct ReferencesOf(Hostname);
 struct OutboundServices;
 
 /// The services that the view's proxy, a waypoint, reaches as a client, in Istio's order.
-pub(super) fn services(view: &View<'_>) -> std::sync::Arc<Vec<ServiceKey>> {
+pub(super) fn services(view: &View<'_>) -> Arc<Vec<ServiceKey>> {
     view.get(&OutboundServices)
 }
 
@@ -36,9 +37,8 @@ impl Query for ReferencesOfHosts {
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let mut references: Self::Value = BTreeMap::new();
         let index = view.get(&VirtualServiceIndex);
-        let of_mesh = |gateways: &[std::sync::Arc<str>]| {
-            gateways.iter().any(|gateway| &**gateway == MESH_GATEWAY)
-        };
+        let of_mesh =
+            |gateways: &[Arc<str>]| gateways.iter().any(|gateway| &**gateway == MESH_GATEWAY);
 
         for entry in index
             .entries
@@ -90,8 +90,8 @@ impl Query for OutboundServices {
             Some(service) => service.mesh_external,
             None => true,
         };
-        let mut hosts = BTreeSet::new();
 
+        let mut hosts = BTreeSet::new();
         for host in served.keys() {
             let references = view.get(&ReferencesOf(host.clone()));
             hosts.extend(references.iter().filter(|host| is_outbound(host)).cloned());

@@ -9,7 +9,7 @@ use navarch_registry::model::Service;
 pub(crate) struct Target<'a> {
     pub(crate) service: &'a Service,
     pub(crate) port: u16,
-    /// The rule that applies.
+    /// The DestinationRule that applies.
     pub(crate) rule: Option<&'a MergedRule>,
     /// The subset, if any.
     pub(crate) subset: Option<&'a Subset>,

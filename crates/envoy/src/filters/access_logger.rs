@@ -1,4 +1,4 @@
-//! What all access loggers of Envoy have in common.
+//! Access logs of any logger, and the settings that those of gRPC services share.
 
 use navarch_proto::any::pack;
 use navarch_proto::envoy::config::accesslog::v3::{AccessLog, access_log};
@@ -8,7 +8,7 @@ use prost::{Message, Name};
 
 use super::provider::ProviderCluster;
 
-/// A log of this name and configuration.
+/// An access log of the logger with this name and configuration.
 pub(super) fn log<M: Message + Name>(name: &str, config: &M) -> AccessLog {
     AccessLog {
         name: name.to_owned(),

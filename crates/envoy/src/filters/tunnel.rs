@@ -46,10 +46,10 @@ pub(crate) const SOURCE: &str = "io.istio.source";
 const TARGET: &str = "istio.double_hbone.hbone_target_address";
 /// The filter state type that filter chains can match.
 const HASHABLE: &str = "istio.hashable_string";
-/// Maximum size in bytes of a peer's baggage.
-const MAX_BAGGAGE: usize = 1024;
 /// The same type in older proxies.
 const PLAIN: &str = "envoy.string";
+/// Maximum size in bytes of a peer's baggage.
+const MAX_BAGGAGE: usize = 1024;
 /// The configuration types of peer metadata exchange through tunnels: of listeners, and of
 /// clusters.
 const TUNNEL_METADATA: [&str; 2] = [

@@ -11,6 +11,7 @@ use navarch_api::object::NamespacedName;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
+/// An object that policies for backends target.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum PolicyTargetObject {
     Service(NamespacedName),

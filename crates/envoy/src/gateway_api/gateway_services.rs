@@ -9,17 +9,26 @@ use navarch_api::object::Object;
 /// A deprecated annotation without effect.
 const SERVICE_TYPE: &str = "networking.istio.io/service-type";
 
-/// The hosts of the Services of a Gateway's proxies, and the fault of their addresses, if any.
+/// The Services of a Gateway's proxies.
+pub(super) struct GatewayServices {
+    /// Their hosts.
+    pub(super) hosts: Vec<String>,
+    /// The fault of the Gateway's addresses, or a deprecated annotation.
+    pub(super) fault: Option<Fault>,
+}
+
+/// The Services of a Gateway's proxies: the one of its Deployment, or those that its addresses
+/// name.
 pub(super) fn services(
     gateway: &Object<KubernetesGateway>,
     controller: Controller,
     values: &Values,
-) -> (Vec<String>, Option<Fault>) {
+) -> GatewayServices {
     if classes::is_managed(&values.api, &gateway.spec) {
-        return (
-            vec![classes::managed_service(gateway, controller, values)],
-            None,
-        );
+        return GatewayServices {
+            hosts: vec![classes::managed_service(gateway, controller, values)],
+            fault: None,
+        };
     }
 
     let namespace = gateway.meta.key.namespace.as_str();
@@ -51,10 +60,11 @@ pub(super) fn services(
             "only Hostname is supported, ignoring [{}]",
             others.join(" ")
         );
-        return (hosts, Some(Fault::new("UnsupportedAddress", message)));
+        let fault = Some(Fault::new("UnsupportedAddress", message));
+        return GatewayServices { hosts, fault };
     }
 
-    let deprecated = gateway
+    let fault = gateway
         .meta
         .annotations
         .contains_key(SERVICE_TYPE)
@@ -64,5 +74,5 @@ pub(super) fn services(
             Fault::new("DeprecatedField", message)
         });
 
-    (hosts, deprecated)
+    GatewayServices { hosts, fault }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::classes::{self, Controller, ControllerOfClass};
 use super::conflicts::{Conflicts, ListenersOf};
 use super::fault::Fault;
-use super::gateway_services::services;
+use super::gateway_services::{self, GatewayServices};
 use super::grants::Referrer;
 use super::listener_set_index::listener_sets_of;
 use super::listener_sets::ListenerSetForms;
@@ -82,7 +82,10 @@ impl Query for GatewayForms {
             return Some(Arc::new(nothing));
         }
 
-        let (services, fault) = services(gateway, controller, &values);
+        let GatewayServices {
+            hosts: services,
+            fault,
+        } = gateway_services::services(gateway, controller, &values);
         if services.is_empty() && fault.is_some() {
             return Some(Arc::new(BuiltGateway { fault, ..nothing }));
         }

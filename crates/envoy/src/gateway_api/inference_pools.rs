@@ -38,6 +38,7 @@ pub(super) struct ServiceOfPool {
     pub(super) picker: Option<EndpointPicker>,
 }
 
+/// The InferencePools that a route has as backends.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PoolsOf(pub(super) RouteName);
 

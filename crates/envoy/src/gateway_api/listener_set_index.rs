@@ -16,7 +16,7 @@ struct ListenerSetIndex;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ListenerSetsOf(NamespacedName);
 
-/// The Gateway that a ListenerSet references.
+/// The Gateway that the ListenerSet of this name references: [`parent_of`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ParentOf(NamespacedName);
 

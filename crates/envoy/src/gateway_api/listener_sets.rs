@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::classes::{self, ControllerOfClass};
 use super::conflicts::{Conflicts, ListenersOf, port_of};
 use super::fault::Fault;
-use super::gateway_services::services;
+use super::gateway_services::{self, GatewayServices};
 use super::grants::Referrer;
 use super::listener_set_index::parent_of;
 use super::listeners::{self, BuiltListener, ListenerOwner};
@@ -71,7 +71,10 @@ impl Query for ListenerSetForms {
         }
 
         let values = view.get(&ApiSettings);
-        let (services, fault) = services(gateway, controller, &values);
+        let GatewayServices {
+            hosts: services,
+            fault,
+        } = gateway_services::services(gateway, controller, &values);
         if services.is_empty() && fault.is_some() {
             return Some(Arc::new(BuiltListenerSet { fault, ..nothing }));
         }

@@ -15,7 +15,7 @@ use navarch_push::query::{ProxyQuery, Query};
 use navarch_push::view::View;
 
 /// The listener that iptables redirects inbound connections to.
-pub(crate) const VIRTUAL_INBOUND: &str = "virtualInbound";
+pub(super) const VIRTUAL_INBOUND: &str = "virtualInbound";
 
 /// Prefix of Unix socket addresses.
 const UNIX: &str = "unix://";

@@ -1,4 +1,4 @@
-//! The listener that terminates tunnels.
+//! The listener that terminates tunnels, of waypoints and sidecars (`hbone` has the drawing).
 
 use navarch_proto::envoy::config::core::v3::{Http2ProtocolOptions, KeepaliveSettings};
 use navarch_proto::envoy::config::listener::v3::listener::ConnectionBalanceConfig;
@@ -85,6 +85,7 @@ fn manager(view: &View<'_>) -> HttpConnectionManager {
     http_filters.push(tunnel::connect_authority(view));
     http_filters.extend(joins_networks(view).then(|| tunnel::request_source(view)));
     http_filters.push(http::router(headers.suppress_debug_headers));
+
     HttpConnectionManager {
         stat_prefix: TERMINATE.to_owned(),
         route_specifier: Some(RouteSpecifier::RouteConfig(routes())),

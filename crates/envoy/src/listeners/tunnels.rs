@@ -1,4 +1,5 @@
-//! The listeners that originate tunnels.
+//! The listeners that originate tunnels, and the one that forwards an inner tunnel (`hbone` has the
+//! drawing).
 
 use navarch_proto::envoy::config::core::v3::HeaderValueOption;
 use navarch_proto::envoy::config::listener::v3::listener::{

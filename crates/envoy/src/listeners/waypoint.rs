@@ -29,6 +29,7 @@ const CLASS: ListenerClass = ListenerClass::SidecarInbound;
 /// The subject of a chain.
 #[derive(Clone, Copy, Debug)]
 enum Subject<'a> {
+    /// A port of a service.
     Port(&'a Service, &'a ServicePort),
     /// Workloads, on any port.
     Workloads,

@@ -12,7 +12,7 @@ use navarch_push::view::View;
 /// objects.
 const SEMANTICS_ANNOTATION: &str = "internal.istio.io/route-semantics";
 
-/// The semantics of a VirtualService's routes.
+/// The semantics of the routes of the VirtualService with this name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct SemanticsOf {
     pub(super) name: NamespacedName,
@@ -27,6 +27,7 @@ impl Query for SemanticsOf {
     }
 }
 
+/// The semantics of a VirtualService's routes, by its annotation.
 pub(super) fn semantics_of(object: &Object<VirtualService>) -> RouteSemantics {
     match object
         .meta
