@@ -1,5 +1,6 @@
 //! The cost of injecting a pod, from its JSON to the patch: with 1 and 20 containers, and with 200
-//! variables.
+//! variables; and with the templates of Istio's chart (`scripts/istio-chart`) in place of those that
+//! are compiled in.
 
 #![allow(
     missing_docs,
@@ -14,6 +15,8 @@ use std::sync::Arc;
 use criterion::{Criterion, criterion_group, criterion_main};
 use navarch::api::mesh::MeshConfig;
 use navarch::webhook::inject::{InjectRequest, Injector, InjectorInputs};
+use navarch_testkit::istio;
+use navarch_tests::injection::stock;
 use serde_json::{Value, json};
 
 /// The server's allocator, which is part of the cost.
@@ -84,6 +87,14 @@ fn injection(c: &mut Criterion) {
         ("200 variables", pod(1, 200)),
     ] {
         c.bench_function(name, |b| b.iter(|| inject(&injector, &text)));
+    }
+
+    if let Some(chart) = istio::chart("istio-control/istio-discovery") {
+        let rendering = Injector::new(&stock::inputs(&chart, &json!({}))).unwrap();
+        let text = pod(1, 0);
+        c.bench_function("1 container by the chart's templates", |b| {
+            b.iter(|| inject(&rendering, &text))
+        });
     }
 
     let mut text: Value = serde_json::from_str(&pod(1, 0)).unwrap();
