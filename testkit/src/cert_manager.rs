@@ -157,7 +157,9 @@ async fn is_ready(cluster: &Cluster) -> bool {
         .call("GET", ISSUER_PATH, "application/json", &Value::Null)
         .await;
     issuer.is_ok_and(|issuer| {
-        let conditions = issuer["status"]["conditions"].as_array();
+        let conditions = issuer
+            .pointer("/status/conditions")
+            .and_then(Value::as_array);
         conditions
             .into_iter()
             .flatten()
