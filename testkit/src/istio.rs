@@ -121,7 +121,7 @@ pub const NO_PILOT_AGENT: &str = "scripts/pilot-agent builds Istio's pilot-agent
 /// Istio's pilot-agent, with what its image has beside it.
 #[derive(Clone, Debug)]
 pub struct PilotAgent {
-    /// The program.
+    /// The path of its executable file.
     pub program: PathBuf,
     /// The template of Envoy's bootstrap.
     pub template: PathBuf,

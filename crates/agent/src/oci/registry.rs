@@ -38,9 +38,6 @@ pub(crate) enum RegistryError {
     /// The token server is not allowed.
     #[error("token server {0:?} of the registry is not allowed")]
     Realm(String),
-    /// Another machine could read the credentials.
-    #[error("the credentials of {0} are not sent in plain text")]
-    PlainText(String),
 }
 
 /// How registries are accessed.
@@ -288,11 +285,11 @@ impl<'a> Registry<'a> {
     }
 
     /// Checks that credentials, and a token for them, are sent over TLS or within this machine.
-    fn check_private(&self, is_private: bool) -> Result<(), RegistryError> {
+    fn check_private(&self, is_private: bool) -> Result<(), FetchError> {
         if is_private || self.credentials.is_none() || self.access.allows_plain_credentials {
             Ok(())
         } else {
-            Err(RegistryError::PlainText(self.reference.registry.clone()))
+            Err(FetchError::PlainText(self.reference.registry.clone()))
         }
     }
 

@@ -277,10 +277,14 @@ pub(super) fn short(replica: &str) -> String {
 /// The entries that a set may have.
 const OWN: [&str; 3] = ["next-ca-cert.pem", "next-ca-key.pem", "rotation.json"];
 
+/// Whether another replica has written at the same time.
+pub(super) fn is_conflict(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(answer) if answer.code == 409)
+}
+
 /// Converts a conflict response to the conflict error.
 fn conflict(error: kube::Error) -> RootStoreError {
-    let is_conflict = matches!(&error, kube::Error::Api(answer) if answer.code == 409);
-    if is_conflict {
+    if is_conflict(&error) {
         RootStoreError::Conflict
     } else {
         error.into()

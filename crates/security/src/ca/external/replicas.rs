@@ -15,9 +15,9 @@ use tokio::time::{Instant, timeout};
 use super::super::replica_report::{
     HEARTBEAT_INTERVAL, REPORT_INTERVAL, is_forgotten, of_others, others_differ, text,
 };
-use super::super::root_store::short;
+use super::super::root_store::{is_conflict, short};
 use super::super::rotation::Missing;
-use super::stored::{NAME, empty_map, is_conflict, put};
+use super::stored::{NAME, empty_map, put};
 use crate::Clock;
 use navarch_kubernetes::InWords;
 
@@ -55,13 +55,13 @@ pub(super) struct Exchange<'a> {
     /// The prefix of annotations with reports.
     prefix: String,
     /// The last report of this replica.
-    told: Option<Told>,
+    written: Option<WrittenReport>,
     /// Whether the last exchange failed.
     has_failed: bool,
 }
 
-/// A report that was written.
-struct Told {
+/// The last report of this replica in the ConfigMap.
+struct WrittenReport {
     roots: String,
     missing: Vec<Missing>,
     at: Instant,
@@ -94,7 +94,7 @@ impl Replicas {
         Exchange {
             replicas: self,
             prefix: format!("{signer}{REPORT}"),
-            told: None,
+            written: None,
             has_failed: false,
         }
     }
@@ -151,23 +151,23 @@ impl Exchange<'_> {
             .collect()
     }
 
-    /// Whether there is something to tell: a report that somebody has removed, a change, or what is said regularly, while a root is being
-    /// distributed here or elsewhere and otherwise rarely.
+    /// Whether to write a report: the last one was removed or is no longer true, or its interval is
+    /// over, which is shorter while a root is being distributed here or elsewhere.
     fn is_due(&self, own: &OwnState, reports: &BTreeMap<String, String>, now: SystemTime) -> bool {
-        let Some(told) = &self.told else {
+        let Some(written) = &self.written else {
             return true;
         };
-        let is_asked =
+        let is_distributing =
             own.age.is_some() || others_differ(reports, &self.replicas.own, &own.roots, now);
-        let interval = match is_asked {
+        let interval = match is_distributing {
             true => REPORT_INTERVAL,
             false => HEARTBEAT_INTERVAL,
         };
-        let is_gone = !reports.contains_key(&short(&self.replicas.own));
-        is_gone
-            || told.roots != own.roots
-            || told.missing != own.missing
-            || told.at.elapsed() >= interval
+        let is_removed = !reports.contains_key(&short(&self.replicas.own));
+        is_removed
+            || written.roots != own.roots
+            || written.missing != own.missing
+            || written.at.elapsed() >= interval
     }
 
     /// Writes the own report, and removes expired ones. If another replica writes at the same time,
@@ -188,7 +188,7 @@ impl Exchange<'_> {
 
         match put(&self.replicas.maps, &map, exists).await {
             Ok(()) => {
-                self.told = Some(Told {
+                self.written = Some(WrittenReport {
                     roots: own.roots.clone(),
                     missing: own.missing.clone(),
                     at: Instant::now(),

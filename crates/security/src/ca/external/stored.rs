@@ -12,6 +12,7 @@ use kube::api::{ObjectMeta, PostParams};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::super::root_store::is_conflict;
 use navarch_base::error_chain::chain;
 use navarch_base::regular_file;
 use navarch_kubernetes::InWords;
@@ -203,11 +204,6 @@ pub(super) async fn put(
         false => maps.create(&parameters, map).await,
     };
     written.map(drop)
-}
-
-/// Whether another replica has written at the same time.
-pub(super) fn is_conflict(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(answer) if answer.code == 409)
 }
 
 #[cfg(test)]
