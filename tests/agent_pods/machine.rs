@@ -2,11 +2,15 @@
 //! paths in Istio's documentation. Traffic is captured, and the agent started, as Istio's packages
 //! for machines do it.
 
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::path::Path;
+
 use anyhow::{Result, ensure};
 use navarch_testkit::wait::until;
 use serde_json::{Value, json};
 
-use crate::pod::{Launch, PORT, PROXY, PodInputs};
+use crate::pod::{Environment, Launch, PORT, PROXY, Pod, PodInputs};
 use crate::world::World;
 use crate::{LONG, missing};
 
@@ -47,20 +51,12 @@ pub(crate) fn objects() -> [Value; 4] {
     ]
 }
 
-/// istioctl's files for that group, with the settings that Istio's start script adds.
-pub(crate) fn launch(inputs: PodInputs) -> Result<Launch> {
-    let PodInputs {
-        ip,
-        envoy,
-        token,
-        root,
-        ..
-    } = inputs;
-
+/// The settings of the group that are part of both files of istioctl.
+fn metadata() -> Environment {
     let labels = json!({
         "app": "machines", "service.istio.io/canonical-name": "machines", "service.istio.io/canonical-revision": "latest",
     });
-    let metadata = [
+    [
         ("CANONICAL_REVISION", "latest".to_owned()),
         ("CANONICAL_SERVICE", "machines".to_owned()),
         ("ISTIO_METAJSON_LABELS", labels.to_string()),
@@ -77,16 +73,24 @@ pub(crate) fn launch(inputs: PodInputs) -> Result<Launch> {
         ("POD_NAMESPACE", "shop".to_owned()),
         ("SERVICE_ACCOUNT", "machine".to_owned()),
         ("TRUST_DOMAIN", "cluster.local".to_owned()),
-    ];
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .to_vec()
+}
 
-    // mesh.yaml: the mesh config and the group's settings. The path of Envoy is this test's.
-    let config = json!({ "defaultConfig": {
+/// istioctl's `mesh.yaml`: the mesh config and the group's settings. The path of Envoy is this
+/// test's.
+pub(crate) fn mesh_config(envoy: &Path) -> Value {
+    let metadata: BTreeMap<_, _> = metadata().into_iter().collect();
+    json!({ "defaultConfig": {
         "discoveryAddress": "istiod.istio-system.svc:15012", "binaryPath": envoy, "concurrency": 1,
-        "terminationDrainDuration": "1s", "proxyMetadata": metadata.clone().into_iter().collect::<std::collections::BTreeMap<_, _>>(),
+        "terminationDrainDuration": "1s", "proxyMetadata": metadata,
         "readinessProbe": { "periodSeconds": 1, "httpGet": { "path": "/well", "port": PORT } },
-    } });
+    } })
+}
 
-    // cluster.env.
+/// istioctl's `cluster.env`.
+pub(crate) fn cluster_variables(ip: Ipv4Addr) -> Environment {
     let own = [
         ("ISTIO_INBOUND_PORTS", PORT.to_string()),
         (
@@ -98,12 +102,22 @@ pub(crate) fn launch(inputs: PodInputs) -> Result<Launch> {
         ("ISTIO_SERVICE_CIDR", "*".to_owned()),
         ("ISTIO_SVC_IP", ip.to_string()),
     ];
+    let own = own.map(|(name, value)| (name.to_owned(), value));
+    metadata().into_iter().chain(own).collect()
+}
 
-    let cluster: Vec<_> = metadata
-        .into_iter()
-        .chain(own)
-        .map(|(name, value)| (name.to_owned(), value))
-        .collect();
+/// istioctl's files for that group, with the settings that Istio's start script adds.
+pub(crate) fn launch(inputs: PodInputs) -> Result<Launch> {
+    let PodInputs {
+        ip,
+        envoy,
+        token,
+        root,
+        ..
+    } = inputs;
+
+    let config = mesh_config(&envoy);
+    let cluster = cluster_variables(ip);
 
     // Settings that istio-start.sh adds.
     let started = [
@@ -167,15 +181,48 @@ async fn a_machine_joins_by_the_files_of_istioctl() -> Result<()> {
         pod.wait_ready().await?;
     }
 
-    let path = format!(
+    wait_registered(&world, &machine).await?;
+    until("its certificate is stored for the next start", async || {
+        machine.has("etc/certs/cert-chain.pem")
+    })
+    .await;
+
+    check_calls(&client, &machine).await?;
+
+    let path = entry_path(&machine);
+    let entry = async || world.writer().get(&path).await.unwrap_or_default();
+    machine.stop_app()?;
+    until("it is unhealthy", async || {
+        health(&entry().await) == Some("False")
+    })
+    .await;
+    until("it gets no more requests", async || {
+        let answer = client.get("machines.example", "/open").await;
+        answer.is_ok_and(|answer| answer["status"] == 503)
+    })
+    .await;
+    drop(machine);
+    until("its entry is deleted", async || entry().await.is_null()).await;
+    Ok(())
+}
+
+/// The path of a machine's WorkloadEntry.
+pub(crate) fn entry_path(machine: &Pod) -> String {
+    format!(
         "/apis/networking.istio.io/v1/namespaces/shop/workloadentries/machines-{}",
         machine.ip
-    );
+    )
+}
+
+/// Waits until a machine has a WorkloadEntry of its group that is healthy.
+pub(crate) async fn wait_registered(world: &World, machine: &Pod) -> Result<()> {
+    let path = entry_path(machine);
     let entry = async || world.writer().get(&path).await.unwrap_or_default();
     until("it is registered and healthy", async || {
         health(&entry().await) == Some("True")
     })
     .await;
+
     let found = entry().await;
     let spec = &found["spec"];
     ensure!(
@@ -186,30 +233,24 @@ async fn a_machine_joins_by_the_files_of_istioctl() -> Result<()> {
         spec["labels"]["app"] == "machines" && spec["ports"]["http"] == PORT,
         "{found}"
     );
+    Ok(())
+}
 
-    until("its certificate is stored for the next start", async || {
-        machine.has("etc/certs/cert-chain.pem")
-    })
-    .await;
-
-    // The machine can be called and can call services, with mutual TLS in mode STRICT everywhere.
-    let fetch = async || {
-        client
-            .get("machines.example", "/open")
-            .await
-            .unwrap_or_default()
-    };
-
+/// Fails unless a machine can be called and can call services, with mutual TLS in mode STRICT
+/// everywhere.
+pub(crate) async fn check_calls(client: &Pod, machine: &Pod) -> Result<()> {
     // Until Envoy has the listener of the service, inbound traffic is opaque TCP, and the
     // application does not see the client's identity.
     until("it gets requests with the client's identity", async || {
-        let answer = fetch().await;
+        let answer = client.get("machines.example", "/open").await;
+        let answer = answer.unwrap_or_default();
         let body = answer["body"].as_str().unwrap_or_default();
         answer["status"] == 200
             && body.starts_with("machine")
             && body.contains("spiffe://cluster.local/ns/shop/sa/client")
     })
     .await;
+
     let answer = machine.get("web.shop", "/open").await?;
     ensure!(
         answer["body"]
@@ -217,17 +258,5 @@ async fn a_machine_joins_by_the_files_of_istioctl() -> Result<()> {
             .is_some_and(|body| body.contains("sa/machine")),
         "its DNS queries are answered: {answer}"
     );
-
-    machine.stop_app()?;
-    until("it is unhealthy", async || {
-        health(&entry().await) == Some("False")
-    })
-    .await;
-    until("it gets no more requests", async || {
-        fetch().await["status"] == 503
-    })
-    .await;
-    drop(machine);
-    until("its entry is deleted", async || entry().await.is_null()).await;
     Ok(())
 }

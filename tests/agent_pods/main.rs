@@ -24,6 +24,7 @@ mod cni;
 mod company;
 mod injected;
 mod machine;
+mod machine_package;
 mod migration;
 mod net;
 mod node;

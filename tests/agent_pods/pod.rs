@@ -163,18 +163,29 @@ pub(crate) struct Certificate {
     pub(crate) expiry: jiff::Timestamp,
 }
 
+/// What is known of a pod besides its processes.
+pub(crate) struct PodFiles<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) ip: Ipv4Addr,
+    pub(crate) folder: PathBuf,
+    /// The files with the output of the agent and Envoy.
+    pub(crate) logs: Vec<PathBuf>,
+}
+
 /// A running pod. Its processes are killed when it is dropped.
 pub(crate) struct Pod {
     pub(crate) ip: Ipv4Addr,
     name: String,
     folder: PathBuf,
+    /// The files with the output of the agent and Envoy.
+    logs: Vec<PathBuf>,
     agent: std::sync::Mutex<Child>,
     app: Option<Child>,
     _guard: navarch_testkit::guard::Guard,
 }
 
 /// Runs a command in a pod's network namespace.
-fn within(space: &str, folder: &Path) -> Command {
+pub(crate) fn within(space: &str, folder: &Path) -> Command {
     let mut command = Command::new("ip");
     command
         .args(["netns", "exec", space])
@@ -184,7 +195,7 @@ fn within(space: &str, folder: &Path) -> Command {
 }
 
 /// A file for the output of a program.
-fn log(folder: &Path, name: &str) -> Result<Stdio> {
+pub(crate) fn log(folder: &Path, name: &str) -> Result<Stdio> {
     let path = folder.join(name);
     let file = std::fs::File::options()
         .create(true)
@@ -241,26 +252,36 @@ impl Pod {
             .stderr(log(&folder, "agent.log")?);
         let agent = agent.spawn().context("cannot start the agent")?;
         let app = if launch.capture.is_some() {
-            let mut app = within(&space, &folder);
-            app.arg(programs.join("pod"))
-                .args([name, &PORT.to_string()])
-                .arg(folder.join("app"));
-            app.stdout(log(&folder, "app.log")?)
-                .stderr(log(&folder, "app.log")?);
-            Some(app.spawn().context("cannot start the application")?)
+            Some(spawn_app(&space, name, &folder, programs)?)
         } else {
             None
         };
 
+        let logs = vec![folder.join("agent.log")];
+        Self::of(
+            PodFiles {
+                name,
+                ip,
+                folder,
+                logs,
+            },
+            agent,
+            app,
+        )
+    }
+
+    /// A pod of processes that run already.
+    pub(crate) fn of(files: PodFiles<'_>, agent: Child, app: Option<Child>) -> Result<Self> {
         let pids: Vec<u32> = std::iter::once(agent.id())
             .chain(app.as_ref().map(Child::id))
             .collect();
         let guard = navarch_testkit::guard::Guard::over(&pids, None)?;
 
         Ok(Self {
-            ip,
-            name: name.to_owned(),
-            folder,
+            ip: files.ip,
+            name: files.name.to_owned(),
+            folder: files.folder,
+            logs: files.logs,
             agent: std::sync::Mutex::new(agent),
             app,
             _guard: guard,
@@ -269,7 +290,8 @@ impl Pod {
 
     /// The output of the agent and Envoy.
     pub(crate) fn log(&self) -> String {
-        std::fs::read_to_string(self.folder.join("agent.log")).unwrap_or_default()
+        let texts = self.logs.iter().map(std::fs::read_to_string);
+        texts.filter_map(Result::ok).collect()
     }
 
     /// An error with the end of the log.
@@ -407,6 +429,17 @@ impl Pod {
         }
         Ok(false)
     }
+}
+
+/// Starts the application of a pod; its command socket is the file `app` of the folder.
+pub(crate) fn spawn_app(space: &str, name: &str, folder: &Path, programs: &Path) -> Result<Child> {
+    let mut app = within(space, folder);
+    app.arg(programs.join("pod"))
+        .args([name, &PORT.to_string()])
+        .arg(folder.join("app"));
+    app.stdout(log(folder, "app.log")?)
+        .stderr(log(folder, "app.log")?);
+    app.spawn().context("cannot start the application")
 }
 
 /// Sends a command to an application by its socket.

@@ -30,7 +30,7 @@ pub(crate) const SIDECAR_VARIABLES: Variables<'_> = &[("PILOT_WORKLOAD_ENTRY_GRA
 /// The last byte of the addresses of pods, by name.
 const PODS: [(&str, u8); 3] = [("client", 11), ("web", 12), ("gateway", 13)];
 /// A virtual machine.
-const MACHINE: &str = "machine";
+pub(crate) const MACHINE: &str = "machine";
 /// The last byte of all other addresses, by name: the machine, and the pods in ambient mode and of
 /// a migration.
 const OTHERS: [(&str, u8); 10] = [
@@ -223,8 +223,24 @@ impl World {
         &mut self,
         launch: impl FnOnce(PodInputs) -> Result<Launch>,
     ) -> Result<Pod> {
+        let inputs = self.machine_inputs().await?;
+        self.start_pod(MACHINE, inputs.token, launch)
+    }
+
+    /// What a machine outside of the cluster has of it, with a token of its service account.
+    pub(crate) async fn machine_inputs(&self) -> Result<PodInputs> {
         let token = self.token("shop", MACHINE, json!({})).await?;
-        self.start_pod(MACHINE, token, launch)
+        self.inputs(MACHINE, token)
+    }
+
+    fn inputs(&self, name: &str, token: String) -> Result<PodInputs> {
+        Ok(PodInputs {
+            namespace: namespace_of(name),
+            ip: self.address(name)?,
+            envoy: self.envoy(),
+            token,
+            root: self.root.clone(),
+        })
     }
 
     /// The writer of objects.
@@ -290,15 +306,7 @@ impl World {
         std::fs::create_dir(&folder)?;
         std::fs::write(folder.join("space"), &space)?;
         let ip = self.address(name)?;
-        let inputs = PodInputs {
-            namespace: namespace_of(name),
-            ip,
-            envoy: self.envoy(),
-            token,
-            root: self.root.clone(),
-        };
-
-        let launch = launch(inputs)?;
+        let launch = launch(self.inputs(name, token)?)?;
         Pod::start(PodConfig {
             space,
             name,

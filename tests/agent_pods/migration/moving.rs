@@ -316,11 +316,18 @@ impl Moving {
         self.world.writer().put(&slice).await
     }
 
-    /// The end of the output of ztunnel and the control plane.
+    /// The connections that ztunnel says have failed, but for those that a policy closed, and the end
+    /// of its output and the control plane's.
     pub(super) fn output(&self) -> String {
-        let outputs = [self.ztunnel.output(), self.world.output()];
-        outputs
-            .map(|text| node::last(&text, 6000).to_owned())
+        let of_ztunnel = self.ztunnel.output();
+        let failed: Vec<&str> = of_ztunnel
+            .lines()
+            .filter(|line| line.contains(r#""error":"#) && !line.contains("policy"))
+            .collect();
+        let failed = failed.join("\n");
+
+        [&failed, &of_ztunnel, &self.world.output()]
+            .map(|text| node::last(text, 6000))
             .join("\n")
     }
 }
