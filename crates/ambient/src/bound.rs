@@ -1,6 +1,9 @@
 //! Binding of services and workloads to waypoints: what waypoint proxies serve, and the waypoint to
 //! which gateways send traffic of a service.
 //!
+//! A waypoint proxy also serves the services that are prepared for it (`navarch.io/prepare-waypoint`):
+//! clients that learn of a binding before the waypoint does lose their connections.
+//!
 //! A waypoint proxy is identified by the hosts and addresses of the Services that select it, as in
 //! Istio's `WaypointKeyForProxy`; it serves services and workloads that are bound to one of these
 //! (`ServicesForWaypoint`, `WorkloadsForWaypoint`, `ServicesWithWaypoint`).
@@ -70,7 +73,7 @@ struct ServiceKeys;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct HostsIn(Namespace);
 
-/// The services of one namespace with a waypoint, by waypoint.
+/// The services of one namespace that waypoints serve, by waypoint.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct BoundIn(Namespace);
 
@@ -249,13 +252,16 @@ impl Query for BoundIn {
                 continue;
             }
 
-            if let Some(binding) = &*view.get(&BindingOf(key.clone())) {
-                for hop in binding.hops() {
-                    bound
-                        .entry(hop.address.clone())
-                        .or_default()
-                        .push(key.clone());
-                }
+            let binding = view.get(&BindingOf(key.clone()));
+            let hops = binding.iter().flat_map(|binding| binding.hops());
+            let mut waypoints: Vec<WaypointAddress> = hops.map(|hop| hop.address.clone()).collect();
+            let prepared = services::prepared_waypoint(&key, view);
+            waypoints.extend(prepared.and_then(|address| WaypointAddress::of(&address)));
+            waypoints.sort_unstable();
+            waypoints.dedup();
+
+            for waypoint in waypoints {
+                bound.entry(waypoint).or_default().push(key.clone());
             }
         }
 

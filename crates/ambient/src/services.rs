@@ -1,11 +1,12 @@
 //! Services for ztunnel (Istio's `serviceregistry/ambient/services.go`).
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use navarch_proto::istio::workload::load_balancing::{HealthPolicy, Mode, Scope};
 use navarch_proto::istio::workload::{
-    AppProtocol, IpFamilies, LoadBalancing, NetworkAddress, Port, Service, service,
+    AppProtocol, GatewayAddress, IpFamilies, LoadBalancing, NetworkAddress, Port, Service, service,
 };
 
 use super::mesh::{Mesh, MeshFacts};
@@ -255,37 +256,68 @@ fn switch(label: &str, meta: &ObjectMeta, namespace: Option<&ObjectMeta>) -> Opt
 
 /// The waypoint of a service that requests that sidecars use it; `None` if it does not request it.
 pub(super) fn waypoint_for_sidecars(key: &ServiceKey, view: &View<'_>) -> Option<Before> {
-    let waypoint = |cluster_ref: &ClusterRef, meta: &ObjectMeta, visibility| {
-        let namespace = namespace_in_cluster(cluster_ref, &meta.key.namespace, view);
-        switch(SIDECAR_LABEL, meta, namespace)
-            .unwrap_or_default()
-            .then(|| waypoint::before_service(cluster_ref, meta, visibility, view))
-    };
+    let Declaration {
+        cluster_ref,
+        meta,
+        visibility,
+    } = Declaration::of(key, view)?;
+    let namespace = namespace_in_cluster(&cluster_ref, &meta.key.namespace, view);
+    switch(SIDECAR_LABEL, &meta, namespace)
+        .unwrap_or_default()
+        .then(|| waypoint::before_service(&cluster_ref, &meta, visibility, view))
+}
 
-    let name = match origin(key, view)? {
-        Origin::Service(name) => name,
-        Origin::ServiceEntry(name) => {
-            let meta = &view.object::<ServiceEntry>(&name)?.meta;
-            let visibility = visibility(&meta.key.namespace, view);
-            return waypoint(&ClusterRef::Config, meta, Some(visibility));
+/// The address of the waypoint that serves a service without being its waypoint.
+pub(super) fn prepared_waypoint(key: &ServiceKey, view: &View<'_>) -> Option<GatewayAddress> {
+    let Declaration {
+        cluster_ref, meta, ..
+    } = Declaration::of(key, view)?;
+    let waypoint = waypoint::prepared_for(&cluster_ref, &meta, view)?;
+    waypoint.address.clone()
+}
+
+/// The object that declares a service, and decides about its waypoint.
+struct Declaration<'a> {
+    cluster_ref: ClusterRef,
+    meta: Cow<'a, ObjectMeta>,
+    /// Of a ServiceEntry.
+    visibility: Option<Visibility>,
+}
+
+impl<'a> Declaration<'a> {
+    fn of(key: &ServiceKey, view: &'a View<'_>) -> Option<Self> {
+        let name = match origin(key, view)? {
+            Origin::Service(name) => name,
+            Origin::ServiceEntry(name) => {
+                let meta = &view.object::<ServiceEntry>(&name)?.meta;
+                return Some(Self {
+                    cluster_ref: ClusterRef::Config,
+                    meta: Cow::Borrowed(meta),
+                    visibility: Some(visibility(&meta.key.namespace, view)),
+                });
+            }
+        };
+
+        if let Some(object) = view.object::<Declared>(&name) {
+            return Some(Self {
+                cluster_ref: ClusterRef::Config,
+                meta: Cow::Borrowed(&object.meta),
+                visibility: None,
+            });
         }
-    };
+        if networks::reach(view, key) != Some(ServiceReach::Mesh) {
+            return None;
+        }
 
-    if let Some(object) = view.object::<Declared>(&name) {
-        return waypoint(&ClusterRef::Config, &object.meta, None);
+        // As for all clients, the waypoint of the first cluster with the service.
+        let parts = networks::remote_parts(view, key);
+        let first = parts.first()?;
+        Some(Self {
+            cluster_ref: ClusterRef::Remote(first.cluster.clone()),
+            meta: Cow::Owned(first.object.meta.clone()),
+            visibility: None,
+        })
     }
-    if networks::reach(view, key) != Some(ServiceReach::Mesh) {
-        return None;
-    }
-
-    // As for all clients, the waypoint of the first cluster with the service.
-    let parts = networks::remote_parts(view, key);
-    let first = parts.first()?;
-    waypoint(
-        &ClusterRef::Remote(first.cluster.clone()),
-        &first.object.meta,
-        None,
-    )
 }
 
 /// The addresses of a host of a ServiceEntry: those in its spec, else those allocated to the host.

@@ -37,6 +37,9 @@ pub(super) const MANAGED_MESH: [&str; 2] =
 const USE_LABEL: &str = "istio.io/use-waypoint";
 /// The label that names the waypoint's namespace.
 const USE_NAMESPACE_LABEL: &str = "istio.io/use-waypoint-namespace";
+/// The label of services and namespaces that names a waypoint of their namespace, which then serves
+/// the services before clients are sent to it.
+const PREPARE_LABEL: &str = "navarch.io/prepare-waypoint";
 /// The label that names a canary waypoint, which gets a share of the connections.
 const CANARY_LABEL: &str = "istio.io/use-waypoint-canary";
 /// The label that names the canary's namespace.
@@ -386,6 +389,25 @@ pub(super) fn before_service(
         return Err(AttachmentError::OtherNamespace(waypoint.name.clone()));
     }
     Ok(Some(waypoint))
+}
+
+/// The waypoint that serves a service without being its waypoint, so that it has the configuration
+/// when clients are sent to it.
+pub(super) fn prepared_for(
+    cluster_ref: &ClusterRef,
+    meta: &ObjectMeta,
+    view: &View<'_>,
+) -> Option<Arc<Waypoint>> {
+    if is_of_mesh_gateway(&meta.labels) {
+        return None;
+    }
+    let namespace = &meta.key.namespace;
+    let of_namespace = || labels_of_namespace(cluster_ref, namespace, view)?.get(PREPARE_LABEL);
+    let name = meta.labels.get(PREPARE_LABEL).or_else(of_namespace)?;
+
+    let name = NamespacedName::of(namespace.clone(), name.clone());
+    let waypoint = find(cluster_ref, &name, namespace, view).ok()?;
+    waypoint.is_for_services().then_some(waypoint)
 }
 
 /// How a workload is reached: by a waypoint, or by an application tunnel if it is a waypoint

@@ -15,7 +15,8 @@ use super::plan::{Plan, PlannedStep};
 use super::policies::{action, is_copy, is_trusting};
 use super::state::{DoneStep, is_permitted};
 use super::steps::{
-    AMBIENT, DATAPLANE_MODE, INJECT, INJECTION, RESTARTED_AT, USE_WAYPOINT, is_new_waypoint,
+    AMBIENT, DATAPLANE_MODE, INJECT, INJECTION, PREPARE_WAYPOINT, RESTARTED_AT, USE_WAYPOINT,
+    is_new_waypoint,
 };
 
 /// Where the labels of a namespace are, and those of a pod template.
@@ -152,6 +153,7 @@ fn is_namespace_label(key: &str, before: &Value, after: &Value) -> bool {
         INJECTION => after == "disabled" && is_text_or_none(before),
         // A waypoint that is used already is never replaced by another one.
         USE_WAYPOINT => after.is_string() && (before.is_null() || before == after),
+        PREPARE_WAYPOINT => after.is_string() && is_text_or_none(before),
         _ => after == "true" && is_text_or_none(before),
     }
 }

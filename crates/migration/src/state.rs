@@ -10,16 +10,17 @@ use super::edit::{Change, Edit, RESTARTED};
 use super::edited::{Role, role_in_record};
 use super::plan::{Plan, PlannedStep};
 use super::steps::{
-    DATAPLANE_MODE, INGRESS_USE_WAYPOINT, INJECT, INJECTION, RESTARTED_AT, SIDECAR_USE_WAYPOINT,
-    USE_WAYPOINT,
+    DATAPLANE_MODE, INGRESS_USE_WAYPOINT, INJECT, INJECTION, PREPARE_WAYPOINT, RESTARTED_AT,
+    SIDECAR_USE_WAYPOINT, USE_WAYPOINT,
 };
 
 /// The format of [`State`]. A program refuses records of a later one.
 pub const FORMAT: u32 = 1;
 /// The labels of namespaces that steps change.
-const NAMESPACE_LABELS: [&str; 5] = [
+const NAMESPACE_LABELS: [&str; 6] = [
     DATAPLANE_MODE,
     INJECTION,
+    PREPARE_WAYPOINT,
     USE_WAYPOINT,
     INGRESS_USE_WAYPOINT,
     SIDECAR_USE_WAYPOINT,

@@ -24,6 +24,8 @@ pub(crate) const WAYPOINT_CLASS: &str = "istio-waypoint";
 /// The label that names the waypoint, and that of its namespace.
 pub(crate) const USE_WAYPOINT: &str = "istio.io/use-waypoint";
 const USE_WAYPOINT_NAMESPACE: &str = "istio.io/use-waypoint-namespace";
+/// The label that names a waypoint which serves the services before clients are sent to it.
+pub(crate) const PREPARE_WAYPOINT: &str = "navarch.io/prepare-waypoint";
 /// The labels by which gateways and sidecars use the waypoint, too.
 pub(crate) const INGRESS_USE_WAYPOINT: &str = "istio.io/ingress-use-waypoint";
 pub(crate) const SIDECAR_USE_WAYPOINT: &str = "navarch.io/sidecar-use-waypoint";
@@ -177,10 +179,24 @@ impl Steps {
             objects,
         );
 
+        // Before clients are sent to it: ztunnel may learn of a binding before the waypoint does, which
+        // closes connections to services that it does not know.
+        if used.is_empty() {
+            self.add(
+                own,
+                format!("prepare the waypoint of {own} for its services"),
+                "the waypoint learns the services, and no request passes it yet",
+                vec![namespace_labels(
+                    name,
+                    &[(PREPARE_WAYPOINT, waypoint.name.as_str())],
+                )],
+                objects,
+            );
+        }
         self.add(
             own,
             format!("bind the services of {own} to the waypoint"),
-            "the waypoint learns the services, and requests of pods in ambient mode pass it",
+            "requests of pods in ambient mode pass the waypoint",
             vec![namespace_labels(
                 name,
                 &[(USE_WAYPOINT, waypoint.name.as_str())],
@@ -188,8 +204,7 @@ impl Steps {
             objects,
         );
 
-        // A step of its own: sidecars and gateways that changed at the same moment would send
-        // requests to a waypoint that does not know the services yet, and lose them.
+        // A step of its own: it is about other clients, and can be undone alone.
         let mut callers = Vec::new();
         if settings.settings.hbone.sidecar_waypoints {
             callers.push((SIDECAR_USE_WAYPOINT, "true"));

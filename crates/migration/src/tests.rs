@@ -67,11 +67,12 @@ fn rules_about_requests_move_to_a_waypoint_before_any_request_does() {
     world.add_policy("get-only", GET_ONLY);
     let plan = plan_of(&world);
     assert_eq!(
-        titles(&plan)[..5],
+        titles(&plan)[..6],
         [
             "create waypoint shop/waypoint",
             "bind the policies of shop to its waypoint (targetRefs)",
             "let the policies of shop accept what has passed the waypoint",
+            "prepare the waypoint of shop for its services",
             "bind the services of shop to the waypoint",
             "send requests to services of shop through the waypoint",
         ],

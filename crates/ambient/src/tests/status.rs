@@ -102,6 +102,10 @@ fn service_status_names_the_waypoint_or_why_there_is_none() {
             "istio.io/WaypointBound False UnsupportedTrafficType",
         ),
         (
+            "namespace: free, labels: { navarch.io/prepare-waypoint: way }",
+            "-istio.io/WaypointBound",
+        ),
+        (
             "namespace: free, labels: { istio.io/use-waypoint: way, istio.io/use-waypoint-namespace: shop }",
             "istio.io/WaypointBound False AttachmentDenied",
         ),

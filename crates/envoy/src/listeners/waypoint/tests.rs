@@ -97,6 +97,30 @@ fn a_namespace_label_covers_all_services_except_the_waypoint() {
 }
 
 #[test]
+fn a_prepared_waypoint_serves_services_of_its_namespace_that_no_client_sends_to_it() {
+    let prepare = "{navarch.io/prepare-waypoint: wp}";
+    let yaml = waypoint("{}", "All")
+        + &labelled("shop", "web", prepare)
+        + &service("shop", "silent", 80)
+        + &labelled("bank", "far", prepare);
+    let mut mesh = TestMesh::with_settings(&yaml, ambient());
+    let proxy = mesh.waypoint("shop", "wp");
+    assert_eq!(served(&mesh, proxy), ["shop/web"]);
+
+    mesh.apply(&namespace("shop", prepare));
+    assert_eq!(served(&mesh, proxy), ["shop/silent", "shop/web"]);
+
+    mesh.apply(&labelled(
+        "shop",
+        "web",
+        "{navarch.io/prepare-waypoint: wp, istio.io/use-waypoint: wp}",
+    ));
+    assert_eq!(served(&mesh, proxy), ["shop/silent", "shop/web"]);
+    mesh.apply(&waypoint("{istio.io/waypoint-for: workload}", "All"));
+    assert_eq!(served(&mesh, proxy), Vec::<String>::new());
+}
+
+#[test]
 fn a_canary_waypoint_serves_the_same_services() {
     let with_canary = labelled(
         "shop",
