@@ -153,6 +153,21 @@ pub fn is_stale(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if matches!(status.code, 404 | 409 | 422))
 }
 
+/// Whether the API server rejected a write because another writer was faster: the object has changed
+/// since it was read, or exists already (409).
+#[must_use]
+pub fn is_conflict(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 409)
+}
+
+/// Whether the API server rejected a write because the object has changed or is gone since it was
+/// read: 409, or 404, which also a namespace that is gone gives. A watch reports either.
+#[must_use]
+pub fn is_conflict_or_gone(error: &kube::Error) -> bool {
+    let is_gone = matches!(error, kube::Error::Api(status) if status.code == 404);
+    is_gone || is_conflict(error)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -247,6 +262,14 @@ mod tests {
         assert_eq!(
             [403, 404, 409, 422, 500].map(|code| is_stale(&of(code))),
             [false, true, true, true, false]
+        );
+        assert_eq!(
+            [403, 404, 409, 422, 500].map(|code| is_conflict_or_gone(&of(code))),
+            [false, true, true, false, false]
+        );
+        assert_eq!(
+            [404, 409, 422].map(|code| is_conflict(&of(code))),
+            [false, true, false]
         );
         assert!(json_patch(json!([{"op": "no"}])).is_err());
     }

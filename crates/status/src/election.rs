@@ -11,7 +11,7 @@ use super::candidate::{self, Candidate, LockAction};
 use super::cluster::Cluster;
 use super::lock::Lock;
 use super::lock_object::{LockObject, LockObjects, Record};
-use navarch_kubernetes::InWords;
+use navarch_kubernetes::{InWords, is_conflict};
 
 /// The timing of a lock.
 #[derive(Clone, Copy, Debug)]
@@ -175,7 +175,7 @@ impl Election {
     async fn attempt(&self, seen: &mut Option<ObservedLock>) -> bool {
         match timeout(self.timing.deadline() / 2, self.try_lock(seen)).await {
             Ok(Ok(held)) => held,
-            Ok(Err(kube::Error::Api(status))) if status.code == 409 => {
+            Ok(Err(error)) if is_conflict(&error) => {
                 tracing::debug!(lock = %self.name, "lost the race for the leader lock");
                 false
             }

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::cluster::Cluster;
 use navarch_api::object::NamespacedName;
-use navarch_kubernetes::InWords;
+use navarch_kubernetes::{InWords, is_conflict_or_gone};
 use navarch_net::backoff::exponential;
 
 /// First delay after a failed write of an Ingress, doubled with each further one.
@@ -324,7 +324,7 @@ async fn write(cluster: &Cluster, due: &DueStatus) -> Option<String> {
     {
         Ok(_) => None,
         // Another writer has changed it; the watch will report that.
-        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => None,
+        Err(error) if is_conflict_or_gone(&error) => None,
         Err(error) => Some(InWords(&error).to_string()),
     }
 }

@@ -29,7 +29,7 @@ use live::{Live, ObservedObject};
 pub(crate) use merge::ISTIO_GROUP;
 pub use merge::{StatusScope, status_correction};
 use navarch_api::object::{Kind, ObjectRef};
-use navarch_kubernetes::InWords;
+use navarch_kubernetes::{InWords, is_conflict_or_gone};
 use pace::{Pace, WriteOutcome};
 
 /// Maximum number of concurrent writes.
@@ -212,7 +212,7 @@ async fn write_status(
         .await
     {
         Ok(_) => WriteOutcome::Written,
-        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {
+        Err(error) if is_conflict_or_gone(&error) => {
             tracing::debug!(%object, "object changed concurrently; retrying");
             WriteOutcome::Conflict
         }

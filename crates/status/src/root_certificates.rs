@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::cluster::Cluster;
 use super::namespaces::{self, NamespaceScope, Namespaces};
-use navarch_kubernetes::InWords;
+use navarch_kubernetes::{InWords, is_conflict_or_gone};
 
 /// The key of the roots in their ConfigMap.
 pub const ROOTS_KEY: &str = "root-cert.pem";
@@ -182,8 +182,10 @@ impl RootCertificates {
         let write = |namespace: String| async move {
             match self.write(&namespace, roots).await {
                 Ok(()) => None,
-                Err(kube::Error::Api(status)) if is_permanent(&status) => {
-                    tracing::debug!(ns = %namespace, %status, "skipped writing the ConfigMap with the root certificates");
+                // A retry is pointless before a change: the namespace is gone, or another writer has
+                // just changed the object. A forbidden write may be allowed later.
+                Err(error) if is_conflict_or_gone(&error) => {
+                    tracing::debug!(ns = %namespace, error = %InWords(&error), "skipped writing the ConfigMap with the root certificates");
                     None
                 }
                 Err(error) => {
@@ -229,13 +231,6 @@ impl RootCertificates {
             .await
             .map(drop)
     }
-}
-
-/// Whether a retry is pointless before a change: the namespace does not exist (404), or another
-/// writer has just changed the object (409), which the watch will report. A forbidden write may be
-/// allowed later.
-fn is_permanent(status: &kube::core::Status) -> bool {
-    matches!(status.code, 404 | 409)
 }
 
 fn text_of<'a>(map: &'a ConfigMap, key: &str) -> Option<&'a str> {

@@ -19,6 +19,7 @@ use super::cluster::Cluster;
 use super::namespaces::{self, NamespaceScope, Namespaces};
 use navarch_api::mcs;
 use navarch_api::object::NamespacedName;
+use navarch_kubernetes::is_conflict;
 
 /// Maximum number of concurrent creations.
 const MAX_CONCURRENT_CREATIONS: usize = 8;
@@ -239,7 +240,7 @@ impl ServiceExports {
                 tracing::debug!(service = %name, "created the ServiceExport");
                 Ok(true)
             }
-            Err(kube::Error::Api(status)) if status.code == 409 => {
+            Err(error) if is_conflict(&error) => {
                 let Some(there) = exports.get_opt(&name.name).await? else {
                     return Ok(false);
                 };

@@ -10,6 +10,7 @@ use kube::api::{DeleteParams, ListParams, ObjectList, ObjectMeta, PostParams, Pr
 use navarch_api::object::ObjectRef;
 use navarch_base::digest::sha256_hex;
 use navarch_base::state_format::{self, FormatError, KEY};
+use navarch_kubernetes::is_conflict_or_gone;
 use navarch_net::backoff::Backoff;
 
 use super::cluster::Cluster;
@@ -79,10 +80,7 @@ impl StoreError {
 
 impl From<kube::Error> for StoreError {
     fn from(error: kube::Error) -> Self {
-        // It exists already, or has changed since it was read.
-        let is_stale =
-            matches!(&error, kube::Error::Api(status) if status.code == 409 || status.code == 404);
-        if is_stale {
+        if is_conflict_or_gone(&error) {
             Self::Stale
         } else {
             Self::Api(error)

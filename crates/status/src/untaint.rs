@@ -15,7 +15,7 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::cluster::Cluster;
-use navarch_kubernetes::InWords;
+use navarch_kubernetes::{InWords, is_conflict_or_gone};
 
 /// The label of istio-cni's pods.
 const CNI: &str = "k8s-app=istio-cni-node";
@@ -165,7 +165,7 @@ impl NodeUntaint {
                 match self.untaint(&nodes, &name, world.tainted.get(&name)).await {
                     Ok(()) => _ = world.tainted.remove(&name),
                     // The node has changed, which the watch will report.
-                    Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
+                    Err(error) if is_conflict_or_gone(&error) => {}
                     Err(error) => {
                         tracing::warn!(node = name, taint = self.taint, error = %InWords(&error), "failed to remove the node taint");
                         failed = true;

@@ -7,7 +7,7 @@ use kube::api::{
     ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions,
 };
 use kube::core::GroupVersionKind;
-use navarch_kubernetes::InWords;
+use navarch_kubernetes::{InWords, is_conflict};
 use navarch_migration::{
     Change, DoneStep, Edit, EditedKind, ObjectName, Plan, PlannedStep, State, returning,
 };
@@ -262,8 +262,7 @@ fn with_version(patch: &Value, version: &str) -> Value {
 
 /// An error of the API server.
 fn failed(what: &str, error: &kube::Error) -> anyhow::Error {
-    let conflict = matches!(error, kube::Error::Api(status) if status.code == 409);
-    let advice = if conflict {
+    let advice = if is_conflict(error) {
         ": somebody else has changed it at the same time; try again"
     } else {
         ""

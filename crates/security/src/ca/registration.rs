@@ -32,6 +32,7 @@ use navarch_api::mesh::CertificateData;
 use navarch_api::names::is_kubernetes_name;
 use navarch_base::error_chain::chain;
 use navarch_base::regular_file;
+use navarch_kubernetes::is_conflict;
 use navarch_net::backoff::Backoff;
 use navarch_pki::pem;
 use objects::{CREATE_TIMEOUT, Objects};
@@ -57,8 +58,6 @@ const USAGES: [&str; 4] = [
 const APPROVED: &str = "Approved";
 /// How often a request is approved that others change at the same time.
 const APPROVAL_ATTEMPTS: u32 = 5;
-/// The API server's code for a replaced object that has changed.
-const CONFLICT: u16 = 409;
 /// The file with the roots of an external CA.
 const MOUNTED_ROOTS: &str = "./etc/external-ca-cert/root-cert.pem";
 /// The roots of the cluster, which verify its own signers.
@@ -256,7 +255,7 @@ impl Registration {
         for _ in 1..APPROVAL_ATTEMPTS {
             let approved = with_approval(current, &name, whom);
             match self.replace_approval(&name, &approved).await {
-                Err(kube::Error::Api(status)) if status.code == CONFLICT => {
+                Err(error) if is_conflict(&error) => {
                     current = self.api.get(&name).await?;
                 }
                 done => return done.map_err(RegistrationError::from),

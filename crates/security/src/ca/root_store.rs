@@ -12,6 +12,7 @@ use kube::api::{Api, ObjectMeta, PostParams};
 use super::rotation::{RootSet, StoredFiles, StoredFilesError};
 use navarch_api::kubernetes::SecretBytes;
 use navarch_base::state_format::FormatError;
+use navarch_kubernetes::is_conflict;
 
 /// The name of the Secret with self-signed roots.
 pub const SELF_SIGNED: &str = "istio-ca-secret";
@@ -276,11 +277,6 @@ pub(super) fn short(replica: &str) -> String {
 
 /// The entries that a set may have.
 const OWN: [&str; 3] = ["next-ca-cert.pem", "next-ca-key.pem", "rotation.json"];
-
-/// Whether another replica has written at the same time.
-pub(super) fn is_conflict(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(answer) if answer.code == 409)
-}
 
 /// Converts a conflict response to the conflict error.
 fn conflict(error: kube::Error) -> RootStoreError {

@@ -9,7 +9,7 @@ use kube::Api;
 use kube::api::DynamicObject;
 use kube::runtime::watcher::{self, Event};
 use navarch_api::object::NamespacedName;
-use navarch_kubernetes::{InWords, is_absent};
+use navarch_kubernetes::{InWords, is_absent, is_conflict};
 use navarch_net::backoff::Backoff;
 use navarch_webhook::CurrentInjector;
 use tokio::sync::{OnceCell, watch};
@@ -374,8 +374,7 @@ fn note(name: &NamespacedName, settled: Result<ApplyOutcome, Failure>, queue: &m
             queue.failed(name.clone(), now);
         }
         Err(Failure::Api(error)) => {
-            let is_stale = matches!(&error, kube::Error::Api(status) if status.code == 409);
-            if is_stale {
+            if is_conflict(&error) {
                 tracing::debug!(ns = %name.namespace, gateway = %name.name, error = %InWords(&error), "an object of the gateway deployment changed concurrently; retrying");
             } else {
                 tracing::warn!(ns = %name.namespace, gateway = %name.name, error = %InWords(&error), "failed to apply the gateway deployment");

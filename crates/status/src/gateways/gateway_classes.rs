@@ -9,7 +9,7 @@ use kube::core::PartialObjectMeta;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, watcher};
 use navarch_api::object::NamespacedName;
-use navarch_kubernetes::InWords;
+use navarch_kubernetes::{InWords, is_conflict};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -98,7 +98,7 @@ impl GatewayClasses {
             Ok(_) => {
                 tracing::info!(class = %name, controller = %class.controller, "created a GatewayClass")
             }
-            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            Err(error) if is_conflict(&error) => {}
             Err(error) => return Err(error),
         }
 

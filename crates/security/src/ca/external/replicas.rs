@@ -15,11 +15,11 @@ use tokio::time::{Instant, timeout};
 use super::super::replica_report::{
     HEARTBEAT_INTERVAL, REPORT_INTERVAL, is_forgotten, of_others, others_differ, text,
 };
-use super::super::root_store::{is_conflict, short};
+use super::super::root_store::short;
 use super::super::rotation::Missing;
 use super::stored::{NAME, empty_map, put};
 use crate::Clock;
-use navarch_kubernetes::InWords;
+use navarch_kubernetes::{InWords, is_conflict};
 
 /// Interval of reading the reports of others while no root is distributed here. Less than the
 /// minute for which they wait for a replica that is silent.

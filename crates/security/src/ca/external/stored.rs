@@ -12,10 +12,9 @@ use kube::api::{ObjectMeta, PostParams};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::super::root_store::is_conflict;
 use navarch_base::error_chain::chain;
 use navarch_base::regular_file;
-use navarch_kubernetes::InWords;
+use navarch_kubernetes::{InWords, is_conflict};
 use navarch_net::backoff::Backoff;
 
 /// The name of the ConfigMap, in the control plane's namespace.
