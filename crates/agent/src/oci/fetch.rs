@@ -21,6 +21,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use crate::tls;
+use navarch_base::shown_url::ShownUrl;
 use navarch_net::destination::AddressPolicy;
 
 /// Maximum number of redirects.
@@ -31,7 +32,7 @@ const MAX_REDIRECTS: usize = 5;
 pub(crate) enum FetchError {
     /// The URL is not supported.
     #[error("unsupported module URL {0:?}")]
-    Url(String),
+    Url(ShownUrl),
     /// The address is blocked.
     #[error("{host} is not allowed: {reason}")]
     Blocked { host: String, reason: &'static str },
@@ -214,8 +215,8 @@ pub(crate) fn addresses_for(policy: &AddressPolicy, is_local: bool) -> AddressPo
 fn resolve(from: &Uri, location: &HeaderValue) -> Result<Uri, FetchError> {
     let text = location
         .to_str()
-        .map_err(|_| FetchError::Url("a location".to_owned()))?;
-    let wrong = || FetchError::Url(text.to_owned());
+        .map_err(|_| FetchError::Url(ShownUrl::new("a location")))?;
+    let wrong = || FetchError::Url(ShownUrl::new(text));
     let next = text.parse::<Uri>().map_err(|_| wrong())?;
     if next.scheme().is_some() {
         return Ok(next);
@@ -227,7 +228,7 @@ fn resolve(from: &Uri, location: &HeaderValue) -> Result<Uri, FetchError> {
 
 /// Sends one request, to one of these addresses.
 async fn hop(ask: &FetchRequest<'_>, addresses: &AddressPolicy) -> Result<Hop, FetchError> {
-    let wrong = || FetchError::Url(ask.url.to_string());
+    let wrong = || FetchError::Url(ShownUrl::new(&ask.url.to_string()));
     let authority = ask
         .url
         .authority()

@@ -15,6 +15,7 @@ use super::fetch::{self, FetchError, FetchRequest, FetchResponse};
 use super::reference::{Reference, Version};
 
 use navarch_base::digest::sha256_hex;
+use navarch_base::shown_url::ShownUrl;
 use navarch_net::destination::{AddressPolicy, is_private};
 
 /// Maximum size of a token response.
@@ -225,7 +226,8 @@ impl<'a> Registry<'a> {
             version: Version::Tag(_) | Version::Digest(_),
         } = self.reference;
         let text = format!("{}://{registry}/v2/{repository}/{path}", self.scheme);
-        text.parse().map_err(|_| FetchError::Url(text))
+        text.parse()
+            .map_err(|_| FetchError::Url(ShownUrl::new(&text)))
     }
 
     /// The headers of a request for a manifest or a blob.

@@ -23,6 +23,7 @@ use crate::oci::registry::{self, Blob, Registry};
 use navarch_api::kubernetes::SecretBytes;
 use navarch_base::atomic_file;
 use navarch_base::digest::sha256_hex;
+use navarch_base::shown_url::ShownUrl;
 use navarch_net::backoff::Backoff;
 
 /// Maximum number of concurrent downloads. Each may hold a module of maximum size in memory.
@@ -62,7 +63,7 @@ pub(super) struct ModuleRequest {
 pub(super) enum ModuleError {
     /// The scheme of the URL is not supported.
     #[error("unsupported module URL {0:?}")]
-    Url(String),
+    Url(ShownUrl),
     /// The download failed.
     #[error("failed to fetch the module")]
     Fetch(#[from] FetchError),
@@ -200,7 +201,7 @@ impl Cache {
 
     /// The image of an `oci://` URL; `None` for other URLs.
     fn image(url: &str) -> Result<Option<Reference>, ModuleError> {
-        let wrong = || ModuleError::Url(url.to_owned());
+        let wrong = || ModuleError::Url(ShownUrl::new(url));
         match url.strip_prefix(SCHEME) {
             Some(name) => Reference::parse(name).map(Some).ok_or_else(wrong),
             None if url.starts_with("http://") || url.starts_with("https://") => Ok(None),
@@ -217,7 +218,7 @@ impl Cache {
         let url = wanted
             .url
             .parse::<Uri>()
-            .map_err(|_| ModuleError::Url(wanted.url.clone()))?;
+            .map_err(|_| ModuleError::Url(ShownUrl::new(&wanted.url)))?;
         let insecure = url
             .authority()
             .is_some_and(|authority| self.config.is_insecure(authority.as_str()));

@@ -20,6 +20,7 @@ use tokio_rustls::TlsConnector;
 use navarch_api::key_set::{KeySet, KeySetError};
 use navarch_api::key_source::KeySource;
 use navarch_base::regular_file::{self, MAX_SETTINGS_BYTES};
+use navarch_base::shown_url::ShownUrl;
 use navarch_net::destination::AddressPolicy;
 use navarch_pki::pem::readable_certificates;
 
@@ -37,7 +38,7 @@ const EXTRA_ROOTS: &str = "/cacerts/extra.pem";
 pub enum FetchError {
     /// The address is not an HTTP or HTTPS URL.
     #[error("{0:?} is not an HTTP or HTTPS URL")]
-    Address(String),
+    Address(ShownUrl),
     /// The host cannot be resolved.
     #[error("failed to resolve {0}")]
     Unresolved(String, #[source] std::io::Error),
@@ -167,7 +168,7 @@ impl Fetcher {
 
     /// Sends one GET request.
     async fn get(&self, address: &str) -> Result<Bytes, FetchError> {
-        let wrong = || FetchError::Address(address.to_owned());
+        let wrong = || FetchError::Address(ShownUrl::new(address));
         let uri: Uri = address.parse().map_err(|_| wrong())?;
         let host = uri
             .host()
