@@ -31,6 +31,7 @@ mod pump;
 mod quarantine;
 mod recording;
 mod remotes;
+mod replica_name;
 mod reports;
 mod rollout;
 mod secret_access;

@@ -57,7 +57,7 @@ PILOT_INSECURE_MULTICLUSTER_KUBECONFIG_OPTIONS | - | Ways to log in that kubecon
 PILOT_MULTICLUSTER_KUBECONFIG_PATH | - | Directory with the kubeconfigs of other clusters | other clusters are not read
 PILOT_REMOTE_CLUSTER_TIMEOUT | `30s` | How long readiness waits for other clusters | other clusters are not read
 PLATFORM | - | `openshift` has the injector take user and group ids from the namespace, as OpenShift sets them
-POD_NAME | - | Name of the pod, under which it holds locks; `navarch-` and the process id if unset
+POD_NAME | - | Name of the pod, under which it holds locks and reports to other replicas; that of the host and random digits if unset
 POD_NAMESPACE | `istio-system` | Namespace of the control plane, where its ConfigMaps, Secrets and locks are; the flag `--namespace` takes precedence
 REVISION | - | Revision of this control plane; the flag `--revision` takes precedence
 SHARED_MESH_CONFIG | - | A further ConfigMap with mesh config, into which the usual one is merged

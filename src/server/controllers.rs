@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::boot::{Boot, until};
 use super::object_status::Family;
 use super::publishing::{Published, PublishedObjects, Publisher};
-use super::{Config, ingress, object_status, progress, reports};
+use super::{Config, ingress, object_status, progress, replica_name, reports};
 use navarch_analysis::Mesh;
 use navarch_api::names::Hostname;
 use navarch_api::object::ObjectRef;
@@ -37,7 +37,7 @@ const REFRESH_INTERVAL: Duration = Duration::from_millis(200);
 /// Settings of the controllers.
 #[derive(Clone, Debug)]
 pub struct WritingConfig {
-    /// `POD_NAME`: the identity in leader locks; a generated one if unset.
+    /// `POD_NAME`: the identity in leader locks and among replicas; a generated one if unset.
     pub identity: String,
     /// The revision of this control plane; empty is `default`.
     pub revision: String,
@@ -75,7 +75,7 @@ pub struct WritingConfig {
 impl Default for WritingConfig {
     fn default() -> Self {
         Self {
-            identity: format!("navarch-{}", std::process::id()),
+            identity: replica_name::generated(),
             revision: String::new(),
             elects: true,
             published: PublishedObjects::default(),
