@@ -11,7 +11,8 @@
 //!
 //! When the stream to the control plane ends, Envoy's stream ends with it: Envoy keeps its
 //! configuration, reconnects with its own backoff, and sends its resource versions again. No state
-//! of a stream outlives it.
+//! of a stream outlives it but for one: whether Envoy has routes, and in which form. The node of the
+//! next stream tells the control plane (`navarch_base::routes_held`).
 
 mod debug;
 mod envoys;

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use navarch_api::identity::Identity;
+use navarch_base::routes_held;
 use navarch_proto::envoy::config::core::v3::{Locality as WireLocality, Node};
 use navarch_proto::json::{Codec, JsonError};
 use navarch_push::proxy::{Locality, NodeError, Proxy};
@@ -13,11 +14,12 @@ use serde_json::Value;
 
 /// Metadata that a twin leaves out. With the first two istiod would write: it creates a
 /// WorkloadEntry for a proxy that registers itself, and the health of one with an entry. With the
-/// last one routes come in two parts, which are not compared.
-const LEFT_OUT: [&str; 3] = [
+/// others routes can come in two parts, which are not compared.
+const LEFT_OUT: [&str; 4] = [
     "AUTO_REGISTER_GROUP",
     "WORKLOAD_ENTRY",
     "FINE_GRAINED_ROUTES",
+    routes_held::NODE_KEY,
 ];
 /// The type of a struct in the protos.
 const STRUCT: &str = "type.googleapis.com/google.protobuf.Struct";

@@ -1,11 +1,15 @@
 //! The Envoys that have a stream, by process: while one takes over from another by hot restart, both
 //! have one, and neither ends that of the other.
+//!
+//! What an Envoy has of routes is remembered beyond its stream, for the first request of its next one
+//! ([`RoutesHeld`]).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use navarch_base::printable::{Layout, bounded};
+use navarch_base::routes_held::RoutesHeld;
 use navarch_proto::google::rpc;
 use parking_lot::Mutex;
 use prost::Message as _;
@@ -17,6 +21,9 @@ use super::{Protocol, peek};
 const MAX_TYPES: usize = 32;
 /// Maximum length of the reason of a NACK.
 const MAX_REASON: usize = 512;
+/// Maximum number of processes whose routes are remembered: two have streams at most, and each start
+/// of Envoy is another process. A forgotten one that comes back counts as one with whole tables.
+const MAX_PROCESSES: usize = 8;
 
 /// The process of a stream's client, by the kernel; `None` if the kernel does not know it.
 pub(super) type ProcessId = Option<i32>;
@@ -31,6 +38,8 @@ struct Streams {
     next: u64,
     /// The newest stream of each process. An entry lasts as long as its stream.
     newest: BTreeMap<ProcessId, Newest>,
+    /// What processes have of routes, the one with the latest news last.
+    routes: VecDeque<(ProcessId, RoutesHeld)>,
 }
 
 #[derive(Debug)]
@@ -68,6 +77,34 @@ impl EnvoyStreams {
         Some(newest.report.clone())
     }
 
+    /// Notes that a response with route configurations was passed to a process.
+    pub(super) fn note_routes(&self, process: ProcessId) {
+        let mut streams = self.0.lock();
+        if streams.routes_of(process).is_none() {
+            streams.set_routes(process, RoutesHeld::Whole);
+        }
+    }
+
+    /// Notes that a process subscribes to virtual hosts.
+    pub(super) fn note_virtual_hosts(&self, process: ProcessId) {
+        let mut streams = self.0.lock();
+        if streams.routes_of(process) != Some(RoutesHeld::VirtualHosts) {
+            streams.set_routes(process, RoutesHeld::VirtualHosts);
+        }
+    }
+
+    /// What a process has of routes when it opens a stream, with resources of an earlier one or
+    /// without. The id of a process may have been another's before: then the newer Envoy has
+    /// nothing, and may be given either form.
+    pub(super) fn routes_held(&self, process: ProcessId, has_resources: bool) -> RoutesHeld {
+        // Of an Envoy that the agent did not start, an earlier agent may have passed the routes.
+        let unknown = match has_resources {
+            true => RoutesHeld::Whole,
+            false => RoutesHeld::Nothing,
+        };
+        self.0.lock().routes_of(process).unwrap_or(unknown)
+    }
+
     /// Adds a stream, and ends the one before of the same process.
     pub(super) fn add(&self, process: ProcessId, replaced: CancellationToken) -> EnvoyStream {
         let mut streams = self.0.lock();
@@ -88,6 +125,21 @@ impl EnvoyStreams {
             number,
             all: self.clone(),
         }
+    }
+}
+
+impl Streams {
+    fn routes_of(&self, process: ProcessId) -> Option<RoutesHeld> {
+        let known = self.routes.iter().find(|(known, _)| *known == process);
+        known.map(|(_, held)| *held)
+    }
+
+    fn set_routes(&mut self, process: ProcessId, held: RoutesHeld) {
+        self.routes.retain(|(known, _)| *known != process);
+        if self.routes.len() >= MAX_PROCESSES {
+            self.routes.pop_front();
+        }
+        self.routes.push_back((process, held));
     }
 }
 
@@ -188,6 +240,37 @@ mod tests {
         // The end of the replaced stream does not remove the newer one.
         drop(first);
         assert!(streams.report(1).is_some());
+    }
+
+    #[test]
+    fn what_a_process_has_of_routes_outlives_its_stream() {
+        let streams = EnvoyStreams::default();
+        let first = streams.add(Some(1), CancellationToken::new());
+        assert_eq!(streams.routes_held(Some(1), false), RoutesHeld::Nothing);
+
+        streams.note_routes(Some(1));
+        drop(first);
+        assert_eq!(streams.routes_held(Some(1), true), RoutesHeld::Whole);
+        assert_eq!(streams.routes_held(Some(2), false), RoutesHeld::Nothing);
+
+        streams.note_routes(Some(2));
+        streams.note_virtual_hosts(Some(2));
+        streams.note_routes(Some(2));
+        assert_eq!(streams.routes_held(Some(2), true), RoutesHeld::VirtualHosts);
+        assert_eq!(streams.routes_held(Some(1), true), RoutesHeld::Whole);
+    }
+
+    #[test]
+    fn an_unknown_process_with_resources_has_whole_routes() {
+        let streams = EnvoyStreams::default();
+        assert_eq!(streams.routes_held(Some(1), true), RoutesHeld::Whole);
+
+        streams.note_virtual_hosts(Some(1));
+        for process in 2..=9 {
+            streams.note_routes(Some(process));
+        }
+        assert_eq!(streams.routes_held(Some(1), true), RoutesHeld::Whole);
+        assert_eq!(streams.0.lock().routes.len(), MAX_PROCESSES);
     }
 
     #[test]

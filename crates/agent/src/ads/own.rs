@@ -1,12 +1,18 @@
 //! The agent's own requests and responses on a stream: subscriptions, updates and ACKs.
 
-use bytes::Bytes;
+use std::collections::BTreeMap;
+
+use bytes::{Bytes, BytesMut};
+use navarch_base::routes_held::{NODE_KEY, RoutesHeld};
+use navarch_proto::envoy::config::core::v3::Node;
 use navarch_proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
 use navarch_proto::google::rpc;
 use navarch_proto::istio::mesh::v1alpha1::ProxyConfig;
 use navarch_proto::istio::networking::nds::v1::NameTable;
 use navarch_proto::raw::{RawDeltaDiscoveryResponse, RawDiscoveryResponse};
 use prost::Message as _;
+use prost_types::value::Kind;
+use prost_types::{Struct, Value};
 
 use super::{AdsConfig, Health, Protocol};
 use crate::mesh_metrics::{NameChanges, WORKLOAD};
@@ -19,6 +25,10 @@ const HEALTH: &str = "type.googleapis.com/istio.v1.HealthInformation";
 pub(super) const LISTENER: &str = "type.googleapis.com/envoy.config.listener.v3.Listener";
 /// Extension configs, which refer to Wasm modules.
 pub(super) const EXTENSION: &str = "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig";
+/// Route configurations.
+pub(super) const ROUTE: &str = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
+/// Virtual hosts of route configurations that do not contain them.
+pub(super) const VIRTUAL_HOST: &str = "type.googleapis.com/envoy.config.route.v3.VirtualHost";
 /// The debug API of istioctl, and the prefix of its further types.
 pub(super) const DEBUG: &str = "istio.io/debug";
 /// The gRPC code `INTERNAL`.
@@ -77,6 +87,29 @@ pub(super) fn request(protocol: Protocol, ack: Ack<'_>) -> Bytes {
         .encode_to_vec(),
     }
     .into()
+}
+
+/// A delta request with what Envoy has of routes added to its node. A message that occurs twice in
+/// protobuf's encoding is merged, so the request is not decoded.
+pub(super) fn with_routes_held(request: &Bytes, held: RoutesHeld) -> Bytes {
+    let value = Value {
+        kind: Some(Kind::StringValue(held.as_str().to_owned())),
+    };
+    let metadata = Struct {
+        fields: BTreeMap::from([(NODE_KEY.to_owned(), value)]),
+    };
+    let addition = DeltaDiscoveryRequest {
+        node: Some(Node {
+            metadata: Some(metadata),
+            ..Node::default()
+        }),
+        ..DeltaDiscoveryRequest::default()
+    };
+
+    let mut whole = BytesMut::with_capacity(request.len() + addition.encoded_len());
+    whole.extend_from_slice(request);
+    addition.encode_raw(&mut whole);
+    whole.freeze()
 }
 
 /// The request that subscribes to peers and unsubscribes from others.

@@ -8,6 +8,9 @@ pub(super) const TYPE: u32 = 4;
 /// The field number of the type URL in delta requests.
 pub(super) const DELTA_REQUEST_TYPE: u32 = 2;
 
+/// The field number of `initial_resource_versions` in delta requests.
+pub(super) const DELTA_REQUEST_VERSIONS: u32 = 5;
+
 /// The field number of the nonce in state-of-the-world requests.
 pub(super) const NONCE: u32 = 5;
 /// The field number of the nonce in delta requests.

@@ -238,7 +238,8 @@ impl Stream {
             };
             let type_url = peek::string(&request, number).map_err(unreadable)?;
 
-            if registered.is_none() && !own::is_debug(type_url) {
+            let is_first = registered.is_none() && !own::is_debug(type_url);
+            if is_first {
                 registered = Some(self.register());
             }
             if let Some(Registered {
@@ -256,8 +257,14 @@ impl Stream {
                 self.note_version(&request);
             } else if type_url == WORKLOAD {
                 self.has_workloads.store(true, Ordering::Relaxed);
+            } else if type_url == own::VIRTUAL_HOST {
+                self.core.config.envoys.note_virtual_hosts(self.process);
             }
 
+            let request = match is_first {
+                true => self.with_routes_held(request).map_err(unreadable)?,
+                false => request,
+            };
             self.send_request(request)
                 .await
                 .map_err(Failure::ControlPlanes)?;
@@ -294,6 +301,18 @@ impl Stream {
         }
     }
 
+    /// The first request of a stream, with what Envoy has of routes: an Envoy's only stream, in the
+    /// protocol that has virtual hosts.
+    fn with_routes_held(&self, request: Bytes) -> Result<Bytes, prost::DecodeError> {
+        let config = &self.core.config;
+        if self.protocol != Protocol::Delta || config.side_by_side {
+            return Ok(request);
+        }
+        let has_resources = peek::bytes(&request, peek::DELTA_REQUEST_VERSIONS)?.is_some();
+        let held = config.envoys.routes_held(self.process, has_resources);
+        Ok(own::with_routes_held(&request, held))
+    }
+
     /// Records the version of extension configs that Envoy acknowledged.
     fn note_version(&self, request: &Bytes) {
         if self.protocol == Protocol::State
@@ -321,6 +340,9 @@ impl Stream {
             let unreadable =
                 |_| Status::internal("failed to decode the control plane's response as protobuf");
             let type_url = peek::string(&response, peek::TYPE).map_err(unreadable)?;
+            if type_url == own::ROUTE {
+                config.envoys.note_routes(self.process);
+            }
             listeners_wait |= type_url == own::LISTENER && Modules::may_be_named(&response);
             let waits = config.modules.is_some()
                 && (type_url == own::EXTENSION || (type_url == own::LISTENER && listeners_wait));

@@ -31,6 +31,7 @@ use crate::upstream::{Transport, UpstreamConfig};
 mod compression;
 mod debug;
 mod peers;
+mod routes_held;
 
 /// The agent's limit for responses in these tests.
 const MAX_TEST_RESPONSE: usize = 32 << 20;
@@ -420,7 +421,9 @@ async fn delta_streams_pass_too() {
         .into_inner();
 
     let mut visit = world.delta.recv().await.unwrap();
-    assert_eq!(visit.requests.message().await.unwrap().unwrap(), listeners);
+    let mut first = visit.requests.message().await.unwrap().unwrap();
+    assert_eq!(routes_held::said_in(&mut first), "nothing");
+    assert_eq!(first, listeners);
     assert_eq!(
         visit.requests.message().await.unwrap().unwrap().type_url,
         own::NAME_TABLE

@@ -1,0 +1,119 @@
+//! What the agent adds to the first request of a stream: the routes that Envoy has.
+
+use navarch_base::routes_held::NODE_KEY;
+use navarch_proto::envoy::config::core::v3::Node;
+use prost_types::value::Kind;
+use prost_types::{Struct, Value};
+
+use super::*;
+
+type Delta = Visit<DeltaDiscoveryRequest, DeltaDiscoveryResponse>;
+
+/// A delta stream of Envoy, and that of the control plane.
+struct DeltaStream {
+    asks: mpsc::Sender<DeltaDiscoveryRequest>,
+    answers: Streaming<DeltaDiscoveryResponse>,
+    visit: Delta,
+}
+
+fn text(text: &str) -> Value {
+    Value {
+        kind: Some(Kind::StringValue(text.to_owned())),
+    }
+}
+
+fn ask_for(type_url: &str) -> DeltaDiscoveryRequest {
+    DeltaDiscoveryRequest {
+        type_url: type_url.to_owned(),
+        ..DeltaDiscoveryRequest::default()
+    }
+}
+
+/// Takes what a request says of routes; its node is then as Envoy sent it.
+pub(super) fn said_in(request: &mut DeltaDiscoveryRequest) -> String {
+    let node = request.node.as_mut().unwrap();
+    let metadata = node.metadata.as_mut().unwrap();
+    let said = metadata.fields.remove(NODE_KEY).unwrap().kind;
+    if metadata.fields.is_empty() {
+        node.metadata = None;
+    }
+    if *node == Node::default() {
+        request.node = None;
+    }
+    match said {
+        Some(Kind::StringValue(said)) => said,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Opens a stream; returns what its first request says, and checks that nothing else differs.
+async fn open(world: &mut World, first: DeltaDiscoveryRequest) -> (String, DeltaStream) {
+    let (asks, receiver) = mpsc::channel(8);
+    asks.send(first.clone()).await.unwrap();
+    let answers = world
+        .envoy
+        .delta_aggregated_resources(ReceiverStream::new(receiver))
+        .await
+        .unwrap()
+        .into_inner();
+
+    let mut visit = world.delta.recv().await.unwrap();
+    let mut arrived = visit.requests.message().await.unwrap().unwrap();
+    let said = said_in(&mut arrived);
+    assert_eq!(arrived, first);
+    let stream = DeltaStream {
+        asks,
+        answers,
+        visit,
+    };
+    (said, stream)
+}
+
+/// The first request of an Envoy that comes back with a cluster.
+fn returning() -> DeltaDiscoveryRequest {
+    let fields = BTreeMap::from([("NAMESPACE".to_owned(), text("shop"))]);
+    let node = Node {
+        id: "sidecar~10.0.0.1~web.shop~shop.svc.cluster.local".to_owned(),
+        metadata: Some(Struct { fields }),
+        ..Node::default()
+    };
+    DeltaDiscoveryRequest {
+        node: Some(node),
+        initial_resource_versions: [("cluster".to_owned(), "1".to_owned())].into(),
+        ..ask_for(CLUSTER)
+    }
+}
+
+#[tokio::test]
+async fn the_first_request_says_which_routes_envoy_has() {
+    let mut world = world().await;
+    let (said, mut stream) = open(&mut world, ask_for(CLUSTER)).await;
+    assert_eq!(said, "nothing");
+
+    let routes = DeltaDiscoveryResponse {
+        type_url: own::ROUTE.to_owned(),
+        ..DeltaDiscoveryResponse::default()
+    };
+    stream.visit.answers.send(Ok(routes.clone())).await.unwrap();
+    assert_eq!(stream.answers.message().await.unwrap().unwrap(), routes);
+    drop(stream);
+
+    let (said, mut stream) = open(&mut world, returning()).await;
+    assert_eq!(said, "whole");
+    stream.asks.send(ask_for(own::VIRTUAL_HOST)).await.unwrap();
+    let request = stream.visit.requests.message().await.unwrap().unwrap();
+    assert_eq!(request, ask_for(own::VIRTUAL_HOST), "later requests pass");
+    drop(stream);
+
+    let (said, _stream) = open(&mut world, returning()).await;
+    assert_eq!(said, "virtual-hosts");
+    world.stop.cancel();
+}
+
+#[tokio::test]
+async fn an_envoy_of_an_earlier_agent_has_whole_routes() {
+    let mut world = world().await;
+    let (said, _stream) = open(&mut world, returning()).await;
+    assert_eq!(said, "whole");
+    world.stop.cancel();
+}
