@@ -139,6 +139,10 @@ impl<T: Translator> Translator for AmbientTranslator<T> {
         }
     }
 
+    fn has_large_routes(&self, view: &View<'_>) -> bool {
+        self.0.has_large_routes(view)
+    }
+
     fn resource_on_demand(
         &self,
         resource_type: ResourceType,

@@ -17,6 +17,14 @@ use super::hbone_settings::HboneSettings;
 use super::names::{ClusterId, Namespace};
 use super::rollout::RolloutSettings;
 
+/// The default of `NAVARCH_FINE_GRAINED_ROUTES_MIN_HOSTS`.
+///
+/// Virtual hosts of sidecars have some 800 bytes each. In a table of 1,000, one changed host sends
+/// 800 kB to each proxy (40 kB compressed), which its agent and Envoy decode; alone it sends one. What
+/// each costs more on its own is 150 bytes at the first sync, 90 in the request of a proxy that comes
+/// back, and a second copy in Envoy. `docs/operations.md` has the arithmetic.
+pub const FINE_GRAINED_ROUTES_MIN_HOSTS: u32 = 1000;
+
 /// Settings from flags and environment variables. Field docs name Istio's variable or flag.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -175,9 +183,13 @@ pub struct Settings {
     /// `PILOT_ENABLE_ROUTE_COLLAPSE_OPTIMIZATION`: hosts of a gateway with the same routes share a
     /// virtual host. Default true.
     pub route_collapse: bool,
-    /// `NAVARCH_FINE_GRAINED_ROUTES`: proxies on delta streams get virtual hosts one by one (VHDS),
-    /// unless their metadata disables it. Default false.
+    /// `NAVARCH_FINE_GRAINED_ROUTES=true`: proxies on delta streams get virtual hosts one by one
+    /// (VHDS), unless their metadata disables it. Default false.
     pub fine_grained_routes: bool,
+    /// `NAVARCH_FINE_GRAINED_ROUTES=auto`, `NAVARCH_FINE_GRAINED_ROUTES_MIN_HOSTS`: so do those that
+    /// are known to take them, and whose largest route configuration has this many virtual hosts
+    /// when they start. `None` is never. Default 1000.
+    pub fine_grained_routes_min_hosts: Option<u32>,
     /// `PILOT_ENABLE_HEADLESS_FILTER_CHAIN_LISTENER`: one listener for all pods of a headless TCP
     /// port. Default false.
     pub headless_filter_chain_listener: bool,
@@ -346,6 +358,7 @@ impl Default for Settings {
 
             route_collapse: true,
             fine_grained_routes: false,
+            fine_grained_routes_min_hosts: Some(FINE_GRAINED_ROUTES_MIN_HOSTS),
             headless_filter_chain_listener: false,
 
             tls_on_sidecar_ingress: false,

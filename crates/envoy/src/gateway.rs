@@ -123,6 +123,11 @@ pub(super) fn servers_of_routes(view: &View<'_>, name: &str) -> Arc<Vec<Arc<Plan
     })
 }
 
+/// The names of the proxy's route configurations.
+pub(super) fn names_of_routes(view: &View<'_>) -> Vec<String> {
+    view.get(&MergedGateways).routes.keys().cloned().collect()
+}
+
 /// The declared ports of servers whose routes are those of this listening port; empty if there are
 /// none.
 pub(super) fn declared_ports(view: &View<'_>, port: u16) -> Arc<BTreeSet<u16>> {

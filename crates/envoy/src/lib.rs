@@ -136,6 +136,10 @@ impl Translator for EnvoyTranslator {
         }
     }
 
+    fn has_large_routes(&self, view: &View<'_>) -> bool {
+        routes::are_large(view)
+    }
+
     fn resource(
         &self,
         resource_type: ResourceType,

@@ -19,6 +19,7 @@ use super::view::{MeshInputs, Translator, View};
 use navarch_tables::hash::KeyedMap;
 
 mod collect;
+mod large_routes;
 mod prepare;
 mod provenance;
 

@@ -61,6 +61,15 @@ pub trait Translator: Send + Sync {
         Vec::new()
     }
 
+    /// Whether a route configuration of the view's proxy has at least as many virtual hosts as those
+    /// that are sent one by one ([`Settings::fine_grained_routes_min_hosts`]).
+    ///
+    /// [`Settings::fine_grained_routes_min_hosts`]: navarch_api::settings::Settings::fine_grained_routes_min_hosts
+    fn has_large_routes(&self, view: &View<'_>) -> bool {
+        let _ = view;
+        false
+    }
+
     /// The encoded resource of this name for the view's proxy; `None` if it does not exist.
     fn resource(
         &self,

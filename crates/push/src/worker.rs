@@ -94,6 +94,8 @@ enum Command {
         Arc<dyn Sink>,
         oneshot::Sender<Unclaimed>,
     ),
+    /// A stream begins: whether its proxy has a large route configuration.
+    HasLargeRoutes(Arc<Proxy>, oneshot::Sender<bool>),
     /// Streams have ended: those in the list [`EndedStreams`].
     Disconnected,
     /// A stream subscribes to resources of a type.
@@ -314,6 +316,11 @@ impl Worker {
                 self.notify(|_| Event::Connected(id, proxy, address));
                 self.queue.connect(id, address, is_proved);
                 drop(answer.send(self.ended_streams.unless_claimed(id)));
+            }
+
+            Command::HasLargeRoutes(proxy, answer) => {
+                // The stream may have ended.
+                let _ = answer.send(self.engine.has_large_routes(proxy));
             }
 
             Command::Disconnected => {}

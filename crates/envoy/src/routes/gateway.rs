@@ -70,6 +70,14 @@ pub(super) fn inline(view: &View<'_>, name: &str) -> Option<(Vec<Bytes>, bool)> 
     Some((inline, hosts.iter().any(|host| !host.matches_any_host())))
 }
 
+/// The number of virtual hosts of a route configuration.
+pub(super) fn count(view: &View<'_>, name: &str) -> usize {
+    let hosts = view.get(&HostsOfRoutes {
+        name: name.to_owned(),
+    });
+    hosts.len()
+}
+
 /// The names of the other virtual hosts.
 pub(super) fn names(view: &View<'_>, name: &str) -> Vec<String> {
     let hosts = view.get(&HostsOfRoutes {

@@ -105,6 +105,15 @@ impl Query for ServicesOnPort {
     }
 }
 
+/// The ports that at least so many services of all namespaces have.
+pub(super) fn ports_of_many(view: &View<'_>, services: usize) -> Vec<u16> {
+    let index = view.get(&PortIndex);
+    let crowded = index
+        .iter()
+        .filter(|(_, on_port)| on_port.len() >= services);
+    crowded.map(|(port, _)| *port).collect()
+}
+
 /// The services of an egress listener on a port, by lower-case host. Of several objects with one
 /// host the last is used: the youngest, and a public one rather than one that is exported by name.
 /// Of the services of one ServiceEntry, one for each of its addresses, istiod uses any, Navarch the

@@ -18,7 +18,7 @@ use navarch_push::query::Query;
 use navarch_push::view::View;
 
 /// The port on which hosts of VirtualServices are served even without a service.
-const HTTP_PORT: u16 = 80;
+pub(super) const HTTP_PORT: u16 = 80;
 
 /// A virtual host before it is built.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

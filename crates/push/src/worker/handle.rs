@@ -49,6 +49,19 @@ impl PushHandle {
         id.await.ok().and_then(Unclaimed::claim).ok_or(Ended)
     }
 
+    /// Whether a route configuration of a proxy, which need not be connected, is so large that its
+    /// virtual hosts are better sent one by one. Waits until the initial state is complete. Not
+    /// queued fairly: for clients with a verified identity alone.
+    ///
+    /// # Errors
+    /// If the thread has ended.
+    pub async fn has_large_routes(&self, proxy: Arc<Proxy>) -> Result<bool, Ended> {
+        self.wait_synced().await?;
+        let (answer, is_large) = oneshot::channel();
+        self.send(Command::HasLargeRoutes(proxy, answer)).await?;
+        is_large.await.map_err(|_| Ended)
+    }
+
     /// Removes a proxy. Never blocks, since it is called from destructors of streams.
     pub fn disconnect(&self, id: ProxyId) {
         self.ended_streams.add(id);

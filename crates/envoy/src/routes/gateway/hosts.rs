@@ -150,6 +150,11 @@ impl HostTable {
     pub(super) fn is_empty(&self) -> bool {
         self.chunks.is_empty()
     }
+
+    /// The number of virtual hosts.
+    pub(super) fn len(&self) -> usize {
+        self.chunks.iter().map(|chunk| chunk.items().len()).sum()
+    }
 }
 
 impl PartialEq for HostTable {
