@@ -230,7 +230,8 @@ ISTIO_ENABLE_IPV4_OUTBOUND_LISTENER_FOR_IPV6_CLUSTERS | `false` | Proxies with I
 ISTIO_WASM_MAX_BINARY_SIZE_BYTES | `268435456` | Most bytes of a Wasm module | the agent reads it, and fetches them
 MAX_CONNECTIONS_PER_SOCKET_EVENT_LOOP | `1` | Connections that Envoy accepts at a time; `0` is without limit
 METRICS_LOCALHOST_ACCESS_ONLY | `false` | Metrics of a proxy are only accessible from its own pod; the agent reads it
-NAVARCH_FINE_GRAINED_ROUTES | `false` | Proxies on delta streams get virtual hosts one by one (VHDS), unless their metadata says otherwise
+NAVARCH_FINE_GRAINED_ROUTES | `auto` | Which proxies on delta streams get virtual hosts one by one (VHDS), unless their metadata says otherwise: `auto` is those that start with a large route configuration and are known to take them, `true` all, `false` none
+NAVARCH_FINE_GRAINED_ROUTES_MIN_HOSTS | `1000` | With `auto`: virtual hosts that a route configuration has, if it is large
 PILOT_ALLOW_ANY_DYNAMIC_DNS_MAX_HOSTS | `1024` | Most names that a proxy keeps in its cache of dynamic DNS
 PILOT_ALLOW_SIDECAR_SERVICE_INBOUND_LISTENER_MERGE | `false` | Ports of services keep their inbound listeners beside those of `Sidecar.ingress`
 PILOT_DISABLE_MX_ALPN | `false` | Proxies do not offer `istio-peer-exchange` in TLS handshakes

@@ -385,6 +385,32 @@ mod tests {
     }
 
     #[test]
+    fn routes_are_fine_grained_for_all_for_large_tables_or_not_at_all() {
+        for (form, min_hosts, expected) in [
+            ("", "", (false, Some(1000))),
+            ("auto", "50", (false, Some(50))),
+            ("", "50", (false, Some(50))),
+            ("auto", "0", (false, Some(1000))),
+            ("sometimes", "", (false, Some(1000))),
+            ("true", "50", (true, None)),
+            ("1", "", (true, None)),
+            ("false", "", (false, None)),
+        ] {
+            let read = settings(|name| match name {
+                "NAVARCH_FINE_GRAINED_ROUTES" => Some(form.to_owned()),
+                "NAVARCH_FINE_GRAINED_ROUTES_MIN_HOSTS" => Some(min_hosts.to_owned()),
+                _ => None,
+            })
+            .unwrap();
+            assert_eq!(
+                (read.fine_grained_routes, read.fine_grained_routes_min_hosts),
+                expected,
+                "{form:?}, {min_hosts:?}"
+            );
+        }
+    }
+
+    #[test]
     fn an_invalid_value_is_the_default_unless_that_is_forbidden() {
         let invalid = [
             ("ISTIO_DUAL_STACK", "yes"),

@@ -27,6 +27,7 @@ pub mod node;
 pub mod pkcs11;
 pub mod ports;
 pub mod process;
+pub mod requests;
 pub mod skip;
 pub mod sniffer;
 pub mod spire;

@@ -22,6 +22,7 @@ mod dashboards;
 mod detected;
 mod dynamic_bootstrap;
 mod epochs;
+mod fine_grained;
 mod metrics;
 mod other_ca;
 mod pilot_agent;
@@ -36,7 +37,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use navarch_testkit::wait::until;
-use navarch_tests::{client, hbone, panels, pod, server, web, workload_sds};
+use navarch_tests::{client, hbone, issuer, panels, pod, server, web, workload_sds};
 use serde_json::json;
 use tokio::time::Instant;
 

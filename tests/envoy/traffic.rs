@@ -8,6 +8,7 @@ use navarch_testkit::bookshop::{self, Bookshop, GATEWAY, SIDECAR, answered};
 use navarch_testkit::client;
 use navarch_testkit::envoy::AdsProtocol;
 use navarch_testkit::navarch::{Addresses, Navarch};
+use navarch_testkit::requests::Requests;
 use tokio::time::Instant;
 
 use super::ONE_AT_A_TIME;
@@ -280,6 +281,9 @@ async fn routes_change_their_form_in_place_and_requests_are_served_on() -> Resul
     let inside = std::fs::read_to_string(shop.file("reviews-routing.yaml"))?;
 
     for (round, form) in ["true", "false", "true"].into_iter().enumerate() {
+        // Back to whole tables one response has all, and no request fails. In the other direction
+        // Envoy has none of the hosts for a moment.
+        let requests = (form == "false").then(|| Requests::begin(GATEWAY, "shop.example.com", "/"));
         ensure!(navarch.stop().await?, "navarch exits on SIGTERM");
         let environment = [("NAVARCH_FINE_GRAINED_ROUTES", form)];
         navarch = Navarch::start_at(
@@ -316,6 +320,10 @@ async fn routes_change_their_form_in_place_and_requests_are_served_on() -> Resul
                 wanted,
             )
             .await;
+        }
+
+        if let Some(requests) = requests {
+            requests.end().await?;
         }
 
         let dump = gateway.config_dump().await?.to_string();

@@ -190,6 +190,13 @@ impl Walk {
             {
                 return Err(TestCaseError::fail(difference));
             }
+            prop_assert_eq!(
+                self.mesh.has_large_routes(proxy),
+                fresh.has_large_routes(proxy),
+                "{}: whether proxy {} has large routes",
+                name,
+                proxy
+            );
         }
         let faults = self.mesh.engine.faults();
         prop_assert!(faults.is_empty(), "{name}: {faults:#?}");

@@ -176,6 +176,11 @@ impl Mesh {
         self.clients.get_mut(&n).unwrap().interests = interests;
     }
 
+    /// Whether a proxy that starts now gets its virtual hosts one by one.
+    pub(crate) fn has_large_routes(&mut self, n: usize) -> bool {
+        self.engine.has_large_routes(proxy(n))
+    }
+
     /// The collections of a proxy; they must equal those last pushed to it.
     pub(crate) fn shown(&self, n: usize) -> Shown {
         let client = &self.clients[&n];
@@ -201,6 +206,8 @@ impl Mesh {
 fn settings() -> Settings {
     let mut settings = Settings {
         ambient: true,
+        // Tables of this world have up to some ten virtual hosts.
+        fine_grained_routes_min_hosts: Some(4),
         ..Settings::default()
     };
     settings.hbone.sends = true;

@@ -35,6 +35,7 @@ mod limits;
 pub mod metrics;
 mod nacks;
 mod node;
+mod route_form;
 mod secret_access;
 pub mod server;
 mod session;

@@ -23,6 +23,7 @@ use crate::client::{ChargedNames, Client};
 use crate::connections::{Connection, after};
 use crate::metrics::RejectLabel;
 use crate::node;
+use crate::route_form;
 use crate::server::Core;
 use crate::session::discovery_request::{Protocol, Wire, sender};
 use crate::session::mailbox::{Mailbox, Updates};
@@ -145,8 +146,14 @@ async fn serve<M: Wire>(
     origin
         .client
         .charge(&mut origin.paid, 4 * node.encoded_len())?;
+    let takes_virtual_hosts = route_form::takes_virtual_hosts(&node);
     let mut proxy = node::proxy(node, origin.caller.as_ref(), core.served)?;
     proxy.uses_delta = M::PROTOCOL == Protocol::Delta;
+    let proxy = tokio::select! {
+        biased;
+        () = core.drain.cancelled() => return Err(shutdown_status()),
+        proxy = route_form::settle(proxy, takes_virtual_hosts, &core.push) => proxy.map_err(push_ended)?,
+    };
     let proxy = Arc::new(proxy);
     let mailbox = Arc::new(Mailbox::default());
 

@@ -1,7 +1,11 @@
 //! Reads the settings of listeners and their filters.
 
 use super::reader::{Reader, VariableError};
-use navarch_api::settings::{KeyFetching, Settings};
+use navarch_api::settings::{FINE_GRAINED_ROUTES_MIN_HOSTS, KeyFetching, Settings};
+use navarch_base::go_text::parse_bool;
+
+/// From how many virtual hosts on a route configuration is large.
+const MIN_HOSTS: &str = "NAVARCH_FINE_GRAINED_ROUTES_MIN_HOSTS";
 
 /// Settings of listeners and their filters.
 pub(super) fn read(read: &Reader<'_>, settings: &mut Settings) -> Result<(), VariableError> {
@@ -84,10 +88,7 @@ pub(super) fn read(read: &Reader<'_>, settings: &mut Settings) -> Result<(), Var
         },
     )?;
 
-    read.flag(
-        "NAVARCH_FINE_GRAINED_ROUTES",
-        &mut settings.fine_grained_routes,
-    )?;
+    read_fine_grained_routes(read, settings)?;
     read.flag(
         "PILOT_SKIP_VALIDATE_TRUST_DOMAIN",
         &mut settings.skip_validate_trust_domain,
@@ -117,4 +118,41 @@ pub(super) fn read(read: &Reader<'_>, settings: &mut Settings) -> Result<(), Var
             })
         },
     )
+}
+
+/// Which proxies get virtual hosts one by one.
+fn read_fine_grained_routes(
+    read: &Reader<'_>,
+    settings: &mut Settings,
+) -> Result<(), VariableError> {
+    let mut min_hosts = FINE_GRAINED_ROUTES_MIN_HOSTS;
+    read.set(
+        MIN_HOSTS,
+        &mut min_hosts,
+        "number of virtual hosts, at least 1",
+        |text| text.parse().ok().filter(|hosts| *hosts > 0),
+    )?;
+
+    // `None` is `auto`.
+    let mut for_all = None;
+    read.set(
+        "NAVARCH_FINE_GRAINED_ROUTES",
+        &mut for_all,
+        "choice (auto, true or false)",
+        |text| match text {
+            "auto" => Some(None),
+            text => parse_bool(text).map(Some),
+        },
+    )?;
+
+    if for_all.is_some() && read.text(MIN_HOSTS).is_some() {
+        tracing::warn!(
+            variable = MIN_HOSTS,
+            "has an effect with NAVARCH_FINE_GRAINED_ROUTES=auto alone"
+        );
+    }
+
+    settings.fine_grained_routes = for_all == Some(true);
+    settings.fine_grained_routes_min_hosts = for_all.is_none().then_some(min_hosts);
+    Ok(())
 }
