@@ -21,7 +21,10 @@
 use clients::Plane;
 use navarch::push::engine::PushStats;
 use navarch::push::mesh_state::Change;
+use navarch::push::resource::ResourceType;
+use navarch_proto::raw::{RawAny, RawDeltaDiscoveryResponse, RawResource};
 use navarch_tests::{clients, world};
+use prost::Message as _;
 use world::{Size, destination_rule, mesh, pod, service, slice, virtual_service};
 
 /// A mesh of this number of services with two endpoints each, ten rules of each kind, and two
@@ -89,4 +92,48 @@ fn a_new_service_computes_few_results_per_existing_service() {
     });
     println!("Service: {small:?}, {large:?}");
     assert!(large.computed < 1_000 * 40, "{large:?}");
+}
+
+#[test]
+fn a_changed_endpoint_of_a_small_service_fits_one_tcp_segment() {
+    // Ethernet's 1,500 bytes without the headers of IPv6 and TCP, TLS's record, HTTP/2's frame and
+    // gRPC's prefix.
+    let room = 1_500 - 40 - 20 - 12 - 22 - 9 - 5;
+    let mut plane = Plane::new(mesh(Size {
+        services: 4,
+        endpoints: 3,
+        rules: 0,
+    }));
+    plane.connect(1, 4);
+
+    plane.apply(vec![pod(3, 3), slice(3, 4)]);
+    let endpoints = plane.published(0, ResourceType::Endpoint);
+    let changed = endpoints
+        .resources
+        .iter()
+        .find(|resource| resource.name.as_str().contains("svc3."))
+        .unwrap();
+
+    // As long as those of a server that has run for long: `navarch_xds` tests that it sends no more.
+    let response = RawDeltaDiscoveryResponse {
+        system_version_info: "2026-11-30T12:00:00Z/123456".to_owned(),
+        nonce: "100000.100000".to_owned(),
+        type_url: changed.resource_type.type_url().to_owned(),
+        resources: vec![RawResource {
+            version: changed.version.to_string(),
+            name: changed.name.to_string(),
+            resource: Some(RawAny {
+                type_url: changed.resource_type.type_url().to_owned(),
+                value: changed.body.clone(),
+            }),
+            aliases: Vec::new(),
+        }],
+        ..RawDeltaDiscoveryResponse::default()
+    };
+    let whole = response.encoded_len();
+    println!(
+        "a changed endpoint of four: {whole} bytes, {} of them its endpoints",
+        changed.body.len()
+    );
+    assert!(whole <= room, "{whole} bytes, more than {room}");
 }

@@ -132,7 +132,8 @@ pub(crate) struct Bounds {
     pub(crate) history: usize,
 }
 
-/// The parts of versions and nonces.
+/// The parts of versions and nonces. A client sends a nonce back on the stream that it came with, so
+/// it has no part of the version: every response, and every answer, would have it twice.
 #[derive(Clone, Debug)]
 pub(crate) struct Marks {
     /// The server's start, which distinguishes versions of two processes.
@@ -145,10 +146,10 @@ pub(crate) struct Marks {
 
 impl Marks {
     /// The version and nonce of the next response.
-    fn next(&mut self, revision: u64, at: Duration) -> SentResponse {
+    pub(crate) fn next(&mut self, revision: u64, at: Duration) -> SentResponse {
         self.count += 1;
         let version: Arc<str> = format!("{}/{revision}", self.started).into();
-        let nonce = format!("{version}-{}.{}", self.stream, self.count).into();
+        let nonce = format!("{}.{}", self.stream, self.count).into();
         SentResponse { nonce, version, at }
     }
 }

@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use navarch::api::mesh::MeshConfig;
 use navarch::api::names::ResourceName;
 use navarch::api::settings::Settings;
 use navarch::envoy::EnvoyTranslator;
-use navarch::push::engine::{Engine, Interest, PushCause, PushStats, Sink};
+use navarch::push::engine::{Engine, Interest, ProxyId, PushCause, PushStats, Sink};
 use navarch::push::mesh_state::{Change, MeshState};
 use navarch::push::resource::{Collection, ResourceType};
 
@@ -28,6 +29,8 @@ pub struct Plane {
     state: MeshState,
     engine: Engine,
     sent: Arc<Count>,
+    /// The connected proxies, in their order.
+    proxies: Vec<ProxyId>,
 }
 
 impl Plane {
@@ -40,6 +43,7 @@ impl Plane {
             state,
             engine,
             sent: Arc::default(),
+            proxies: Vec::new(),
         }
     }
 
@@ -54,6 +58,7 @@ impl Plane {
 
         for n in 0..sidecars {
             let id = self.engine.connect(sidecar(n), self.sent.clone());
+            self.proxies.push(id);
             for (resource_type, interest) in [
                 (ResourceType::Cluster, &everything),
                 (ResourceType::Endpoint, &endpoints),
@@ -72,6 +77,7 @@ impl Plane {
             let id = self
                 .engine
                 .connect(fine_grained_sidecar(n), self.sent.clone());
+            self.proxies.push(id);
             let Interest { names, .. } = named(["80".to_owned()]);
             self.engine.subscribe(
                 id,
@@ -102,6 +108,22 @@ impl Plane {
         self.engine.apply(self.state.context(), facts)
     }
 
+    /// Sets mesh config over Istio's defaults, and pushes the resources that differ.
+    pub fn mesh_config(&mut self, yaml: &str) -> PushStats {
+        let config = MeshConfig::istio_defaults()
+            .apply(yaml)
+            .expect("the mesh config is valid");
+        self.apply(vec![Change::Mesh(Arc::new(config.value))])
+    }
+
+    /// What the proxy that connected at this place has of a type, which it subscribes to.
+    pub fn published(&self, place: usize, resource_type: ResourceType) -> Arc<Collection> {
+        let proxy = *self.proxies.get(place).expect("the proxy is connected");
+        self.engine
+            .published(proxy, resource_type)
+            .expect("the proxy subscribes to the type")
+    }
+
     /// A new engine with the same mesh state and without proxies.
     pub fn fresh(&self) -> Self {
         let mut state = MeshState::new(Settings::default());
@@ -111,6 +133,7 @@ impl Plane {
             state,
             engine,
             sent: Arc::default(),
+            proxies: Vec::new(),
         }
     }
 

@@ -281,3 +281,63 @@ pub(crate) async fn room(stream: &mut SendStream<Bytes>) -> bool {
     }
     true
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use navarch_proto::raw::{RawAny, RawResource};
+    use navarch_push::resource::ResourceType;
+
+    use super::*;
+    use crate::session::payload::Payload;
+    use crate::session::{Marks, Response};
+
+    #[test]
+    fn a_message_has_nothing_but_its_resources_type_version_and_a_short_nonce() {
+        let type_url = ResourceType::Endpoint.type_url();
+        let resources = RawDeltaDiscoveryResponse {
+            resources: vec![RawResource {
+                version: "0".repeat(32),
+                name: "outbound|80||reviews.shop.svc.cluster.local".to_owned(),
+                resource: Some(RawAny {
+                    type_url: type_url.to_owned(),
+                    value: vec![7; 500].into(),
+                }),
+                aliases: Vec::new(),
+            }],
+            ..RawDeltaDiscoveryResponse::default()
+        };
+
+        let mut marks = Marks {
+            started: Arc::from("2026-11-30T12:00:00Z"),
+            stream: 100_000,
+            count: 99_999,
+        };
+        let sent = marks.next(123_456, std::time::Duration::ZERO);
+        assert_eq!(&*sent.nonce, "100000.100000");
+        assert_eq!(&*sent.version, "2026-11-30T12:00:00Z/123456");
+
+        let response = Response {
+            resource_type: Some(ResourceType::Endpoint),
+            type_url: type_url.to_owned(),
+            version: sent.version.clone(),
+            nonce: sent.nonce.clone(),
+            removed: Vec::new(),
+            payload: Payload::new(
+                Some(ResourceType::Endpoint),
+                resources.encode_to_vec().into(),
+            ),
+            count: 1,
+        };
+        let message = Message::new(Protocol::Delta, response, None).unwrap();
+
+        let whole = RawDeltaDiscoveryResponse {
+            system_version_info: sent.version.to_string(),
+            nonce: sent.nonce.to_string(),
+            type_url: type_url.to_owned(),
+            ..resources
+        };
+        assert_eq!(message.len(), PREFIX + whole.encoded_len());
+    }
+}
