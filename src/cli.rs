@@ -20,6 +20,7 @@ mod kubeconfig;
 mod limits;
 mod log;
 mod manual;
+mod mesh;
 mod migrate;
 mod object_arguments;
 mod offline;

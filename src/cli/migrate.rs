@@ -1,6 +1,6 @@
 //! `navarch migrate`: the move of namespaces from sidecars to ambient mode, in steps.
 
-mod mesh;
+mod planning;
 mod record;
 mod status;
 mod work;
@@ -14,10 +14,8 @@ use navarch_base::printable::escape;
 use navarch_migration::{Plan, edit_lines};
 use tokio::runtime::Runtime;
 
-use super::kubeconfig::{IstioNamespaceFlag, KubeconfigFlags, ReadTimeoutFlag};
+use super::mesh::{Mesh, MeshFlags};
 use super::output::{Output, print, report};
-use super::shadow::variable;
-use mesh::Mesh;
 use record::{RECORD, Record};
 use status::Status;
 
@@ -66,41 +64,6 @@ pub(super) struct Migrate {
         default_value = "text"
     )]
     output: Output,
-}
-
-/// Which mesh, and how its control plane is set.
-#[derive(Args, Debug)]
-struct MeshFlags {
-    #[command(flatten)]
-    kubeconfig: KubeconfigFlags,
-    #[command(flatten)]
-    system: IstioNamespaceFlag,
-    /// Revision of the control plane (label istio.io/rev)
-    #[arg(long, global = true, value_name = "NAME")]
-    revision: Option<String>,
-    /// File with the mesh config: key mesh of the ConfigMap istio; if unset, that of the control
-    /// plane
-    #[arg(
-        long = "meshConfigFile",
-        alias = "mesh-config-file",
-        global = true,
-        value_name = "FILE"
-    )]
-    mesh_config: Option<PathBuf>,
-    /// Environment variable of the control plane, as NAME=VALUE; can be repeated. Those of its
-    /// Deployment are read
-    #[arg(long = "env", global = true, value_name = "NAME=VALUE", value_parser = variable)]
-    variables: Vec<(String, String)>,
-    /// Domain of the cluster
-    #[arg(
-        long,
-        global = true,
-        value_name = "DOMAIN",
-        default_value = "cluster.local"
-    )]
-    domain: String,
-    #[command(flatten)]
-    timeout: ReadTimeoutFlag,
 }
 
 /// What to do.

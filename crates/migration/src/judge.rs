@@ -11,18 +11,17 @@ use navarch_answers::mirror::Mirror;
 use navarch_answers::node_message::NodeMessage;
 use navarch_answers::received::ReadResources;
 use navarch_answers::why_not::{Origin, Others, ProxySnapshot, Request, why_not};
-use navarch_api::decode::{Outcome, decode_value};
 use navarch_api::mesh::MeshConfig;
 use navarch_api::revision::Revision;
 use navarch_api::settings::Settings;
 use navarch_push::context::PushContext;
-use navarch_push::mesh_state::{Change, MeshState};
 use navarch_push::proxy::{Proxy, ProxyKind};
 use serde_json::{Map, Value};
 
 use super::objects::{Objects, POD, WORKLOAD_ENTRY, items, members, name, namespace, text};
 use super::pods::{DataPlane, Owner, is_alive, owner, proxies};
 use super::requests::RequestKind;
+use super::snapshot::Snapshot;
 use super::verdict::Verdict;
 
 /// How variables begin that the agent of a sidecar sends as node metadata.
@@ -88,21 +87,7 @@ pub(crate) struct Judge {
 impl Judge {
     /// The mesh of these objects.
     pub(crate) fn of(objects: &Objects, settings: &MeshSettings) -> Self {
-        let mut changes = vec![Change::Mesh(Arc::new(settings.mesh.clone()))];
-        let mut problems = Vec::new();
-        for (_, object) in objects.iter() {
-            let (subject, outcome) = decode_value(object);
-            match outcome {
-                Outcome::Read { object, .. } => {
-                    changes.push(Change::Put(object.without_internal_annotations()));
-                }
-                Outcome::Ignored => {}
-                Outcome::Rejected(error) => problems.push(format!("{subject}: {error}")),
-            }
-        }
-        let mut state = MeshState::new(settings.settings.clone());
-        state.apply(changes);
-        let context = state.context();
+        let Snapshot { context, problems } = Snapshot::of(objects, settings);
 
         let pods = objects.of(POD).map(|(_, pod)| pod);
         let pods: Vec<&Value> = pods.filter(|pod| is_alive(pod)).collect();
@@ -233,7 +218,7 @@ impl Judge {
 }
 
 /// The proxy of a pod; `None` if it has none, or no address.
-fn proxy_of(pod: &Value, settings: &MeshSettings) -> Option<Proxy> {
+pub(crate) fn proxy_of(pod: &Value, settings: &MeshSettings) -> Option<Proxy> {
     let kind = match DataPlane::of(pod) {
         DataPlane::Sidecar => "sidecar",
         DataPlane::Gateway => "router",

@@ -6,7 +6,7 @@ use navarch_base::printable::escape;
 use navarch_migration::{DoneStep, State, edit_lines, sidecars_of, waiting};
 use serde::Serialize;
 
-use super::mesh::Mesh;
+use super::super::mesh::Mesh;
 use super::work::drift;
 
 /// How many pods are listed as text; JSON has all.

@@ -13,7 +13,7 @@ use navarch_migration::{
 };
 use serde_json::{Value, json};
 
-use super::mesh::Mesh;
+use super::super::mesh::Mesh;
 use super::record::{RECORD, Record};
 
 /// The key of the record in its ConfigMap.

@@ -1,24 +1,26 @@
-//! The mesh that a migration is about: its objects, from a cluster or files, and its settings.
+//! The mesh that a command is about: all of its objects, from a cluster or files, and the settings
+//! of its control plane.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
+use clap::Args;
 use futures_util::StreamExt as _;
 use futures_util::stream;
 use navarch_analysis::{Kind, live};
-use navarch_answers::STACK;
 use navarch_api::mesh::MeshConfig;
 use navarch_api::names::Namespace;
 use navarch_kubernetes::InWords;
 use navarch_migration::installation::{mesh_config, revision, tags, variables};
-use navarch_migration::{MeshSettings, Objects, Plan, plan};
+use navarch_migration::{MeshSettings, Objects};
 
-use super::super::analyze::live::{ListedKind, MAX_CONCURRENT_LISTS, list};
-use super::super::environment::{self, Variables};
-use super::super::progress::Progress;
-use super::super::reading;
-use super::super::security::trusted_nodes;
-use super::MeshFlags;
+use super::analyze::live::{ListedKind, MAX_CONCURRENT_LISTS, list};
+use super::environment::{self, Variables};
+use super::kubeconfig::{IstioNamespaceFlag, KubeconfigFlags, ReadTimeoutFlag};
+use super::progress::Progress;
+use super::reading;
+use super::security::trusted_nodes;
+use super::shadow::variable;
 
 /// The advice if there is no kubeconfig.
 const ADVICE: &str = "name a kubeconfig by --kubeconfig, or a dump of the objects by --from";
@@ -73,10 +75,45 @@ const fn listed(
     }
 }
 
-/// The objects of a cluster or of files, and the settings by which verdicts are computed.
+/// Which mesh, and how its control plane is set.
+#[derive(Args, Debug)]
+pub(super) struct MeshFlags {
+    #[command(flatten)]
+    kubeconfig: KubeconfigFlags,
+    #[command(flatten)]
+    system: IstioNamespaceFlag,
+    /// Revision of the control plane (label istio.io/rev)
+    #[arg(long, global = true, value_name = "NAME")]
+    revision: Option<String>,
+    /// File with the mesh config: key mesh of the ConfigMap istio; if unset, that of the control
+    /// plane
+    #[arg(
+        long = "meshConfigFile",
+        alias = "mesh-config-file",
+        global = true,
+        value_name = "FILE"
+    )]
+    mesh_config: Option<PathBuf>,
+    /// Environment variable of the control plane, as NAME=VALUE; can be repeated. Those of its
+    /// Deployment are read
+    #[arg(long = "env", global = true, value_name = "NAME=VALUE", value_parser = variable)]
+    variables: Vec<(String, String)>,
+    /// Domain of the cluster
+    #[arg(
+        long,
+        global = true,
+        value_name = "DOMAIN",
+        default_value = "cluster.local"
+    )]
+    domain: String,
+    #[command(flatten)]
+    timeout: ReadTimeoutFlag,
+}
+
+/// The objects of a cluster or of files, and the settings by which Navarch translates them.
 pub(super) struct Mesh {
     pub(super) objects: Objects,
-    settings: MeshSettings,
+    pub(super) settings: MeshSettings,
     /// `None` for files.
     client: Option<kube::Client>,
 }
@@ -105,7 +142,7 @@ impl Mesh {
     /// The mesh of the kubeconfig's cluster.
     ///
     /// # Errors
-    /// If one of its kinds cannot be read: verdicts depend on all of them.
+    /// If one of its kinds cannot be read: answers depend on all of them.
     pub(super) async fn of_cluster(flags: &MeshFlags) -> anyhow::Result<Self> {
         let opened = flags.kubeconfig.required(ADVICE).await?;
         let _progress = Progress::begin("reading the objects of the mesh");
@@ -124,29 +161,6 @@ impl Mesh {
     /// If the mesh is one of files.
     pub(super) fn client(&self) -> anyhow::Result<&kube::Client> {
         self.client.as_ref().context(ADVICE)
-    }
-
-    /// Plans the migration of namespaces.
-    ///
-    /// # Errors
-    /// If a namespace does not exist.
-    pub(super) fn plan(&self, namespaces: &[String]) -> anyhow::Result<Plan> {
-        // Translation is deeply recursive.
-        let made = std::thread::scope(|scope| {
-            let make = || {
-                let progress = Progress::begin("reading policies and routes");
-                let mut show = |title: &str| progress.set_text(format!("comparing: {title}"));
-                plan(&self.objects, &self.settings, namespaces, &mut show)
-            };
-            let thread = std::thread::Builder::new()
-                .name("migration plan".to_owned())
-                .stack_size(STACK)
-                .spawn_scoped(scope, make)
-                .context("failed to start the planning thread")?;
-            let made = thread.join();
-            made.map_err(|_| anyhow::anyhow!("the planning thread panicked; see the log above"))
-        })?;
-        Ok(made?)
     }
 }
 
@@ -180,7 +194,7 @@ async fn read(client: &kube::Client, system: &str) -> anyhow::Result<Objects> {
     while let Some((name, listed)) = lists.next().await {
         let listed = listed.map_err(|error| {
             anyhow::anyhow!(
-                "failed to read {name}: {}. Verdicts depend on all objects of the mesh: request \
+                "failed to read {name}: {}. The answer depends on all objects of the mesh: request \
                  the verb list for {name}",
                 InWords(&error)
             )

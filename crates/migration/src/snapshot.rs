@@ -1,0 +1,142 @@
+//! What a control plane makes of the objects of a mesh: a snapshot, and the proxies of its pods.
+
+use std::sync::Arc;
+
+use navarch_api::decode::{Outcome, decode_value};
+use navarch_push::context::PushContext;
+use navarch_push::mesh_state::{Change, MeshState};
+use navarch_push::proxy::Proxy;
+use serde_json::Value;
+
+use super::judge::{MeshSettings, proxy_of};
+use super::objects::{Objects, POD, items, name, namespace, text};
+use super::pods::{DataPlane, PROXY_CONTAINER, is_alive, owner, proxies};
+
+/// The variable of agents with the name of their workload.
+const WORKLOAD_NAME: &str = "ISTIO_META_WORKLOAD_NAME";
+
+/// A snapshot of a mesh, as a control plane would have it.
+#[derive(Debug)]
+pub struct Snapshot {
+    /// The input of translation.
+    pub context: Arc<PushContext>,
+    /// Why objects could not be read.
+    pub problems: Vec<String>,
+}
+
+/// A pod with a sidecar.
+#[derive(Debug)]
+pub struct SidecarPod {
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// The name of its workload as in Istio's metrics: what its agent is started with, else that of
+    /// its owner.
+    pub workload: String,
+    /// `metadata.name`.
+    pub name: String,
+    /// When the container of the proxy has started, as text of RFC 3339; empty if it is not known.
+    pub started: String,
+    /// Whether it runs, so that it can be asked.
+    pub is_running: bool,
+    /// The proxy that its agent connects.
+    pub proxy: Proxy,
+}
+
+impl Snapshot {
+    /// The snapshot of these objects, those of other revisions included.
+    pub(crate) fn of(objects: &Objects, settings: &MeshSettings) -> Self {
+        let mut changes = vec![Change::Mesh(Arc::new(settings.mesh.clone()))];
+        let mut problems = Vec::new();
+        for (_, object) in objects.iter() {
+            let (subject, outcome) = decode_value(object);
+            match outcome {
+                Outcome::Read { object, .. } => {
+                    changes.push(Change::Put(object.without_internal_annotations()));
+                }
+                Outcome::Ignored => {}
+                Outcome::Rejected(error) => problems.push(format!("{subject}: {error}")),
+            }
+        }
+        let mut state = MeshState::new(settings.settings.clone());
+        state.apply(changes);
+        Self {
+            context: state.context(),
+            problems,
+        }
+    }
+
+    /// The snapshot that the control plane with these settings has of these objects.
+    #[must_use]
+    pub fn of_revision(objects: &Objects, settings: &MeshSettings) -> Self {
+        let mut own = objects.clone();
+        own.take_others(settings.revision());
+        Self::of(&own, settings)
+    }
+}
+
+/// The pods with sidecars, by namespace and name. Those without an address, which have no proxy
+/// yet, are left out.
+#[must_use]
+pub fn sidecar_pods(objects: &Objects, settings: &MeshSettings) -> Vec<SidecarPod> {
+    let pods = objects.of(POD).map(|(_, pod)| pod);
+    pods.filter(|pod| is_alive(pod) && DataPlane::of(pod) == DataPlane::Sidecar)
+        .filter_map(|pod| {
+            Some(SidecarPod {
+                namespace: namespace(pod).to_owned(),
+                workload: workload(pod),
+                name: name(pod).to_owned(),
+                started: started(pod).to_owned(),
+                is_running: text(pod, "/status/phase") == "Running",
+                proxy: proxy_of(pod, settings)?,
+            })
+        })
+        .collect()
+}
+
+/// The name of the workload of a pod.
+fn workload(pod: &Value) -> String {
+    let variables = proxies(pod).flat_map(|container| items(container, "/env"));
+    let named = variables
+        .filter(|variable| text(variable, "/name") == WORKLOAD_NAME)
+        .map(|variable| text(variable, "/value"));
+    match named.last() {
+        Some(name) if !name.is_empty() => name.to_owned(),
+        _ => owner(pod).name,
+    }
+}
+
+/// When the container of a pod's proxy has started.
+fn started(pod: &Value) -> &str {
+    let own = items(pod, "/status/containerStatuses");
+    let mut statuses = own.chain(items(pod, "/status/initContainerStatuses"));
+    let proxy = statuses.find(|status| text(status, "/name") == PROXY_CONTAINER);
+    proxy.map_or("", |status| text(status, "/state/running/startedAt"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_workload_of_a_pod_is_what_its_agent_is_started_with() {
+        let pod = |env: Value| {
+            json!({
+                "metadata": { "name": "web-1", "namespace": "shop", "ownerReferences": [
+                    { "kind": "StatefulSet", "name": "db", "controller": true },
+                ] },
+                "spec": { "containers": [{ "name": "istio-proxy", "env": env }] },
+                "status": { "containerStatuses": [{
+                    "name": "istio-proxy",
+                    "state": { "running": { "startedAt": "2026-01-01T00:00:00Z" } },
+                }] },
+            })
+        };
+        assert_eq!(workload(&pod(json!([]))), "db");
+        let named = pod(json!([{ "name": WORKLOAD_NAME, "value": "nightly" }]));
+        assert_eq!(workload(&named), "nightly");
+        assert_eq!(started(&named), "2026-01-01T00:00:00Z");
+        assert_eq!(started(&json!({})), "");
+    }
+}
