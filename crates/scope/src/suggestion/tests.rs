@@ -1,0 +1,237 @@
+//! Suggestions for a mesh of three namespaces.
+
+use navarch_answers::STACK;
+
+use super::*;
+use crate::reading::{Claim, Reader, Reading};
+use crate::test_mesh::{MESH, MESH_CONFIG, TestMesh};
+
+/// The evidence of an exposition.
+pub(crate) fn evidence(text: &str) -> Evidence {
+    let read: Moment = serde_json::from_str("\"2026-01-03T00:00:00Z\"").unwrap();
+    let is_host = |host: &str| host.ends_with(".svc.cluster.local");
+    let mut reader = Reader::new(Reading::new("f", read), Claim::Operator, &is_host);
+    reader.read(text);
+    let mut evidence = Evidence::default();
+    evidence.add(&reader.finish());
+    evidence
+}
+
+/// A series of requests of `shop/web` to a service.
+pub(crate) fn called(service: &str, namespace: &str) -> String {
+    format!(
+        "istio_requests_total{{reporter=\"source\",source_workload=\"web\",\
+         source_workload_namespace=\"shop\",\
+         destination_service=\"{service}.{namespace}.svc.cluster.local\",response_code=\"200\"}} 7\n"
+    )
+}
+
+const TWO_DAYS: &str = "envoy_server_uptime{} 172800\n";
+
+/// The suggestion for `shop/web`.
+fn suggestion(objects: &str, metrics: &str, options: Options) -> Suggestion {
+    let mesh = TestMesh::new(MESH_CONFIG, &format!("{MESH}{objects}"));
+    let evidence = evidence(metrics);
+    let all = std::thread::Builder::new()
+        .stack_size(STACK)
+        .spawn(move || suggest(&mesh.context, &mesh.workloads, evidence, &options))
+        .unwrap()
+        .join()
+        .unwrap();
+    let web = WorkloadName::new("shop", "web");
+    let mut found = all.workloads.into_iter();
+    found.find(|one| one.workload == web).unwrap()
+}
+
+fn hosts(suggestion: &Suggestion) -> Vec<&str> {
+    suggestion
+        .hosts
+        .iter()
+        .map(|kept| kept.host.as_str())
+        .collect()
+}
+
+#[test]
+fn a_sidecar_has_the_called_hosts_and_those_that_the_proxy_needs() {
+    let metrics = called("reviews", "shop") + &called("ratings", "bank") + TWO_DAYS;
+    let options = Options {
+        min_age: 86_400,
+        ..Options::default()
+    };
+    let found = suggestion("", &metrics, options);
+    assert_eq!(found.against, [""; 0]);
+    assert_eq!(found.warnings, [""; 0]);
+
+    let expected = [
+        "./reviews.shop.svc.cluster.local",
+        "bank/ratings.bank.svc.cluster.local",
+        "obs/zipkin.obs.svc.cluster.local",
+    ];
+    assert_eq!(hosts(&found), expected);
+    let extension = "envoy.tracers.zipkin".to_owned();
+    let reason = Reason::Extensions(BTreeSet::from([extension]));
+    assert_eq!(found.hosts[2].reasons, [reason]);
+
+    let after = found.after.unwrap();
+    assert!(after.clusters < found.before.clusters, "{after:?}");
+    assert!(after.bytes < found.before.bytes, "{after:?}");
+    let sidecar = found.sidecar.unwrap();
+    assert_eq!(sidecar["spec"]["workloadSelector"]["labels"]["app"], "web");
+}
+
+/// A service with port 80, at which hosts are routed that are no services, and two such hosts.
+const ROUTED: &str = "
+---
+apiVersion: v1
+kind: Service
+metadata: { name: edge, namespace: shop }
+spec: { clusterIP: 10.96.0.20, selector: { app: edge }, ports: [{ name: http, port: 80 }] }
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: { name: front, namespace: routing }
+spec:
+  hosts: [front.example]
+  http: [{ route: [{ destination: { host: ratings.bank.svc.cluster.local } }] }]
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: { name: unrelated, namespace: routing }
+spec:
+  hosts: [other.example]
+  http: [{ route: [{ destination: { host: details.shop.svc.cluster.local } }] }]
+";
+
+#[test]
+fn hosts_of_virtual_services_that_route_calls_are_kept() {
+    let metrics = called("ratings", "bank") + &called("edge", "shop");
+    let found = suggestion(ROUTED, &metrics, Options::default());
+    assert!(found.sidecar.is_some(), "{:?}", found.against);
+    assert!(
+        hosts(&found).contains(&"routing/front.example"),
+        "{found:?}"
+    );
+    assert!(!hosts(&found).contains(&"routing/other.example"));
+}
+
+#[test]
+fn a_suggestion_that_would_route_calls_differently_is_withdrawn() {
+    // Without a service at port 80, requests to front.example are not routed any more.
+    let found = suggestion(ROUTED, &called("ratings", "bank"), Options::default());
+    assert_eq!(found.sidecar, None);
+    assert_eq!(found.after, None);
+    let against = found.against.join("\n");
+    assert!(
+        against.contains("virtual host front.example:80"),
+        "{against}"
+    );
+}
+
+#[test]
+fn what_speaks_against_a_sidecar_is_named() {
+    let sidecar = |more: &str| {
+        format!(
+            "
+---
+apiVersion: networking.istio.io/v1
+kind: Sidecar
+metadata: {{ name: own, namespace: shop }}
+spec: {{ {more} egress: [{{ hosts: ['./*', 'bank/*', 'obs/*'] }}] }}
+"
+        )
+    };
+    let metrics = called("reviews", "shop");
+    let against = |objects: &str, metrics: &str| {
+        let found = suggestion(objects, metrics, Options::default());
+        assert_eq!(found.sidecar, None);
+        found.against.join("\n")
+    };
+
+    let selecting = sidecar("workloadSelector: { labels: { app: web } },");
+    assert!(against(&selecting, &metrics).contains("Sidecar shop/own selects it already"));
+    let policy = sidecar("outboundTrafficPolicy: { mode: REGISTRY_ONLY },");
+    assert!(against(&policy, &metrics).contains("with outboundTrafficPolicy"));
+    assert!(against("", "").contains("no metrics of it were read"));
+    let other = metrics.replace("reviews", "unknown-service");
+    assert!(against("", &other).contains("sees none of the services"));
+
+    let of_namespace = suggestion(&sidecar(""), &metrics, Options::default());
+    assert!(of_namespace.sidecar.is_some());
+    let warnings = of_namespace.warnings.join("\n");
+    assert!(
+        warnings.contains("Sidecar shop/own applies to it now"),
+        "{warnings}"
+    );
+}
+
+#[test]
+fn young_and_incomplete_evidence_is_a_warning() {
+    let outside = called("reviews", "shop").replace(
+        "destination_service=\"reviews.shop.svc.cluster.local\"",
+        "destination_service=\"example.org\",destination_service_name=\"PassthroughCluster\"",
+    );
+    let metrics = called("reviews", "shop") + &outside + "envoy_server_uptime{} 7200\n";
+    let options = Options {
+        min_age: 86_400,
+        unread: BTreeMap::from([(WorkloadName::new("shop", "web"), 1)]),
+        ..Options::default()
+    };
+    let found = suggestion("", &metrics, options);
+    assert!(found.sidecar.is_some());
+    let warnings = found.warnings.join("\n");
+    for part in [
+        "1 of 1 pods could not be read",
+        "counted for 2 h only, and --min-age is 24 h",
+        "7 calls to PassthroughCluster",
+    ] {
+        assert!(warnings.contains(part), "{part}: {warnings}");
+    }
+}
+
+#[test]
+fn policies_allow_the_clients_that_had_mutual_tls() {
+    let received = |principal: &str| {
+        format!(
+            "istio_requests_total{{reporter=\"destination\",destination_workload=\"web\",\
+             destination_workload_namespace=\"shop\",source_principal=\"{principal}\"}} 3\n"
+        )
+    };
+    let policy = |metrics: &str| {
+        let options = Options {
+            with_policies: true,
+            ..Options::default()
+        };
+        suggestion("", metrics, options).policy.unwrap()
+    };
+
+    let known = received("spiffe://cluster.local/ns/bank/sa/ratings");
+    let found = policy(&known).policy.unwrap();
+    let principals = &found["spec"]["rules"][0]["from"][0]["source"]["principals"];
+    assert_eq!(principals[0], "cluster.local/ns/bank/sa/ratings");
+    assert_eq!(found["spec"]["selector"]["matchLabels"]["app"], "web");
+
+    let mixed = policy(&(known + &received("unknown")));
+    assert_eq!(mixed.policy, None);
+    assert!(mixed.against[0].contains("3 requests and connections were without mutual TLS"));
+    let without = policy(&called("reviews", "shop"));
+    assert_eq!(without.against, ["it has had no clients"]);
+}
+
+#[test]
+fn workloads_without_sidecars_are_named_and_not_looked_at() {
+    let mesh = TestMesh::new(MESH_CONFIG, MESH);
+    let metrics = called("reviews", "shop").replace("\"web\"", "\"ingress\"");
+    let context = mesh.context.clone();
+    let all = std::thread::Builder::new()
+        .stack_size(STACK)
+        .spawn(move || {
+            let evidence = evidence(&metrics);
+            suggest(&context, &mesh.workloads, evidence, &Options::default())
+        })
+        .unwrap()
+        .join()
+        .unwrap();
+    assert_eq!(all.others, [WorkloadName::new("shop", "ingress")]);
+    let text = all.to_string();
+    assert!(text.contains("# shop/ingress has no sidecar now"), "{text}");
+}
