@@ -38,6 +38,7 @@ mod remotes;
 mod replay;
 mod request;
 mod rollout;
+mod scope;
 mod security;
 mod shadow;
 mod signers;
@@ -93,6 +94,7 @@ enum Command {
     Preflight(Box<preflight::Preflight>),
     Shadow(Box<shadow::Shadow>),
     Migrate(Box<migrate::Migrate>),
+    Scope(Box<scope::Scope>),
     Plan(Box<plan::PlanCommand>),
     Applied(Box<applied::AppliedCommand>),
     Rollout(Box<rollout::Rollout>),
@@ -164,6 +166,7 @@ fn run_command() -> anyhow::Result<ExitCode> {
         Command::Preflight(preflight) => return preflight.run(),
         Command::Shadow(shadow) => return shadow.run(),
         Command::Migrate(migrate) => return migrate.run(),
+        Command::Scope(scope) => return scope.run(),
         Command::Plan(plan) => return plan.run(),
         Command::Applied(applied) => return applied.run(),
         Command::Rollout(rollout) => return rollout.run(),

@@ -23,6 +23,7 @@ use tokio_stream::wrappers::ReceiverStream;
 
 mod migrate;
 mod preflight;
+mod scope;
 mod unready;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_navarch");
@@ -76,6 +77,7 @@ fn every_command_prints_its_help_and_starts_nothing() {
         "preflight",
         "shadow",
         "migrate",
+        "scope",
         "plan",
         "applied",
         "rollout",
@@ -118,6 +120,7 @@ fn every_command_prints_its_help_and_starts_nothing() {
         "preflight",
         "shadow",
         "migrate",
+        "scope",
         "plan",
         "applied",
         "rollout",
@@ -138,6 +141,10 @@ fn every_command_prints_its_help_and_starts_nothing() {
     for command in ["plan", "apply", "status", "undo"] {
         let usage = format!("navarch migrate {command}");
         helps(navarch, &["migrate", command, "--help"], &usage);
+    }
+    for command in ["suggest", "diff"] {
+        let usage = format!("navarch scope {command}");
+        helps(navarch, &["scope", command, "--help"], &usage);
     }
     helps(navarch, &["agent", "--help"], "pilot-agent <COMMAND>");
     let folder = tempfile::tempdir().unwrap();
