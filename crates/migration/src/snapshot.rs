@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use navarch_api::decode::{Outcome, decode_value};
+use navarch_api::names::is_kubernetes_name;
 use navarch_push::context::PushContext;
 use navarch_push::mesh_state::{Change, MeshState};
 use navarch_push::proxy::Proxy;
@@ -30,7 +31,7 @@ pub struct SidecarPod {
     /// `metadata.namespace`.
     pub namespace: String,
     /// The name of its workload as in Istio's metrics: what its agent is started with, else that of
-    /// its owner.
+    /// its owner, else its own. It is the name of an object in Kubernetes.
     pub workload: String,
     /// `metadata.name`.
     pub name: String,
@@ -93,16 +94,18 @@ pub fn sidecar_pods(objects: &Objects, settings: &MeshSettings) -> Vec<SidecarPo
         .collect()
 }
 
-/// The name of the workload of a pod.
+/// The name of the workload of a pod. Kubernetes checks neither variables nor the names of owners,
+/// so that they may have any text.
 fn workload(pod: &Value) -> String {
     let variables = proxies(pod).flat_map(|container| items(container, "/env"));
     let named = variables
         .filter(|variable| text(variable, "/name") == WORKLOAD_NAME)
         .map(|variable| text(variable, "/value"));
-    match named.last() {
-        Some(name) if !name.is_empty() => name.to_owned(),
-        _ => owner(pod).name,
-    }
+    let named = named.last().map(str::to_owned);
+    let mut candidates = named.into_iter().chain([owner(pod).name]);
+    candidates
+        .find(|candidate| is_kubernetes_name(candidate))
+        .unwrap_or_else(|| name(pod).to_owned())
 }
 
 /// When the container of a pod's proxy has started.
@@ -136,6 +139,14 @@ mod tests {
         assert_eq!(workload(&pod(json!([]))), "db");
         let named = pod(json!([{ "name": WORKLOAD_NAME, "value": "nightly" }]));
         assert_eq!(workload(&named), "nightly");
+        for forged in ["", "a/b", "web\nkind: Forged", "web\u{1b}[2J"] {
+            let forged = pod(json!([{ "name": WORKLOAD_NAME, "value": forged }]));
+            assert_eq!(workload(&forged), "db");
+        }
+        let of_owner = json!({ "metadata": {
+            "name": "web-1", "namespace": "shop", "ownerReferences": [{ "kind": "X", "name": "a/b" }],
+        } });
+        assert_eq!(workload(&of_owner), "web-1");
         assert_eq!(started(&named), "2026-01-01T00:00:00Z");
         assert_eq!(started(&json!({})), "");
     }

@@ -22,11 +22,13 @@ impl Moment {
         }
     }
 
-    /// The time this many seconds before.
+    /// The time this many seconds before, but none that has no text: the seconds may be forged.
     #[must_use]
     pub fn before(self, seconds: i64) -> Self {
+        let first = Timestamp::MIN.as_second();
+        let last = Timestamp::MAX.as_second();
         Self {
-            seconds: self.seconds.saturating_sub(seconds),
+            seconds: self.seconds.saturating_sub(seconds).clamp(first, last),
         }
     }
 
@@ -39,11 +41,9 @@ impl Moment {
 
 impl fmt::Display for Moment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match Timestamp::from_second(self.seconds) {
-            Ok(time) => fmt::Display::fmt(&time, f),
-            // Only a time before the year -9999 or after 9999 has no text of its own.
-            Err(_) => write!(f, "{} s", self.seconds),
-        }
+        let time = Timestamp::from_second(self.seconds)
+            .expect("a moment is that of a timestamp, or within the range of timestamps");
+        fmt::Display::fmt(&time, f)
     }
 }
 
@@ -76,5 +76,17 @@ mod tests {
         assert!(serde_json::from_str::<Moment>("\"yesterday\"").is_err());
         assert_eq!(moment.seconds_since(moment.before(60)), 60);
         assert_eq!(moment.before(60).seconds_since(moment), 0);
+    }
+
+    #[test]
+    fn every_time_can_be_read_again() {
+        let moment = Moment {
+            seconds: 1_700_000_000,
+        };
+        for seconds in [i64::MAX, i64::MIN, 1 << 53] {
+            let json = serde_json::to_string(&moment.before(seconds)).unwrap();
+            let again: Moment = serde_json::from_str(&json).unwrap();
+            assert_eq!(again, moment.before(seconds), "{json}");
+        }
     }
 }

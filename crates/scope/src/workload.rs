@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use navarch_answers::client::Client;
+use navarch_api::names::{is_kubernetes_label, is_kubernetes_name};
 use serde::{Deserialize, Serialize};
 
 /// Namespace and name of what owns pods, such as a Deployment: `source_workload_namespace` and
@@ -28,7 +29,7 @@ pub struct Workload {
     pub client: Client,
 }
 
-/// A text that is not `namespace/name`.
+/// A text that is not `namespace/name`, or whose parts Kubernetes would not accept as names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a workload must be NAMESPACE/NAME")]
 pub struct WorkloadNameError;
@@ -41,6 +42,13 @@ impl WorkloadName {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
         }
+    }
+
+    /// Whether Kubernetes would accept its parts as names. Labels of metrics and variables of pods
+    /// may have any text.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        is_kubernetes_label(&self.namespace) && is_kubernetes_name(&self.name)
     }
 }
 
@@ -69,9 +77,21 @@ impl std::str::FromStr for WorkloadName {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let (namespace, name) = text.split_once('/').ok_or(WorkloadNameError)?;
-        if namespace.is_empty() || name.is_empty() || name.contains('/') {
-            return Err(WorkloadNameError);
+        let parsed = Self::new(namespace, name);
+        parsed.is_valid().then_some(parsed).ok_or(WorkloadNameError)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_has_two_parts_that_kubernetes_accepts() {
+        let name: WorkloadName = "shop/web.v1".parse().unwrap();
+        assert_eq!(name, WorkloadName::new("shop", "web.v1"));
+        for wrong in ["", "web", "/web", "shop/", "a/b/c", "shop/w\nb", "shop/Web"] {
+            assert!(wrong.parse::<WorkloadName>().is_err(), "{wrong}");
         }
-        Ok(Self::new(namespace, name))
     }
 }
