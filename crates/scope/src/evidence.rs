@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::moment::Moment;
-use super::reading::{Reading, Seen};
+use super::reading::{MAX_CALLERS, MAX_HOSTS, MAX_OUTSIDE, OTHERS, Reading, Seen};
 use super::workload::WorkloadName;
 
 /// The version of the JSON form.
@@ -73,9 +73,12 @@ pub struct Observed {
     /// Requests of clients, by principal; empty without mutual TLS.
     #[serde(default)]
     pub callers: BTreeMap<String, Calls>,
-    /// Whether a proxy has counted more different calls than are kept.
+    /// Whether its proxies have counted calls to more different hosts than are kept.
     #[serde(default)]
     pub is_truncated: bool,
+    /// Whether they have counted more different clients than are kept.
+    #[serde(default)]
+    pub has_more_callers: bool,
     /// By the name of the pod or source.
     #[serde(default)]
     instances: BTreeMap<String, Instance>,
@@ -151,20 +154,35 @@ impl Calls {
     }
 }
 
-/// Adds the growth of the counters of one kind.
-fn grow(
-    totals: &mut BTreeMap<String, Calls>,
-    now: &BTreeMap<String, Counts>,
-    before: Option<&BTreeMap<String, Counts>>,
-    reading: &Reading,
-) {
-    for (key, counts) in now {
-        let earlier = before.and_then(|before| before.get(key)).copied();
-        let growth = counts.growth_since(earlier.unwrap_or_default(), reading.is_window);
-        if growth.total() > 0 || !totals.contains_key(key) {
-            let calls = totals.entry(key.clone()).or_default();
-            calls.grow(growth, reading.read);
+/// The counters of one kind, in a reading and in the one before.
+struct Counters<'a> {
+    now: &'a BTreeMap<String, Counts>,
+    before: Option<&'a BTreeMap<String, Counts>>,
+}
+
+impl Counters<'_> {
+    /// Adds their growth to totals of at most `limit` different ones, and returns the growth of
+    /// those that are left out.
+    fn add_to(
+        &self,
+        totals: &mut BTreeMap<String, Calls>,
+        limit: usize,
+        reading: &Reading,
+    ) -> Counts {
+        let mut left_out = Counts::default();
+        for (key, counts) in self.now {
+            let earlier = self.before.and_then(|before| before.get(key)).copied();
+            let growth = counts.growth_since(earlier.unwrap_or_default(), reading.is_window);
+            if let Some(calls) = totals.get_mut(key) {
+                calls.grow(growth, reading.read);
+            } else if totals.len() < limit {
+                let calls = totals.entry(key.clone()).or_default();
+                calls.grow(growth, reading.read);
+            } else {
+                left_out.add(growth);
+            }
         }
+        left_out
     }
 }
 
@@ -177,6 +195,7 @@ impl Observed {
             outside: BTreeMap::new(),
             callers: BTreeMap::new(),
             is_truncated: false,
+            has_more_callers: false,
             instances: BTreeMap::new(),
         }
     }
@@ -193,30 +212,40 @@ impl Observed {
         }
 
         let before = before.as_ref().map(|instance| &instance.seen);
-        let parts = [
-            (&mut self.calls, &seen.calls, before.map(|seen| &seen.calls)),
-            (
-                &mut self.outside,
-                &seen.outside,
-                before.map(|seen| &seen.outside),
-            ),
-            (
-                &mut self.callers,
-                &seen.callers,
-                before.map(|seen| &seen.callers),
-            ),
-        ];
-        for (totals, now, before) in parts {
-            grow(totals, now, before, reading);
-        }
-
-        self.is_truncated |= seen.is_truncated;
+        self.add_growth(reading, seen, before);
         self.read = self.read.max(reading.read);
         self.since = match (self.since, reading.since) {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),
         };
         self.keep(reading, seen);
+    }
+
+    /// Adds what the counters have grown by since the reading before.
+    fn add_growth(&mut self, reading: &Reading, seen: &Seen, before: Option<&Seen>) {
+        let calls = Counters {
+            now: &seen.calls,
+            before: before.map(|seen| &seen.calls),
+        };
+        let left_out = calls.add_to(&mut self.calls, MAX_HOSTS, reading);
+        self.is_truncated |= seen.is_truncated || left_out.total() > 0;
+
+        let callers = Counters {
+            now: &seen.callers,
+            before: before.map(|seen| &seen.callers),
+        };
+        let left_out = callers.add_to(&mut self.callers, MAX_CALLERS, reading);
+        self.has_more_callers |= seen.has_more_callers || left_out.total() > 0;
+
+        let outside = Counters {
+            now: &seen.outside,
+            before: before.map(|seen| &seen.outside),
+        };
+        let left_out = outside.add_to(&mut self.outside, MAX_OUTSIDE, reading);
+        if left_out.total() > 0 {
+            let others = self.outside.entry(OTHERS.to_owned()).or_default();
+            others.grow(left_out, reading.read);
+        }
     }
 
     /// Keeps the counters for the next reading of the same source.
@@ -259,15 +288,21 @@ impl Evidence {
     /// If it is not such, or of a later release.
     pub fn parse(text: &str) -> Result<Self, EvidenceError> {
         #[derive(Deserialize)]
-        struct Output {
-            evidence: Evidence,
+        struct Output<T> {
+            evidence: T,
+        }
+        #[derive(Deserialize)]
+        struct Version {
+            format: u32,
         }
 
-        let Output { evidence } = serde_json::from_str(text)?;
-        match evidence.format {
-            FORMAT => Ok(evidence),
-            other => Err(EvidenceError::Format(other)),
+        // Another format may have other fields.
+        let Output { evidence } = serde_json::from_str::<Output<Version>>(text)?;
+        if evidence.format != FORMAT {
+            return Err(EvidenceError::Format(evidence.format));
         }
+        let Output { evidence } = serde_json::from_str(text)?;
+        Ok(evidence)
     }
 
     /// Adds a reading. Workloads beyond [`MAX_WORKLOADS`] are left out.
@@ -364,10 +399,44 @@ mod tests {
 
         assert!(Evidence::parse("{}").is_err());
         let later = json.replace("\"format\":1", "\"format\":2");
-        assert!(matches!(
-            Evidence::parse(&later),
-            Err(EvidenceError::Format(2))
-        ));
+        let other_fields = r#"{"evidence":{"format":2,"proxies":[]}}"#;
+        for later in [&later, other_fields] {
+            assert!(matches!(
+                Evidence::parse(later),
+                Err(EvidenceError::Format(2))
+            ));
+        }
+    }
+
+    #[test]
+    fn what_a_workload_has_called_is_bounded_over_readings() {
+        let mut evidence = Evidence::default();
+        let counts = Counts {
+            requests: 1,
+            ..Counts::default()
+        };
+        for run in 0..=MAX_HOSTS {
+            let key = run.to_string();
+            let only = || BTreeMap::from([(key.clone(), counts)]);
+            let seen = Seen {
+                calls: only(),
+                outside: only(),
+                callers: only(),
+                ..Seen::default()
+            };
+            evidence.add(&Reading {
+                workloads: BTreeMap::from([(WorkloadName::new("shop", "web"), seen)]),
+                ..Reading::new("web-1", at(0))
+            });
+        }
+
+        let observed = &evidence.workloads[&WorkloadName::new("shop", "web")];
+        assert_eq!(observed.calls.len(), MAX_HOSTS);
+        assert_eq!(observed.callers.len(), MAX_CALLERS);
+        assert_eq!(observed.outside.len(), MAX_OUTSIDE + 1);
+        let others = u64::try_from(MAX_HOSTS + 1 - MAX_OUTSIDE).unwrap();
+        assert_eq!(observed.outside[OTHERS].counts.requests, others);
+        assert!(observed.is_truncated && observed.has_more_callers);
     }
 
     #[test]

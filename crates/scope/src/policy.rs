@@ -43,7 +43,7 @@ impl PolicySuggestion {
         let mut suggestion = Self::default();
         suggestion.add_clients(observed);
         suggestion.add_policies_in_force(context, workload, labels);
-        if observed.is_truncated {
+        if observed.has_more_callers {
             let reason = "its proxies have counted more different clients than are kept";
             suggestion.against.push(reason.to_owned());
         }

@@ -22,15 +22,20 @@ pub const CONNECTIONS: &str = "istio_tcp_connections_opened_total";
 const UPTIME: &str = "envoy_server_uptime";
 
 /// The maximum number of different hosts of a workload in one reading.
-const MAX_HOSTS: usize = 2000;
+pub(crate) const MAX_HOSTS: usize = 2000;
 /// The maximum number of different destinations outside of the registry.
-const MAX_OUTSIDE: usize = 50;
+pub(crate) const MAX_OUTSIDE: usize = 50;
 /// The maximum number of different clients.
-const MAX_CALLERS: usize = 1000;
+pub(crate) const MAX_CALLERS: usize = 1000;
 /// The maximum number of different workloads.
 const MAX_WORKLOADS: usize = 20_000;
-/// The longest name of a host or principal, in bytes.
+/// The longest name of a host, in bytes.
 const MAX_NAME: usize = 253;
+/// The longest principal, in bytes. That of a service account has a trust domain, a namespace and a
+/// name of up to 253 bytes.
+const MAX_PRINCIPAL: usize = 1024;
+/// What destinations outside of the registry are summed under if there are more than are kept.
+pub(crate) const OTHERS: &str = "others";
 /// Values above are not counters: 2^53, up to which an `f64` has every integer.
 const MAX_COUNT: f64 = 9_007_199_254_740_992.0;
 
@@ -58,8 +63,10 @@ pub struct Seen {
     pub outside: BTreeMap<String, Counts>,
     /// By principal of the client; empty without one.
     pub callers: BTreeMap<String, Counts>,
-    /// Whether something was left out because there is too much.
+    /// Whether hosts of the registry were left out because there are too many.
     pub is_truncated: bool,
+    /// Whether clients were left out. Clients can cause it, so that it is only against policies.
+    pub has_more_callers: bool,
 }
 
 /// One reading of one source.
@@ -127,20 +134,25 @@ impl Reading {
 impl Seen {
     /// Adds calls to a destination.
     fn add(&mut self, kind: Kind, key: &str, counts: Counts) {
-        let (map, limit) = match kind {
-            Kind::Call => (&mut self.calls, MAX_HOSTS),
-            Kind::Outside => (&mut self.outside, MAX_OUTSIDE),
-            Kind::Caller => (&mut self.callers, MAX_CALLERS),
+        let (map, limit, length) = match kind {
+            Kind::Call => (&mut self.calls, MAX_HOSTS, MAX_NAME),
+            Kind::Outside => (&mut self.outside, MAX_OUTSIDE, MAX_NAME),
+            Kind::Caller => (&mut self.callers, MAX_CALLERS, MAX_PRINCIPAL),
         };
         if let Some(known) = map.get_mut(key) {
             known.add(counts);
-        } else if map.len() < limit && key.len() <= MAX_NAME {
+            return;
+        }
+        if map.len() < limit && key.len() <= length {
             map.insert(key.to_owned(), counts);
-        } else if kind == Kind::Outside {
+            return;
+        }
+
+        match kind {
             // What is outside gets no host of a Sidecar: its sum is enough.
-            map.entry("others".to_owned()).or_default().add(counts);
-        } else {
-            self.is_truncated = true;
+            Kind::Outside => map.entry(OTHERS.to_owned()).or_default().add(counts),
+            Kind::Call => self.is_truncated = true,
+            Kind::Caller => self.has_more_callers = true,
         }
     }
 }
@@ -417,6 +429,24 @@ istio_requests_total{reporter="source",source_workload="unknown",source_workload
         assert_eq!(seen.outside.len(), MAX_OUTSIDE + 1);
         let others = u64::try_from(MAX_HOSTS + 10 - MAX_OUTSIDE).unwrap();
         assert_eq!(seen.outside["others"].requests, others);
+    }
+
+    #[test]
+    fn clients_cannot_spoil_a_sidecar() {
+        let mut text = String::new();
+        let account = "a".repeat(253);
+        for at in 0..=MAX_CALLERS {
+            text.push_str(&format!(
+                "istio_requests_total{{reporter=\"destination\",destination_workload=\"web\",\
+                 destination_workload_namespace=\"shop\",\
+                 source_principal=\"spiffe://cluster.local/ns/n{at}/sa/{account}\"}} 1\n"
+            ));
+        }
+        let reading = of_pod(&text);
+        let seen = seen(&reading);
+        assert_eq!(seen.callers.len(), MAX_CALLERS);
+        assert!(seen.has_more_callers);
+        assert!(!seen.is_truncated);
     }
 
     #[test]

@@ -216,7 +216,10 @@ impl Draft {
             self.against("its proxies have counted no calls to services of the registry");
         }
         if observed.is_truncated {
-            self.against("its proxies have counted calls to more different hosts than are kept");
+            self.against(
+                "its proxies have counted calls to more different hosts than are kept: collect \
+                 evidence anew, without --evidence",
+            );
         }
 
         match observed
