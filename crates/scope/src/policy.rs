@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use navarch_api::istio::AuthorizationPolicy;
 use navarch_api::names::Namespace;
-use navarch_api::object::Object;
+use navarch_api::object::{NamespacedName, Object};
 use navarch_push::context::PushContext;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -72,6 +72,10 @@ impl PolicySuggestion {
             if calls.counts.total() == 0 {
                 continue;
             }
+            if calls.counts.denied >= calls.counts.total() {
+                self.add_denied(principal);
+                continue;
+            }
             match in_policies(principal) {
                 Some(name) => {
                     self.clients.insert(name.to_owned(), *calls);
@@ -92,19 +96,39 @@ impl PolicySuggestion {
         }
     }
 
-    /// Names the policies that apply already.
+    /// Warns of a client that has only had denials: a policy must not admit whoever has tried.
+    fn add_denied(&mut self, principal: &str) {
+        let client = match principal {
+            "" => "clients without mutual TLS",
+            principal => principal,
+        };
+        self.warnings.push(format!(
+            "all requests of {client} were denied (status 403): left out"
+        ));
+    }
+
+    /// Names the policies that apply already, and the one that the suggestion would replace.
     fn add_policies_in_force(
         &mut self,
         context: &PushContext,
         workload: &WorkloadName,
         labels: &Labels,
     ) {
+        let own = NamespacedName::new(&workload.namespace, &object_name(workload));
         let namespaces = [&workload.namespace, &context.mesh.config.root_namespace];
         let applies = |policy: &Object<AuthorizationPolicy>| {
             let is_attached = !policy.spec.target_refs.is_empty();
             let selector = policy.spec.selector.as_ref();
             !is_attached && selector.is_none_or(|selector| selects(&selector.match_labels, labels))
         };
+        let same_name = context.objects.authorization_policies.get(&own);
+        if same_name.is_some_and(|policy| !applies(policy)) {
+            self.against.push(format!(
+                "AuthorizationPolicy {}/{} exists, and does not select it",
+                own.namespace, own.name
+            ));
+        }
+
         for namespace in namespaces {
             let namespace = Namespace::new(namespace);
             let policies = context

@@ -20,7 +20,7 @@ use super::moment::Moment;
 use super::policy::{PolicySuggestion, object_name};
 use super::proxy_config::{ConfigReader, ProxyConfig, Routed};
 use super::selector::{Labels, labels_of, selector};
-use super::sidecars::{Reach, applied};
+use super::sidecars::{AppliedSidecar, Reach, applied};
 use super::valid::valid;
 use super::workload::{Workload, WorkloadName};
 
@@ -252,15 +252,19 @@ impl Draft {
             self.against("its name is too long for that of a Sidecar");
         }
 
-        let Some(applied) = applied(context, namespace, labels) else {
-            let name = NamespacedName::new(namespace, &own);
-            if context.objects.sidecars.get(&name).is_some() {
-                self.against(&format!(
-                    "Sidecar {namespace}/{own} exists, and selects others"
-                ));
-            }
+        let own = NamespacedName::new(namespace, &own);
+        let applied = applied(context, namespace, labels);
+        let is_own = |applied: &AppliedSidecar<'_>| applied.sidecar.meta.key == own;
+        if context.objects.sidecars.get(&own).is_some() && !applied.as_ref().is_some_and(is_own) {
+            self.against(&format!(
+                "Sidecar {}/{} exists, and selects others",
+                own.namespace, own.name
+            ));
+        }
+        let Some(applied) = applied else {
             return;
         };
+
         let name = applied.name();
         let further = applied.further_settings();
         if applied.reach == Reach::Workload {

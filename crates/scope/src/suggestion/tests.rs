@@ -149,6 +149,17 @@ spec: {{ {more} egress: [{{ hosts: ['./*', 'bank/*', 'obs/*'] }}] }}
 
     let selecting = sidecar("workloadSelector: { labels: { app: web } },");
     assert!(against(&selecting, &metrics).contains("Sidecar shop/own selects it already"));
+    let named = sidecar("workloadSelector: { labels: { app: db } },").replace("own", "scope-web");
+    let replaced = against(&named, &metrics);
+    assert!(
+        replaced.contains("Sidecar shop/scope-web exists"),
+        "{replaced}"
+    );
+    let replaced = against(&format!("{}{named}", sidecar("")), &metrics);
+    assert!(
+        replaced.contains("Sidecar shop/scope-web exists"),
+        "{replaced}"
+    );
     let policy = sidecar("outboundTrafficPolicy: { mode: REGISTRY_ONLY },");
     assert!(against(&policy, &metrics).contains("with outboundTrafficPolicy"));
     assert!(against("", "").contains("no metrics of it were read"));
@@ -215,6 +226,50 @@ fn policies_allow_the_clients_that_had_mutual_tls() {
     assert!(mixed.against[0].contains("3 requests and connections were without mutual TLS"));
     let without = policy(&called("reviews", "shop"));
     assert_eq!(without.against, ["it has had no clients"]);
+}
+
+#[test]
+fn a_policy_does_not_admit_clients_that_were_only_denied() {
+    let received = |principal: &str, code: &str| {
+        format!(
+            "istio_requests_total{{reporter=\"destination\",destination_workload=\"web\",\
+             destination_workload_namespace=\"shop\",source_principal=\"{principal}\",\
+             response_code=\"{code}\"}} 3\n"
+        )
+    };
+    let options = Options {
+        with_policies: true,
+        ..Options::default()
+    };
+    let metrics = received("spiffe://cluster.local/ns/bank/sa/ratings", "200")
+        + &received("spiffe://cluster.local/ns/bank/sa/ratings", "403")
+        + &received("spiffe://cluster.local/ns/evil/sa/evil", "403")
+        + &received("unknown", "403");
+
+    let found = suggestion("", &metrics, options.clone()).policy.unwrap();
+    let clients: Vec<&String> = found.clients.keys().collect();
+    assert_eq!(clients, ["cluster.local/ns/bank/sa/ratings"]);
+    assert!(found.policy.is_some(), "{:?}", found.against);
+    let warnings = found.warnings.join("\n");
+    assert!(
+        warnings.contains("all requests of spiffe://cluster.local/ns/evil/sa/evil were denied"),
+        "{warnings}"
+    );
+
+    let other = "
+---
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: { name: scope-web, namespace: shop }
+spec: { selector: { matchLabels: { app: db } }, action: DENY, rules: [{}] }
+";
+    let replaced = suggestion(other, &metrics, options).policy.unwrap();
+    assert_eq!(replaced.policy, None);
+    assert!(
+        replaced.against[0].contains("shop/scope-web exists"),
+        "{:?}",
+        replaced.against
+    );
 }
 
 #[test]
