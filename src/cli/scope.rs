@@ -12,7 +12,7 @@ use anyhow::{Context as _, bail, ensure};
 use clap::{Args, Subcommand};
 use navarch_answers::STACK;
 use navarch_answers::client::Client;
-use navarch_migration::{SidecarPod, Snapshot, sidecar_pods};
+use navarch_migration::{SidecarPod, Snapshot, pods_by_workload, sidecar_pods};
 use navarch_scope::difference::compare;
 use navarch_scope::suggestion::{Options, suggest};
 use navarch_scope::{Workload, WorkloadName};
@@ -177,6 +177,7 @@ fn workloads(pods: &[&SidecarPod]) -> Vec<Workload> {
         let workload = workloads.entry(name.clone()).or_insert_with(|| Workload {
             name,
             pods: [].into(),
+            all_pods: [].into(),
             client: Client::fresh(pod.proxy.clone()),
         });
         workload.pods.insert(pod.name.clone());
@@ -266,7 +267,12 @@ impl Scope {
         }
         let all = sidecar_pods(&mesh.objects, &mesh.settings);
         let pods = selection.of(&all)?;
-        let workloads = workloads(&pods);
+        let mut workloads = workloads(&pods);
+        let mut all_pods = pods_by_workload(&mesh.objects);
+        for workload in &mut workloads {
+            let key = (workload.name.namespace.clone(), workload.name.name.clone());
+            workload.all_pods = all_pods.remove(&key).unwrap_or_default();
+        }
         let chosen: BTreeSet<&str> = workloads
             .iter()
             .map(|one| &*one.client.proxy.name)

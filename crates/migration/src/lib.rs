@@ -51,7 +51,7 @@ pub use objects::{ObjectName, Objects};
 pub use plan::{Plan, PlanError, PlannedStep, plan};
 pub use pods::{DataPlane, Owner, sidecars_of};
 pub use requests::RequestKind;
-pub use snapshot::{SidecarPod, Snapshot, sidecar_pods};
+pub use snapshot::{SidecarPod, Snapshot, pods_by_workload, sidecar_pods};
 pub use state::{DoneStep, FORMAT, RecordedStep, State, StateError, is_permitted};
 pub use steps::{Step, returning, waiting};
 pub use text::edit_lines;

@@ -1,5 +1,6 @@
 //! What a control plane makes of the objects of a mesh: a snapshot, and the proxies of its pods.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use navarch_api::decode::{Outcome, decode_value};
@@ -92,6 +93,19 @@ pub fn sidecar_pods(objects: &Objects, settings: &MeshSettings) -> Vec<SidecarPo
             })
         })
         .collect()
+}
+
+/// The names of all pods by namespace and name of their workload, as [`SidecarPod::workload`] has
+/// it: also of those that start, have ended, or have no sidecar.
+#[must_use]
+pub fn pods_by_workload(objects: &Objects) -> BTreeMap<(String, String), BTreeSet<String>> {
+    let mut workloads: BTreeMap<(String, String), BTreeSet<String>> = BTreeMap::new();
+    for (_, pod) in objects.of(POD) {
+        let key = (namespace(pod).to_owned(), workload(pod));
+        let pods = workloads.entry(key).or_default();
+        pods.insert(name(pod).to_owned());
+    }
+    workloads
 }
 
 /// The name of the workload of a pod. Kubernetes checks neither variables nor the names of owners,

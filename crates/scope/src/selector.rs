@@ -17,35 +17,46 @@ const CONVENTIONS: [&[&str]; 6] = [
     &["k8s-app"],
     &["name"],
 ];
-/// Labels that controllers set anew for each revision or pod, or that injection sets.
-const VOLATILE: [&str; 10] = [
+/// Labels that controllers or Helm set anew for each revision, release, run or pod, and those that
+/// injection or the node sets.
+const VOLATILE: [&str; 20] = [
     "pod-template-hash",
     "pod-template-generation",
+    "rollouts-pod-template-hash",
     "controller-revision-hash",
+    "controller-uid",
+    "job-name",
+    "batch.kubernetes.io/controller-uid",
+    "batch.kubernetes.io/job-name",
+    "batch.kubernetes.io/job-completion-index",
     "statefulset.kubernetes.io/pod-name",
     "apps.kubernetes.io/pod-index",
+    "app.kubernetes.io/version",
+    "helm.sh/chart",
+    "istio.io/rev",
     "security.istio.io/tlsMode",
     "networking.istio.io/tunnel",
     "service.istio.io/canonical-revision",
     "service.istio.io/canonical-name",
-    "batch.kubernetes.io/controller-uid",
+    "topology.kubernetes.io/region",
+    "topology.kubernetes.io/zone",
 ];
 
 /// Labels of a pod or of a selector.
 pub(crate) type Labels = BTreeMap<String, String>;
 
-/// The labels that all pods of a workload have, and together no other pod of its namespace; `None`
-/// if there are none.
+/// The labels that all pods of a workload have, and together no other pod or WorkloadEntry of its
+/// namespace; `None` if there are none.
 pub(crate) fn selector(context: &PushContext, workload: &Workload) -> Option<Labels> {
     let namespace = Namespace::new(&workload.name.namespace);
     let mut own: Vec<Labels> = Vec::new();
-    let mut others: Vec<Labels> = Vec::new();
+    let mut others: Vec<Labels> = labels_of_entries(context, &namespace);
     for pod in context.objects.pods.in_namespace(&namespace) {
         let labels = pod.meta.labels.iter();
         let labels = labels.map(|(key, value)| (key.to_string(), value.to_string()));
         if workload.pods.contains(&*pod.meta.key.name) {
             own.push(labels.collect());
-        } else {
+        } else if !workload.all_pods.contains(&*pod.meta.key.name) {
             others.push(labels.collect());
         }
     }
@@ -73,6 +84,20 @@ pub(crate) fn selector(context: &PushContext, workload: &Workload) -> Option<Lab
         .find(|labels| is_unique(labels))
 }
 
+/// The labels of the workloads outside of Kubernetes in a namespace: selectors select them, too.
+fn labels_of_entries(context: &PushContext, namespace: &Namespace) -> Vec<Labels> {
+    let entries = context.objects.workload_entries.in_namespace(namespace);
+    let labels = entries.map(|entry| {
+        let of_object = entry.meta.labels.iter();
+        let mut labels: Labels = of_object
+            .map(|(key, value)| (key.to_string(), value.to_string()))
+            .collect();
+        labels.extend(entry.spec.labels.clone());
+        labels
+    });
+    labels.collect()
+}
+
 /// Whether a selector selects the pods with these labels.
 pub(crate) fn selects(selector: &BTreeMap<String, String>, labels: &Labels) -> bool {
     selector
@@ -94,7 +119,7 @@ pub(crate) fn labels_of(context: &PushContext, workload: &Workload) -> Labels {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_mesh::TestMesh;
+    use crate::test_mesh::{MESH, TestMesh};
 
     fn found(pods: &[(&str, &str, &str)]) -> Option<Vec<String>> {
         let mesh = TestMesh::of_pods(pods);
@@ -129,8 +154,37 @@ mod tests {
     }
 
     #[test]
+    fn pods_that_start_or_have_ended_are_no_other_workload() {
+        let first = ("web", "web-1", "app: web");
+        let ended = ("web", "web-0", "app: web, phase: old");
+        let mesh = TestMesh::of_pods(&[first, ended]);
+        let mut workload = mesh.workload("shop/web").clone();
+        workload.pods.remove("web-0");
+        let labels = selector(&mesh.context, &workload).unwrap();
+        assert_eq!(labels["app"], "web");
+
+        workload.all_pods.remove("web-0");
+        assert_eq!(selector(&mesh.context, &workload), None);
+    }
+
+    #[test]
+    fn workload_entries_are_not_selected() {
+        let entry = "
+---
+apiVersion: networking.istio.io/v1
+kind: WorkloadEntry
+metadata: { name: vm, namespace: shop }
+spec: { address: 10.9.0.1, labels: { app: web } }
+";
+        let mesh = TestMesh::new("", &format!("{MESH}{entry}"));
+        let labels = selector(&mesh.context, mesh.workload("shop/web")).unwrap();
+        assert_eq!(labels["version"], "v1", "the entry has no version");
+    }
+
+    #[test]
     fn labels_of_one_revision_select_nothing() {
-        assert_eq!(found(&[("web", "web-1", "pod-template-hash: '1'")]), None);
+        let of_run = "pod-template-hash: '1', job-name: web-28000000, helm.sh/chart: web-1.2";
+        assert_eq!(found(&[("web", "web-1", of_run)]), None);
         let by_team = ("web", "web-1", "team: blue");
         assert_eq!(found(&[by_team]).unwrap(), ["team=blue"]);
     }

@@ -56,9 +56,11 @@ impl TestMesh {
             let workload = workloads.entry(name.clone()).or_insert_with(|| Workload {
                 name,
                 pods: [].into(),
+                all_pods: [].into(),
                 client: client(pod),
             });
             workload.pods.insert(key.name.to_string());
+            workload.all_pods.insert(key.name.to_string());
         }
         Self {
             context,

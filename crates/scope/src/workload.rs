@@ -23,8 +23,10 @@ pub struct WorkloadName {
 pub struct Workload {
     /// The owner of the pods.
     pub name: WorkloadName,
-    /// The names of all of its pods.
+    /// The names of its pods with a sidecar.
     pub pods: BTreeSet<String>,
+    /// The names of all of its pods: also those that start, have ended, or have no sidecar.
+    pub all_pods: BTreeSet<String>,
     /// The proxy of one of them, which stands for all.
     pub client: Client,
 }
