@@ -41,8 +41,8 @@ const FAILED_EXIT_CODE: u8 = 2;
 /// Nothing is written to the cluster: suggestions are YAML on the standard output.
 ///
 /// Exit codes: 0 there is an answer; 1 diff has found calls that the configuration in force cuts; 2
-/// the command line is wrong, or the mesh could not be read. A pod or a line that cannot be read is
-/// named on the standard error, and the others are read.
+/// the command line is wrong, or the mesh or all of the metrics could not be read. A pod or a line
+/// that cannot be read is named on the standard error, and the others are read.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   navarch scope suggest -n shop                              Sidecars for the workloads of a namespace
@@ -218,7 +218,9 @@ impl Scope {
             gathered,
             ..
         } = self.look(selection)?;
-        let Gathered { evidence, unread } = gathered;
+        let Gathered {
+            evidence, unread, ..
+        } = gathered;
         let options = Options {
             min_age: i64::try_from(min_age.as_secs()).unwrap_or(i64::MAX),
             with_policies: policies,

@@ -198,6 +198,44 @@ fn a_malformed_line_is_named_and_the_others_are_read() {
 }
 
 #[test]
+fn a_file_named_after_a_pod_is_believed_about_its_workload_alone() {
+    let case = Case::new("");
+    let forged = metrics(5, 1).replace("\"web\"", "\"ledger\"");
+    let text = metrics(9, 1) + &forged;
+    case.write("web-1a-x.shop.txt", &text);
+    let done = case.run("suggest -n shop --metrics @web-1a-x.shop.txt");
+    assert_eq!(done.code, Some(0), "{}", done.error);
+    assert!(
+        done.error.contains("4 series are about other workloads"),
+        "{}",
+        done.error
+    );
+    assert!(!done.out.contains("shop/ledger"), "{}", done.out);
+
+    case.write("all.txt", &text);
+    let done = case.run("suggest -n shop --metrics @all.txt");
+    let line = "# shop/ledger has evidence, but is not selected";
+    assert!(done.out.contains(line), "{}", done.out);
+}
+
+#[test]
+fn metrics_that_cannot_be_read_at_all_are_an_error() {
+    let case = Case::new("");
+    let done = case.run("diff -n shop --prometheus http://127.0.0.1:1");
+    assert_eq!((done.code, done.out.as_str()), (Some(2), ""));
+    for part in [
+        "Warning: Prometheus, shop/web: ",
+        "no metrics could be read",
+    ] {
+        assert!(done.error.contains(part), "{part}: {}", done.error);
+    }
+    let done = case.run("diff -n shop --prometheus http://user:secret@127.0.0.1:1");
+    assert_eq!(done.code, Some(2));
+    assert!(done.error.contains("has credentials"), "{}", done.error);
+    assert!(!done.error.contains("secret"), "{}", done.error);
+}
+
+#[test]
 fn evidence_accumulates_over_runs() {
     let case = Case::new("");
     case.write("web.txt", &metrics(10, 1));

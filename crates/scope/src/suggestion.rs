@@ -80,7 +80,8 @@ pub struct Suggestion {
 pub struct Suggestions {
     /// By workload.
     pub workloads: Vec<Suggestion>,
-    /// Workloads with evidence and without sidecars: gateways, and those that are gone.
+    /// Workloads with evidence that were not looked at: those that are not selected, gateways, and
+    /// those that are gone.
     pub others: Vec<WorkloadName>,
     /// What the next run adds to.
     pub evidence: Evidence,

@@ -37,7 +37,7 @@ impl fmt::Display for Suggestions {
         for name in &self.others {
             comment(
                 f,
-                &format!("{name} has no sidecar now; it was not looked at"),
+                &format!("{name} has evidence, but is not selected, or has no sidecar now"),
             )?;
         }
         Ok(())

@@ -16,7 +16,7 @@ use super::super::cluster::ForwardedPod;
 use super::super::output::report;
 use super::super::progress::Progress;
 use super::name_of;
-use super::sources::{Gathered, IsHost, now, report_malformed};
+use super::sources::{Gathered, IsHost, now, report_foreign, report_malformed};
 
 /// The agent's status port.
 const STATUS_PORT: u16 = 15020;
@@ -47,7 +47,10 @@ pub(super) async fn read(
         done += 1;
         progress.set_text(format!("read the metrics of {done} of {} pods", pods.len()));
         match page {
-            Ok(text) => gathered.evidence.add(&reading(pod, &text, is_host)),
+            Ok(text) => {
+                gathered.evidence.add(&reading(pod, &text, is_host));
+                gathered.read += 1;
+            }
             Err(error) => {
                 let place = format!("{}.{}", pod.name, pod.namespace);
                 // What a pod has answered may be part of it.
@@ -95,12 +98,7 @@ fn reading(pod: &SidecarPod, text: &str, is_host: IsHost<'_>) -> Reading {
     reader.read(text);
     let reading = reader.finish();
     report_malformed(&place, &reading.malformed);
-    if reading.foreign > 0 {
-        report(&format!(
-            "Warning: {place}: {} series are about other workloads, and are not believed",
-            reading.foreign
-        ));
-    }
+    report_foreign(&place, reading.foreign);
     reading
 }
 

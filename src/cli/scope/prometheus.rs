@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use futures_util::{StreamExt as _, stream};
+use http::Uri;
 use navarch_base::printable::escape;
 use navarch_net::destination::AddressPolicy;
 use navarch_scope::WorkloadName;
 use navarch_scope::exposition::Series;
 use navarch_scope::reading::{CONNECTIONS, Claim, REQUESTS, Reader, Reading};
-use navarch_source::{FetchError, Fetcher};
+use navarch_source::Fetcher;
 use serde_json::Value;
 
 use super::super::output::report;
@@ -25,11 +26,14 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// The maximum number of workloads that are queried at a time.
 const MAX_CONCURRENT_QUERIES: usize = 4;
 /// The labels of each result, apart from those of the workload itself.
-const OF_SOURCE: &str = "reporter, source_workload, source_workload_namespace, \
+const OF_SOURCE: &str = "namespace, reporter, source_workload, source_workload_namespace, \
                          destination_service, destination_service_name, response_code, \
                          response_flags";
-const OF_DESTINATION: &str = "reporter, destination_workload, destination_workload_namespace, \
-                              source_principal, response_code, response_flags";
+const OF_DESTINATION: &str = "namespace, reporter, destination_workload, \
+                              destination_workload_namespace, source_principal, response_code, \
+                              response_flags";
+/// The label that Prometheus itself sets to the namespace of the pod that it has read.
+const SCRAPED_NAMESPACE: &str = "namespace";
 
 /// Which of the series of a workload a query is about.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +53,32 @@ const SIDES: [Side; 2] = [
         labels: OF_DESTINATION,
     },
 ];
+
+/// The address of a server.
+///
+/// # Errors
+/// If it is no HTTP or HTTPS URL, or has parts that requests do not have. It is not named: it may
+/// contain a password.
+pub(super) fn checked(address: &str) -> anyhow::Result<&str> {
+    let uri: Uri = address
+        .parse()
+        .map_err(|_| anyhow::anyhow!("--prometheus is not a URL"))?;
+    let authority = uri.authority().context("--prometheus has no host")?;
+    ensure!(
+        matches!(uri.scheme_str(), Some("http" | "https")),
+        "--prometheus is not an HTTP or HTTPS URL"
+    );
+    ensure!(
+        !authority.as_str().contains('@'),
+        "--prometheus has credentials, which are not sent: forward a port to the server, or use a \
+         proxy that adds them"
+    );
+    ensure!(
+        uri.query().is_none(),
+        "--prometheus has a query: name the address before /api/v1"
+    );
+    Ok(address)
+}
 
 /// Reads the metrics of workloads. A query that fails is reported.
 pub(super) async fn read(
@@ -74,9 +104,18 @@ pub(super) async fn read(
     while let Some((name, found)) = all.next().await {
         progress.set_text(format!("read {name} from Prometheus"));
         match found {
-            Ok(found) => gathered
-                .evidence
-                .add(&reading(name, &found, since, is_host)),
+            Ok(found) => {
+                let reading = reading(name, &found, since, is_host);
+                if reading.foreign > 0 {
+                    report(&format!(
+                        "Warning: Prometheus, {name}: {} series are of pods in other namespaces \
+                         (label namespace), and are not believed",
+                        reading.foreign
+                    ));
+                }
+                gathered.evidence.add(&reading);
+                gathered.read += 1;
+            }
             Err(error) => {
                 let reason = format!("{error:#}");
                 let reason = escape(&reason);
@@ -96,8 +135,20 @@ fn reading(name: &WorkloadName, found: &[Series], since: Duration, is_host: IsHo
         ..Reading::new(INSTANCE, read)
     };
     let mut reader = Reader::new(reading, Claim::OwnWorkload(name), is_host);
-    found.iter().for_each(|series| reader.take(series));
-    reader.finish()
+    let mut foreign = 0;
+    for series in found {
+        // Applications may write series about any workload on their pages.
+        let scraped = series.labels.get(SCRAPED_NAMESPACE);
+        if scraped.is_none_or(|namespace| *namespace == name.namespace) {
+            reader.take(series);
+        } else {
+            foreign += 1;
+        }
+    }
+
+    let mut reading = reader.finish();
+    reading.foreign += foreign;
+    reading
 }
 
 /// All series of a workload.
@@ -112,19 +163,11 @@ async fn series(
         for metric in [REQUESTS, CONNECTIONS] {
             let query = query(metric, side, since, name);
             let url = format!("{address}/api/v1/query?query={}", encoded(&query));
-            let text = fetcher.document(&url, TIMEOUT).await.map_err(shown)?;
+            let text = fetcher.document(&url, TIMEOUT).await?;
             found.extend(vector(&text, metric)?);
         }
     }
     Ok(found)
-}
-
-/// The error of a request without the address, which may contain a password.
-fn shown(error: FetchError) -> anyhow::Error {
-    if matches!(error, FetchError::Address(_)) {
-        return anyhow::anyhow!("--prometheus is not an HTTP or HTTPS URL");
-    }
-    error.into()
 }
 
 /// The query for what a workload's proxies have counted. `increase` does not count what a series
@@ -272,17 +315,57 @@ mod tests {
         let names = [WorkloadName::new("shop", "web")];
         let is_host = |_: &str| true;
         let mut gathered = Gathered::default();
-        for address in ["http://127.0.0.1:1", "ftp://user:secret@x", "x"] {
-            read(
-                address,
-                Duration::from_hours(1),
-                &names,
-                &is_host,
-                &mut gathered,
-            )
-            .await;
-        }
+        read(
+            "http://127.0.0.1:1",
+            Duration::from_hours(1),
+            &names,
+            &is_host,
+            &mut gathered,
+        )
+        .await;
         assert!(gathered.evidence.workloads.is_empty());
+        assert_eq!(gathered.read, 0);
+    }
+
+    #[test]
+    fn an_address_has_no_parts_that_are_not_used() {
+        for right in [
+            "http://localhost:9090/",
+            "https://metrics.example/prometheus",
+        ] {
+            assert_eq!(checked(right).unwrap(), right);
+        }
+        for (wrong, reason) in [
+            ("ftp://x", "not an HTTP"),
+            ("x", "HTTP"),
+            ("/metrics", "no host"),
+            ("http://user:secret@x", "has credentials"),
+            ("http://x/?a=b", "has a query"),
+            ("", "not a URL"),
+        ] {
+            let error = checked(wrong).unwrap_err().to_string();
+            assert!(error.contains(reason), "{wrong}: {error}");
+            assert!(!error.contains("secret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_pod_of_another_namespace_is_not_believed() {
+        let series = |namespace: &str| {
+            format!(
+                r#"{{"metric":{{"namespace":"{namespace}","reporter":"destination","destination_workload":"web",
+                "destination_workload_namespace":"shop","source_principal":"spiffe://d/ns/{namespace}/sa/a"}},
+                "value":[1,"1"]}}"#
+            )
+        };
+        let result = format!("{},{}", series("shop"), series("evil"));
+        let text = format!(r#"{{"data":{{"resultType":"vector","result":[{result}]}}}}"#);
+        let found = vector(&text, REQUESTS).unwrap();
+        let name = WorkloadName::new("shop", "web");
+        let reading = reading(&name, &found, Duration::from_hours(1), &|_| true);
+        assert_eq!(reading.foreign, 1);
+        let callers: Vec<&String> = reading.workloads[&name].callers.keys().collect();
+        assert_eq!(callers, ["spiffe://d/ns/shop/sa/a"]);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use navarch_scope::{Moment, Workload, WorkloadName};
 use super::super::mesh::Mesh;
 use super::super::output::report;
 use super::super::reading::read;
-use super::{pods, prometheus, with_days};
+use super::{name_of, pods, prometheus, with_days};
 
 /// Where the mesh and the metrics are read.
 #[derive(Args, Debug)]
@@ -27,7 +27,9 @@ pub(super) struct SourceFlags {
     #[arg(long, alias = "config-dir", global = true, value_name = "PATH")]
     pub(super) from: Option<PathBuf>,
     /// File with the metrics of a proxy as Prometheus reads them, instead of those of pods; can be
-    /// repeated. Name files after pods: files with the same name are readings of the same pod
+    /// repeated. Name files after pods, as POD.txt or POD.NAMESPACE.txt: such a file is believed
+    /// about the workload of this pod alone, others by their labels. Files with the same name are
+    /// readings of the same pod, at the time at which they were last written
     #[arg(long, global = true, value_name = "FILE")]
     metrics: Vec<PathBuf>,
     /// File with the output (-o json) of a former run, to which the metrics are added
@@ -54,6 +56,8 @@ pub(super) struct Gathered {
     pub(super) evidence: Evidence,
     /// How many pods could not be read.
     pub(super) unread: BTreeMap<WorkloadName, usize>,
+    /// How many pods, files, and workloads of Prometheus were read.
+    pub(super) read: usize,
 }
 
 /// Tells whether a host is in the registry.
@@ -63,7 +67,8 @@ impl SourceFlags {
     /// Reads all sources. What cannot be read of one of them is reported, and the others are read.
     ///
     /// # Errors
-    /// If a file cannot be read, or no source is named for objects of files.
+    /// If a file cannot be read, no source is named for objects of files, or nothing could be read
+    /// at all.
     pub(super) async fn gather(
         &self,
         mesh: &Mesh,
@@ -75,7 +80,7 @@ impl SourceFlags {
         let is_host = |host: &str| namespaces.contains_key(&Hostname::new(host));
         let mut gathered = Gathered {
             evidence: self.former()?,
-            unread: BTreeMap::new(),
+            ..Gathered::default()
         };
 
         let names_sources = !self.metrics.is_empty() || self.prometheus.is_some();
@@ -87,11 +92,17 @@ impl SourceFlags {
             _ => {}
         }
         for file in &self.metrics {
-            gathered.evidence.add(&of_file(file, &is_host)?);
+            gathered.evidence.add(&of_file(file, pods, &is_host)?);
+            gathered.read += 1;
         }
         if let Some(address) = &self.prometheus {
+            let address = prometheus::checked(address)?;
             let names: Vec<WorkloadName> = workloads.iter().map(|one| one.name.clone()).collect();
             prometheus::read(address, self.since, &names, &is_host, &mut gathered).await;
+        }
+
+        if gathered.read == 0 && self.evidence.is_none() {
+            bail!("no metrics could be read: the warnings above have the reasons");
         }
         Ok(gathered)
     }
@@ -111,16 +122,59 @@ pub(super) fn now() -> Moment {
     Moment::of(Timestamp::now())
 }
 
-/// Reads an exposition in a file.
-fn of_file(file: &Path, is_host: IsHost<'_>) -> anyhow::Result<Reading> {
+/// Reads an exposition in a file. That of a pod has the metrics of its application, too, so that it
+/// is believed as the pod itself.
+fn of_file(file: &Path, pods: &[&SidecarPod], is_host: IsHost<'_>) -> anyhow::Result<Reading> {
     let text = read(file)?;
+    let own = pod_of(file, pods).map(|pod| (pod, name_of(pod)));
     let name = file.file_name().unwrap_or(file.as_os_str());
-    let reading = Reading::new(&name.to_string_lossy(), now());
-    let mut reader = Reader::new(reading, Claim::Operator, is_host);
+    let (instance, claim) = match &own {
+        Some((pod, workload)) => (pod.name.as_str().into(), Claim::OwnWorkload(workload)),
+        None => (name.to_string_lossy(), Claim::Operator),
+    };
+
+    let reading = Reading::new(&instance, written(file));
+    let mut reader = Reader::new(reading, claim, is_host);
     reader.read(&text);
     let reading = reader.finish();
-    report_malformed(&file.display().to_string(), &reading.malformed);
+    let place = file.display().to_string();
+    report_malformed(&place, &reading.malformed);
+    if own.is_some() {
+        report_foreign(&place, reading.foreign);
+    }
     Ok(reading)
+}
+
+/// The pod that a file is named after; `None` if it is none of these, or not one alone.
+fn pod_of<'a>(file: &Path, pods: &[&'a SidecarPod]) -> Option<&'a SidecarPod> {
+    let stem = file.file_stem()?.to_str()?;
+    let is_named = |pod: &&&SidecarPod| {
+        let namespace = stem.strip_prefix(pod.name.as_str());
+        namespace.is_some_and(|rest| {
+            rest.is_empty() || rest.strip_prefix('.') == Some(pod.namespace.as_str())
+        })
+    };
+    let mut named = pods.iter().filter(is_named);
+    let first = named.next()?;
+    named.next().is_none().then_some(*first)
+}
+
+/// The time of the metrics in a file: when it was last written, or now for a pipe.
+fn written(file: &Path) -> Moment {
+    let metadata = std::fs::metadata(file).ok();
+    let regular = metadata.filter(std::fs::Metadata::is_file);
+    let time = regular.and_then(|metadata| metadata.modified().ok());
+    let time = time.and_then(|time| Timestamp::try_from(time).ok());
+    time.map_or_else(now, Moment::of).min(now())
+}
+
+/// Reports series that a page is not believed.
+pub(super) fn report_foreign(place: &str, count: usize) {
+    if count > 0 {
+        report(&format!(
+            "Warning: {place}: {count} series are about other workloads, and are not believed"
+        ));
+    }
 }
 
 /// Names the lines that were not read.
