@@ -145,7 +145,8 @@ impl Difference {
         for (host, calls) in &called {
             difference.add_call(context, config, host, **calls);
         }
-        if let Some(calls) = observed.outside.get(BLACK_HOLE) {
+        let rejected = observed.outside.get(BLACK_HOLE);
+        if let Some(calls) = rejected.filter(|calls| calls.counts.total() > 0) {
             difference.denied.push(HostCalls {
                 host: BLACK_HOLE.to_owned(),
                 calls: *calls,

@@ -287,7 +287,8 @@ impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sidecar = self.sidecar.as_deref().unwrap_or("no Sidecar");
         let visible = plural(self.visible, "visible service");
-        writeln!(f, "{}: {visible}, {sidecar}", self.workload)?;
+        let head = format!("{}: {visible}, {sidecar}", self.workload);
+        writeln!(f, "{}", escape(&head))?;
         if !self.is_read {
             return writeln!(f, "  no metrics of it were read");
         }
@@ -313,7 +314,7 @@ impl fmt::Display for Difference {
             writeln!(
                 f,
                 "  allowed and never called: {unused}: {}{more}",
-                shown.join(", ")
+                escape(&shown.join(", "))
             )?;
         }
         Ok(())

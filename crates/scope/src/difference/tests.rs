@@ -99,6 +99,10 @@ fn denied_calls_are_listed() {
     assert_eq!(names(&found.denied), expected);
     assert!(text.contains("7 requests, 100.0 % denied"), "{text}");
 
+    let none = black_hole.replace("} 7", "} 0");
+    let (found, _) = difference("", &none);
+    assert!(found.denied.is_empty());
+
     let (silent, text) = difference("", "");
     assert!(!silent.is_read);
     assert!(text.contains("no metrics of it were read"), "{text}");
