@@ -83,7 +83,7 @@ impl Kept {
                 continue;
             }
             for object in &routed.objects {
-                kept.add_object(context, routed, object);
+                kept.add_object(context, config, routed, object);
             }
             kept.routed.push(routed.clone());
         }
@@ -105,7 +105,13 @@ impl Kept {
     }
 
     /// Adds the hosts by which an object is imported that routes calls.
-    fn add_object(&mut self, context: &PushContext, routed: &Routed, object: &ObjectPath) {
+    fn add_object(
+        &mut self,
+        context: &PushContext,
+        config: &ProxyConfig,
+        routed: &Routed,
+        object: &ObjectPath,
+    ) {
         let name = NamespacedName::new(&object.namespace, &object.name);
         let reason = Reason::VirtualService(format!("{}/{}", object.namespace, object.name));
         let Some(found) = context.objects.virtual_services.get(&name) else {
@@ -129,6 +135,10 @@ impl Kept {
         let needed = own.map_or(hosts.as_slice(), std::slice::from_ref);
         for host in needed {
             self.add(&object.namespace, host, reason.clone());
+            // Its ports have the listeners in which the VirtualService routes.
+            if let Some(of) = config.services.get(host) {
+                self.add(of, host, reason.clone());
+            }
         }
     }
 

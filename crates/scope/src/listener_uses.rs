@@ -1,4 +1,4 @@
-//! The clusters that a listener refers to.
+//! The clusters that a listener, or an extension that it requests, refers to.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,7 +27,7 @@ pub(crate) struct ListenerUses {
 }
 
 impl ListenerUses {
-    /// Those of a listener as JSON.
+    /// Those of a listener, or of an extension on its own, as JSON.
     pub(crate) fn of(listener: &Value) -> Self {
         let mut uses = Self::default();
         uses.add(listener, "");
@@ -52,7 +52,7 @@ impl ListenerUses {
             }
             Value::Array(items) => items.iter().for_each(|item| self.add(item, owner)),
             Value::String(text) => {
-                if let Some(cluster) = OutboundCluster::parse(text) {
+                for cluster in clusters_in(text) {
                     let host = cluster.host.as_str().to_owned();
                     let owners = self.extensions.entry(host).or_default();
                     owners.insert(owner.to_owned());
@@ -81,6 +81,17 @@ impl ListenerUses {
             content: None,
         });
     }
+}
+
+/// The clusters that a text names: it is a name itself, or contains some, as the configuration of a
+/// Wasm module or the code of a Lua filter does.
+fn clusters_in(text: &str) -> impl Iterator<Item = OutboundCluster> {
+    let is_separator = |sign: char| !sign.is_ascii_alphanumeric() && !"|.-_*".contains(sign);
+    let words = text.contains('|').then(|| text.split(is_separator));
+    words
+        .into_iter()
+        .flatten()
+        .filter_map(OutboundCluster::parse)
 }
 
 /// The name of an extension; `None` for other objects, such as headers.
@@ -167,5 +178,26 @@ mod tests {
         let hosts: Vec<&String> = chain.hosts.iter().collect();
         assert_eq!(hosts, ["db.shop.svc.cluster.local"]);
         assert_eq!(chain.objects.first().unwrap().name, "db");
+    }
+
+    #[test]
+    fn extensions_name_clusters_in_configuration_and_code() {
+        let wasm = json!({ "name": "shop.auth", "typedConfig": {
+            "config": { "configuration": {
+                "@type": "type.googleapis.com/google.protobuf.StringValue",
+                "value": "{\"cluster\":\"outbound|80||auth.shop.svc.cluster.local\"}",
+            } },
+        } });
+        let lua = json!({ "name": "envoy.filters.http.lua", "typedConfig": { "defaultSourceCode": {
+            "inlineString": "handle:httpCall('outbound|81||log.obs.svc.cluster.local', {})",
+        } } });
+        let uses = ListenerUses::of(&json!({ "filters": [wasm, lua] }));
+        let hosts: Vec<&String> = uses.extensions.keys().collect();
+        assert_eq!(
+            hosts,
+            ["auth.shop.svc.cluster.local", "log.obs.svc.cluster.local"]
+        );
+        let owners = &uses.extensions["log.obs.svc.cluster.local"];
+        assert!(owners.contains("envoy.filters.http.lua"));
     }
 }

@@ -148,7 +148,10 @@ impl ConfigReader {
                 config.size.bytes += resource.body.len();
                 if *resource_type == ResourceType::Cluster {
                     self.add_cluster(&mut config, resource);
-                } else if *resource_type == ResourceType::Listener {
+                } else if matches!(
+                    resource_type,
+                    ResourceType::Listener | ResourceType::ExtensionConfig
+                ) {
                     self.add_listener(&mut config, resource);
                 } else if *resource_type == ResourceType::Route {
                     config.routed.push(self.routes(resource));
@@ -177,6 +180,7 @@ impl ConfigReader {
         }
     }
 
+    /// Adds a listener, or an extension that listeners request on its own, such as a WasmPlugin.
     fn add_listener(&mut self, config: &mut ProxyConfig, resource: &Arc<Resource>) {
         let codec = &self.codec;
         let read = || Read {
@@ -204,10 +208,10 @@ impl ConfigReader {
 }
 
 impl ListenerParts {
-    /// Those of a listener. One that has no JSON form refers to types that Navarch does not have,
-    /// thus not to its clusters.
+    /// Those of a listener or an extension. One that has no JSON form refers to types that Navarch
+    /// does not have, thus not to its clusters.
     fn of(codec: &Codec, resource: &Resource) -> Self {
-        let url = ResourceType::Listener.type_url();
+        let url = resource.resource_type.type_url();
         let Ok(listener) = codec.to_json(url, &resource.body) else {
             return Self::default();
         };

@@ -1,6 +1,6 @@
 //! The Sidecars in force for a workload.
 
-use navarch_api::istio::Sidecar;
+use navarch_api::istio::{CaptureMode, Sidecar};
 use navarch_api::object::Object;
 use navarch_push::context::PushContext;
 
@@ -65,13 +65,14 @@ impl AppliedSidecar<'_> {
     /// workload replaces the one of its namespace as a whole.
     pub(crate) fn further_settings(&self) -> Vec<&'static str> {
         let spec = &self.sidecar.spec;
-        let has_own_listeners = spec
-            .egress
-            .iter()
-            .any(|listener| listener.port.is_some() || !listener.bind.is_empty());
+        let has_own_listeners = spec.egress.iter().any(|listener| {
+            listener.port.is_some()
+                || !listener.bind.is_empty()
+                || listener.capture_mode != CaptureMode::default()
+        });
         let settings = [
             ("ingress", !spec.ingress.is_empty()),
-            ("egress with ports", has_own_listeners),
+            ("egress with port, bind or captureMode", has_own_listeners),
             (
                 "inboundConnectionPool",
                 spec.inbound_connection_pool.is_some(),

@@ -114,6 +114,39 @@ fn hosts_of_virtual_services_that_route_calls_are_kept() {
     assert!(!hosts(&found).contains(&"routing/other.example"));
 }
 
+/// A host outside of Kubernetes whose VirtualService, in another namespace, sends to a gateway.
+const EGRESS: &str = "
+---
+apiVersion: v1
+kind: Service
+metadata: { name: egress, namespace: gateways }
+spec: { clusterIP: 10.96.0.30, selector: { app: egress }, ports: [{ name: http, port: 8080 }] }
+---
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: { name: outside, namespace: partners }
+spec:
+  hosts: [partner.example]
+  ports: [{ number: 8443, name: http, protocol: HTTP }]
+  resolution: DNS
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: { name: outside, namespace: gateways }
+spec:
+  hosts: [partner.example]
+  http: [{ route: [{ destination: { host: egress.gateways.svc.cluster.local } }] }]
+";
+
+#[test]
+fn calls_through_an_egress_gateway_keep_the_host_outside() {
+    let found = suggestion(EGRESS, &called("egress", "gateways"), Options::default());
+    assert!(found.sidecar.is_some(), "{:?}", found.against);
+    for host in ["gateways/partner.example", "partners/partner.example"] {
+        assert!(hosts(&found).contains(&host), "{found:?}");
+    }
+}
+
 #[test]
 fn a_suggestion_that_would_route_calls_differently_is_withdrawn() {
     // Without a service at port 80, requests to front.example are not routed any more.
