@@ -7,11 +7,12 @@ use std::time::Duration;
 use anyhow::{Context as _, bail, ensure};
 use futures_util::{StreamExt as _, stream};
 use http::Uri;
+use jiff::Timestamp;
 use navarch_base::printable::escape;
 use navarch_net::destination::AddressPolicy;
-use navarch_scope::WorkloadName;
 use navarch_scope::exposition::Series;
 use navarch_scope::reading::{CONNECTIONS, Claim, REQUESTS, Reader, Reading};
+use navarch_scope::{Moment, WorkloadName};
 use navarch_source::Fetcher;
 use serde_json::Value;
 
@@ -41,6 +42,14 @@ struct Side {
     /// The value of `reporter`, and how the labels of the workload begin.
     reporter: &'static str,
     labels: &'static str,
+}
+
+/// What Prometheus has of a workload.
+#[derive(Debug, Default)]
+struct Found {
+    series: Vec<Series>,
+    /// When the first of its calls was counted, within the time that is read; `None` without calls.
+    first: Option<Moment>,
 }
 
 const SIDES: [Side; 2] = [
@@ -97,7 +106,7 @@ pub(super) async fn read(
     let address = address.trim_end_matches('/');
     let all = names.iter().map(|name| {
         let fetcher = &fetcher;
-        async move { (name, series(fetcher, address, since, name).await) }
+        async move { (name, found(fetcher, address, since, name).await) }
     });
 
     let mut all = stream::iter(all).buffer_unordered(MAX_CONCURRENT_QUERIES);
@@ -126,17 +135,19 @@ pub(super) async fn read(
 }
 
 /// The reading of a workload's series.
-fn reading(name: &WorkloadName, found: &[Series], since: Duration, is_host: IsHost<'_>) -> Reading {
+fn reading(name: &WorkloadName, found: &Found, since: Duration, is_host: IsHost<'_>) -> Reading {
     let read = now();
     let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
+    let start = read.before(seconds);
     let reading = Reading {
-        since: Some(read.before(seconds)),
+        // Prometheus, or the workload, may be younger than the time that is read.
+        since: found.first.map(|first| first.clamp(start, read)),
         is_window: true,
         ..Reading::new(INSTANCE, read)
     };
     let mut reader = Reader::new(reading, Claim::OwnWorkload(name), is_host);
     let mut foreign = 0;
-    for series in found {
+    for series in &found.series {
         // Applications may write series about any workload on their pages.
         let scraped = series.labels.get(SCRAPED_NAMESPACE);
         if scraped.is_none_or(|namespace| *namespace == name.namespace) {
@@ -151,23 +162,40 @@ fn reading(name: &WorkloadName, found: &[Series], since: Duration, is_host: IsHo
     reading
 }
 
-/// All series of a workload.
-async fn series(
+/// All series of a workload, and when the first of its calls was counted.
+async fn found(
     fetcher: &Fetcher,
     address: &str,
     since: Duration,
     name: &WorkloadName,
-) -> anyhow::Result<Vec<Series>> {
-    let mut found = Vec::new();
-    for side in SIDES {
-        for metric in [REQUESTS, CONNECTIONS] {
-            let query = query(metric, side, since, name);
-            let url = format!("{address}/api/v1/query?query={}", encoded(&query));
-            let text = fetcher.document(&url, TIMEOUT).await?;
-            found.extend(vector(&text, metric)?);
+) -> anyhow::Result<Found> {
+    let ask = async |query: String, metric: &str| -> anyhow::Result<Vec<Series>> {
+        let url = format!("{address}/api/v1/query?query={}", encoded(&query));
+        let text = fetcher.document(&url, TIMEOUT).await?;
+        vector(&text, metric)
+    };
+
+    let mut found = Found::default();
+    for metric in [REQUESTS, CONNECTIONS] {
+        for side in SIDES {
+            let series = ask(query(metric, side, since, name), metric).await?;
+            found.series.extend(series);
         }
+        let first = ask(first_query(metric, since, name), metric).await?;
+        let first = first.iter().filter_map(|series| moment(series.value));
+        found.first = found.first.into_iter().chain(first).min();
     }
     Ok(found)
+}
+
+/// The time of a number of seconds since 1970; `None` if it has no text.
+fn moment(seconds: f64) -> Option<Moment> {
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "`as` saturates, and what is out of range is no time"
+    )]
+    let time = Timestamp::from_second(seconds as i64);
+    time.ok().map(Moment::of)
 }
 
 /// The query for what a workload's proxies have counted. `increase` does not count what a series
@@ -175,15 +203,28 @@ async fn series(
 fn query(metric: &str, side: Side, since: Duration, name: &WorkloadName) -> String {
     let Side { reporter, labels } = side;
     let seconds = since.as_secs().max(1);
-    let WorkloadName { namespace, name } = name;
-    let series = format!(
-        "{metric}{{reporter=\"{reporter}\",{reporter}_workload={},{reporter}_workload_namespace={}}}",
-        Value::from(name.as_str()),
-        Value::from(namespace.as_str())
-    );
+    let series = selector(metric, reporter, name);
     format!(
         "sum by ({labels}) ((increase({series}[{seconds}s]) and {series} offset {seconds}s) \
          or max_over_time({series}[{seconds}s]))"
+    )
+}
+
+/// The query for the time of a workload's first call, to a hundredth of the time that is read.
+fn first_query(metric: &str, since: Duration, name: &WorkloadName) -> String {
+    let seconds = since.as_secs().max(1);
+    let step = (seconds / 100).max(1);
+    let series = selector(metric, "source", name);
+    format!("min(min_over_time(timestamp({series})[{seconds}s:{step}s]))")
+}
+
+/// Selects the series of a workload.
+fn selector(metric: &str, reporter: &str, name: &WorkloadName) -> String {
+    let WorkloadName { namespace, name } = name;
+    format!(
+        "{metric}{{reporter=\"{reporter}\",{reporter}_workload={},{reporter}_workload_namespace={}}}",
+        Value::from(name.as_str()),
+        Value::from(namespace.as_str())
     )
 }
 
@@ -245,9 +286,12 @@ mod tests {
         )));
         assert!(text.contains(&format!("or max_over_time({series}[3600s])")));
         assert_eq!(encoded("a b{\"}"), "a%20b%7B%22%7D");
+        let first = first_query(REQUESTS, Duration::from_hours(1), &name);
+        let expected = format!("min(min_over_time(timestamp({series})[3600s:36s]))");
+        assert_eq!(first, expected);
     }
 
-    /// A server that answers every query with one series.
+    /// A server that answers every query with one series, and with the first call 60 seconds ago.
     #[expect(clippy::disallowed_methods, reason = "the server ends with the test")]
     async fn server(result: &'static str) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -258,10 +302,11 @@ mod tests {
                 let mut request = [0; 4096];
                 let read = stream.read(&mut request).await.unwrap();
                 let request = String::from_utf8_lossy(&request[..read]).into_owned();
-                assert!(
-                    request.starts_with("GET /api/v1/query?query=sum%20by"),
-                    "{request}"
-                );
+                assert!(request.starts_with("GET /api/v1/query?query="), "{request}");
+                let first = Timestamp::now().as_second() - 60;
+                let first = format!(r#"{{"metric":{{}},"value":[1,"{first}"]}}"#);
+                let is_about_time = request.contains("?query=min");
+                let result = if is_about_time { &first } else { result };
                 let body = format!(
                     "{{\"status\":\"success\",\"data\":{{\"resultType\":\"vector\",\"result\":[{result}]}}}}"
                 );
@@ -304,6 +349,9 @@ mod tests {
             (6, 6),
             "two queries of each"
         );
+        let observed = &workloads[&names[0]];
+        let age = observed.read.seconds_since(observed.since.unwrap());
+        assert!((60..600).contains(&age), "{age}");
         assert!(
             workloads[&names[1]].calls.is_empty(),
             "it is about another workload"
@@ -360,7 +408,10 @@ mod tests {
         };
         let result = format!("{},{}", series("shop"), series("evil"));
         let text = format!(r#"{{"data":{{"resultType":"vector","result":[{result}]}}}}"#);
-        let found = vector(&text, REQUESTS).unwrap();
+        let found = Found {
+            series: vector(&text, REQUESTS).unwrap(),
+            first: None,
+        };
         let name = WorkloadName::new("shop", "web");
         let reading = reading(&name, &found, Duration::from_hours(1), &|_| true);
         assert_eq!(reading.foreign, 1);
