@@ -122,9 +122,12 @@ impl PolicySuggestion {
             !is_attached && selector.is_none_or(|selector| selects(&selector.match_labels, labels))
         };
         let same_name = context.objects.authorization_policies.get(&own);
-        if same_name.is_some_and(|policy| !applies(policy)) {
+        let selects_others = |policy: &Object<AuthorizationPolicy>| {
+            policy.spec.selector.is_none() || !applies(policy)
+        };
+        if same_name.is_some_and(|policy| selects_others(policy)) {
             self.against.push(format!(
-                "AuthorizationPolicy {}/{} exists, and does not select it",
+                "AuthorizationPolicy {}/{} exists, and selects others",
                 own.namespace, own.name
             ));
         }
@@ -138,7 +141,11 @@ impl PolicySuggestion {
             for policy in policies.filter(|policy| applies(policy)) {
                 let key = &policy.meta.key;
                 let name = format!("{}/{}", key.namespace, key.name);
-                let warning = format!("AuthorizationPolicy {name} applies to it already");
+                let warning = if *key == own {
+                    format!("AuthorizationPolicy {name} exists; the suggestion replaces it")
+                } else {
+                    format!("AuthorizationPolicy {name} applies to it already")
+                };
                 if !self.warnings.contains(&warning) {
                     self.warnings.push(warning);
                 }

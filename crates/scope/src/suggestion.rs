@@ -255,8 +255,11 @@ impl Draft {
 
         let own = NamespacedName::new(namespace, &own);
         let applied = applied(context, namespace, labels);
-        let is_own = |applied: &AppliedSidecar<'_>| applied.sidecar.meta.key == own;
-        if context.objects.sidecars.get(&own).is_some() && !applied.as_ref().is_some_and(is_own) {
+        let is_own = |applied: &AppliedSidecar<'_>| {
+            applied.reach == Reach::Workload && applied.sidecar.meta.key == own
+        };
+        let is_replaced = context.objects.sidecars.get(&own).is_some();
+        if is_replaced && !applied.as_ref().is_some_and(is_own) {
             self.against(&format!(
                 "Sidecar {}/{} exists, and selects others",
                 own.namespace, own.name

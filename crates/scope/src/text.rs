@@ -107,7 +107,9 @@ impl fmt::Display for PolicySuggestion {
             return Ok(());
         };
 
-        comment(f, "With this policy all other clients are denied.")?;
+        let consequence = "With this policy, clients that neither it nor another ALLOW policy \
+                           admits are denied.";
+        comment(f, consequence)?;
         let notes = |principal: &str| {
             let calls = self.clients.get(principal);
             calls.map(described).into_iter().collect()

@@ -193,6 +193,12 @@ spec: {{ {more} egress: [{{ hosts: ['./*', 'bank/*', 'obs/*'] }}] }}
         replaced.contains("Sidecar shop/scope-web exists"),
         "{replaced}"
     );
+    let of_namespace = sidecar("").replace("own", "scope-web");
+    let replaced = against(&of_namespace, &metrics);
+    assert!(
+        replaced.contains("Sidecar shop/scope-web exists"),
+        "{replaced}"
+    );
     let policy = sidecar("outboundTrafficPolicy: { mode: REGISTRY_ONLY },");
     assert!(against(&policy, &metrics).contains("with outboundTrafficPolicy"));
     assert!(against("", "").contains("no metrics of it were read"));
@@ -296,13 +302,23 @@ kind: AuthorizationPolicy
 metadata: { name: scope-web, namespace: shop }
 spec: { selector: { matchLabels: { app: db } }, action: DENY, rules: [{}] }
 ";
-    let replaced = suggestion(other, &metrics, options).policy.unwrap();
-    assert_eq!(replaced.policy, None);
-    assert!(
-        replaced.against[0].contains("shop/scope-web exists"),
-        "{:?}",
-        replaced.against
-    );
+    let of_all = other.replace("selector: { matchLabels: { app: db } },", "");
+    for existing in [other, &of_all] {
+        let replaced = suggestion(existing, &metrics, options.clone());
+        let replaced = replaced.policy.unwrap();
+        assert_eq!(replaced.policy, None);
+        assert!(
+            replaced.against[0].contains("shop/scope-web exists"),
+            "{:?}",
+            replaced.against
+        );
+    }
+
+    let former = other.replace("app: db", "app: web");
+    let replaced = suggestion(&former, &metrics, options).policy.unwrap();
+    assert!(replaced.policy.is_some(), "{:?}", replaced.against);
+    let warning = "AuthorizationPolicy shop/scope-web exists; the suggestion replaces it";
+    assert!(replaced.warnings.contains(&warning.to_owned()));
 }
 
 #[test]
