@@ -302,6 +302,10 @@ fn wrong_selections_and_missing_sources_are_errors() {
             "set --metrics, --prometheus or --evidence",
         ),
         ("diff -n shop --metrics @none.txt", "failed to read"),
+        (
+            "diff -n shop --metrics @web.txt --since 1d",
+            "set --prometheus",
+        ),
     ] {
         let done = case.run(line);
         assert_eq!((done.code, done.out.as_str()), (Some(2), ""), "{line}");

@@ -19,6 +19,9 @@ use super::super::output::report;
 use super::super::reading::read;
 use super::{name_of, pods, prometheus, with_days};
 
+/// The time before now that is read from Prometheus.
+const DEFAULT_SINCE: Duration = Duration::from_hours(7 * 24);
+
 /// Where the mesh and the metrics are read.
 #[derive(Args, Debug)]
 pub(super) struct SourceFlags {
@@ -39,15 +42,9 @@ pub(super) struct SourceFlags {
     /// http://localhost:9090
     #[arg(long, global = true, value_name = "URL")]
     prometheus: Option<String>,
-    /// Time before now that is read from Prometheus
-    #[arg(
-        long,
-        global = true,
-        value_name = "DURATION",
-        default_value = "7d",
-        value_parser = with_days
-    )]
-    since: Duration,
+    /// Time before now that is read from Prometheus; 7d if unset
+    #[arg(long, global = true, value_name = "DURATION", value_parser = with_days)]
+    since: Option<Duration>,
 }
 
 /// What was read.
@@ -78,6 +75,9 @@ impl SourceFlags {
     ) -> anyhow::Result<Gathered> {
         let namespaces = &snapshot.context.directory.namespaces_of_host;
         let is_host = |host: &str| namespaces.contains_key(&Hostname::new(host));
+        if self.since.is_some() && self.prometheus.is_none() {
+            bail!("--since is the time that is read from Prometheus: set --prometheus");
+        }
         let mut gathered = Gathered {
             evidence: self.former()?,
             ..Gathered::default()
@@ -98,7 +98,8 @@ impl SourceFlags {
         if let Some(address) = &self.prometheus {
             let address = prometheus::checked(address)?;
             let names: Vec<WorkloadName> = workloads.iter().map(|one| one.name.clone()).collect();
-            prometheus::read(address, self.since, &names, &is_host, &mut gathered).await;
+            let since = self.since.unwrap_or(DEFAULT_SINCE);
+            prometheus::read(address, since, &names, &is_host, &mut gathered).await;
         }
 
         if gathered.read == 0 && self.evidence.is_none() {
