@@ -282,7 +282,9 @@ impl Scope {
         let others = all.iter().filter(|pod| !chosen.contains(&*pod.proxy.name));
         let others = others.map(|pod| Client::fresh(pod.proxy.clone())).collect();
 
-        let gathering = self.sources.gather(&mesh, &snapshot, &pods, &workloads);
+        let gathering = self
+            .sources
+            .gather(&mesh, &snapshot, &all, &pods, &workloads);
         let gathered = runtime.block_on(gathering)?;
         Ok(Looked {
             snapshot,

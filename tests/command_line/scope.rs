@@ -212,6 +212,23 @@ fn a_file_named_after_a_pod_is_believed_about_its_workload_alone() {
     );
     assert!(!done.out.contains("shop/ledger"), "{}", done.out);
 
+    let twin = format!(
+        "---{}",
+        MESH.rsplit("---")
+            .next()
+            .unwrap()
+            .replace("namespace: shop", "namespace: bank")
+    );
+    let twins = Case::new(&twin);
+    twins.write("web-1a-y.txt", &text);
+    let done = twins.run("suggest -n shop --metrics @web-1a-y.txt");
+    assert_eq!(done.code, Some(2));
+    assert!(
+        done.error.contains("several pods have this name"),
+        "{}",
+        done.error
+    );
+
     case.write("all.txt", &text);
     let done = case.run("suggest -n shop --metrics @all.txt");
     let line = "# shop/ledger has evidence, but is not selected";

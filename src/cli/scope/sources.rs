@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use jiff::Timestamp;
 use navarch_api::names::Hostname;
@@ -64,12 +64,13 @@ impl SourceFlags {
     /// Reads all sources. What cannot be read of one of them is reported, and the others are read.
     ///
     /// # Errors
-    /// If a file cannot be read, no source is named for objects of files, or nothing could be read
-    /// at all.
+    /// If a file cannot be read or is named after several pods, no source is named for objects of
+    /// files, or nothing could be read at all.
     pub(super) async fn gather(
         &self,
         mesh: &Mesh,
         snapshot: &Snapshot,
+        all: &[SidecarPod],
         pods: &[&SidecarPod],
         workloads: &[Workload],
     ) -> anyhow::Result<Gathered> {
@@ -92,7 +93,7 @@ impl SourceFlags {
             _ => {}
         }
         for file in &self.metrics {
-            gathered.evidence.add(&of_file(file, pods, &is_host)?);
+            gathered.evidence.add(&of_file(file, all, &is_host)?);
             gathered.read += 1;
         }
         if let Some(address) = &self.prometheus {
@@ -125,9 +126,9 @@ pub(super) fn now() -> Moment {
 
 /// Reads an exposition in a file. That of a pod has the metrics of its application, too, so that it
 /// is believed as the pod itself.
-fn of_file(file: &Path, pods: &[&SidecarPod], is_host: IsHost<'_>) -> anyhow::Result<Reading> {
+fn of_file(file: &Path, all: &[SidecarPod], is_host: IsHost<'_>) -> anyhow::Result<Reading> {
     let text = read(file)?;
-    let own = pod_of(file, pods).map(|pod| (pod, name_of(pod)));
+    let own = pod_of(file, all)?.map(|pod| (pod, name_of(pod)));
     let name = file.file_name().unwrap_or(file.as_os_str());
     let (instance, claim) = match &own {
         Some((pod, workload)) => (pod.name.as_str().into(), Claim::OwnWorkload(workload)),
@@ -146,18 +147,27 @@ fn of_file(file: &Path, pods: &[&SidecarPod], is_host: IsHost<'_>) -> anyhow::Re
     Ok(reading)
 }
 
-/// The pod that a file is named after; `None` if it is none of these, or not one alone.
-fn pod_of<'a>(file: &Path, pods: &[&'a SidecarPod]) -> Option<&'a SidecarPod> {
-    let stem = file.file_stem()?.to_str()?;
-    let is_named = |pod: &&&SidecarPod| {
+/// The pod that a file is named after; `None` if it is none of these.
+///
+/// # Errors
+/// If several pods have its name.
+fn pod_of<'a>(file: &Path, all: &'a [SidecarPod]) -> anyhow::Result<Option<&'a SidecarPod>> {
+    let stem = file.file_stem().unwrap_or(file.as_os_str());
+    let stem = stem.to_string_lossy();
+    let is_named = |pod: &&SidecarPod| {
         let namespace = stem.strip_prefix(pod.name.as_str());
         namespace.is_some_and(|rest| {
             rest.is_empty() || rest.strip_prefix('.') == Some(pod.namespace.as_str())
         })
     };
-    let mut named = pods.iter().filter(is_named);
-    let first = named.next()?;
-    named.next().is_none().then_some(*first)
+    let mut named = all.iter().filter(is_named);
+    let first = named.next();
+    ensure!(
+        named.next().is_none(),
+        "{}: several pods have this name: name the file POD.NAMESPACE.txt",
+        file.display()
+    );
+    Ok(first)
 }
 
 /// The time of the metrics in a file: when it was last written, or now for a pipe.
