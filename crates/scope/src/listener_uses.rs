@@ -10,9 +10,10 @@ use super::proxy_config::{ObjectPath, Routed};
 /// Where Istio's metadata has the object that a filter chain was built from.
 const CONFIG: &str = "/metadata/filterMetadata/istio/config";
 /// The fields with the destinations of proxied connections and requests, by the end of the type of
-/// the filter. Their other fields, such as access logs, belong to the proxy itself.
+/// the filter, and those that repeat their names. Their other fields, such as access logs, belong to
+/// the proxy itself.
 const DESTINATIONS: [(&str, &[&str]); 3] = [
-    (".TcpProxy", &["cluster", "weightedClusters"]),
+    (".TcpProxy", &["cluster", "weightedClusters", "statPrefix"]),
     (".HttpConnectionManager", &["routeConfig"]),
     (".RedisProxy", &["prefixRoutes"]),
 ];
