@@ -220,6 +220,7 @@ impl ApiServer {
             Fault::Compact => server.objects.compact(),
             Fault::Fail { .. }
             | Fault::FailWrites { .. }
+            | Fault::FailLists { .. }
             | Fault::BreakLists { .. }
             | Fault::Lag { .. }
             | Fault::Delay { .. }
@@ -244,6 +245,11 @@ impl ApiServer {
         let server = &mut *self.0.lock();
         server.objects.free_history();
         server.writes = Vec::new();
+    }
+
+    /// Whether a fault is in force that requests fail of.
+    pub(crate) fn fails(&self) -> bool {
+        self.0.lock().faults.fail_requests()
     }
 
     /// Ends all faults.

@@ -306,6 +306,11 @@ impl Replica {
         !self.process.stop.is_cancelled()
     }
 
+    /// Whether it runs and its requests reach the API server.
+    pub(crate) fn reaches_server(&self) -> bool {
+        self.is_running() && self.process.link.condition() == Condition::Up
+    }
+
     /// Opens a connection; returns the client's end and its link.
     #[must_use]
     pub fn connect(&self, peer: Peer) -> Option<(SimStream, Link)> {

@@ -30,6 +30,9 @@ const PAUSE: Duration = Duration::from_secs(20);
 /// A rollout that is stored later than this before a replica has read everything may be unknown to
 /// it.
 const READING: Duration = Duration::from_secs(2);
+/// Within this time a replica stores that a change waits, if it reaches the API server and nothing
+/// fails there.
+const STORING: Duration = Duration::from_secs(10);
 
 /// Follows the rollouts of a simulation.
 #[derive(Clone, Debug)]
@@ -45,12 +48,15 @@ pub(crate) struct Shares {
 struct Seen {
     /// The stages of each new version that is rolled out, by the value of its header.
     stages: BTreeMap<String, SeenStage>,
+    /// The new versions that wait for their rollouts at replicas which can store that, each since
+    /// when: it must be stored soon.
+    waits: BTreeMap<String, Instant>,
     /// The proxies that were at some time to have a new version.
     entitled: BTreeSet<(String, String)>,
     /// The replicas that have read everything.
     synced: BTreeSet<String>,
     /// The versions that a replica had read when it had read everything, and of whose rollout
-    /// nothing was stored: it cannot know that there is one.
+    /// nothing was stored, or had to be: it cannot know that there is one.
     unknowable: BTreeSet<String>,
 }
 
@@ -64,6 +70,7 @@ struct SeenStage {
 }
 
 /// A rollout at a stage that does not reach all proxies, as it is stored.
+#[derive(Debug)]
 struct StoredRollout {
     /// The value of the header of its new version.
     version: String,
@@ -120,9 +127,15 @@ impl Shares {
             stage.at = *at;
             stage.since = now;
         }
+
+        let in_force = self.in_force();
+        self.note_waiting(&mut seen, &in_force);
         self.note_synced(&mut seen);
 
-        for (version, rollout) in self.in_force() {
+        let staged = in_force
+            .iter()
+            .filter(|(_, rollout)| matches!(rollout.progress, RolloutProgress::Stage { .. }));
+        for (version, rollout) in staged {
             for proxy in proxies.iter().filter(|proxy| rollout.is_seen_by(proxy)) {
                 seen.entitled.insert((version.clone(), proxy.clone()));
             }
@@ -131,14 +144,14 @@ impl Shares {
 
     /// Checks what a proxy holds.
     pub(crate) fn check(&self, spec: &Spec, held: &Held) {
-        let stored = self.stored();
-        if stored.is_empty() {
+        let rollouts = self.limited();
+        if rollouts.is_empty() {
             return;
         }
         let name = format!("{}.{}", spec.name, spec.namespace);
         self.look(std::slice::from_ref(&name));
 
-        for StoredRollout { version, at } in stored {
+        for StoredRollout { version, at } in rollouts {
             let mut routes = held.of(Type::Route);
             let has_new = routes.any(|(_, route)| contains(&route.bytes, version.as_bytes()));
             let seen = self.seen.lock();
@@ -150,6 +163,23 @@ impl Shares {
                 );
             }
         }
+    }
+
+    /// Remembers since when versions wait.
+    fn note_waiting(&self, seen: &mut Seen, in_force: &[(String, Arc<Rollout>)]) {
+        let now = Instant::now();
+        let is_disturbed = self.server.fails();
+        let waiting = in_force
+            .iter()
+            .filter(|(_, rollout)| rollout.progress == RolloutProgress::Waiting);
+
+        let since = |version: &String| match seen.waits.get(version) {
+            Some(since) if !is_disturbed => *since,
+            Some(_) | None => now,
+        };
+        seen.waits = waiting
+            .map(|(version, _)| (version.clone(), since(version)))
+            .collect();
     }
 
     /// Remembers of replicas that have just read everything which rollouts they cannot know.
@@ -170,11 +200,29 @@ impl Shares {
             });
             let is_unknowable = |version: &String| {
                 let stage = seen.stages.get(version);
-                stage.is_none_or(|stage| stage.begun.elapsed() < READING)
+                !seen.is_to_be_stored(version)
+                    && stage.is_none_or(|stage| stage.begun.elapsed() < READING)
             };
             let unknowable: Vec<String> = versions.filter(is_unknowable).collect();
             seen.unknowable.extend(unknowable);
         }
+    }
+
+    /// The rollouts at a stage that does not reach all: those that are stored, and those that had to
+    /// be.
+    fn limited(&self) -> Vec<StoredRollout> {
+        let mut rollouts = self.stored();
+        let seen = self.seen.lock();
+        for version in seen.waits.keys() {
+            let is_stored = rollouts.iter().any(|stored| stored.version == *version);
+            if !is_stored && seen.is_to_be_stored(version) {
+                rollouts.push(StoredRollout {
+                    version: version.clone(),
+                    at: None,
+                });
+            }
+        }
+        rollouts
     }
 
     /// The stored rollouts at a stage that does not reach all.
@@ -183,16 +231,22 @@ impl Shares {
         maps.iter().filter_map(StoredRollout::read).collect()
     }
 
-    /// The rollouts that are in force at replicas, with the headers of their new versions.
+    /// The rollouts that are in force at replicas, with the headers of their new versions; those that
+    /// wait only of replicas which reach the API server.
     fn in_force(&self) -> Vec<(String, Arc<Rollout>)> {
         let mut all = Vec::new();
         for replica in self.replicas.lock().iter() {
+            let counts = |rollout: &Rollout| match rollout.progress {
+                RolloutProgress::Stage { .. } => true,
+                RolloutProgress::Waiting => replica.reaches_server(),
+                RolloutProgress::Stopped(_) => false,
+            };
             let Some(parts) = replica.parts() else {
                 continue;
             };
             let context = parts.push.context();
             for (name, rollout) in &context.rollouts {
-                if matches!(rollout.progress, RolloutProgress::Stage { .. })
+                if counts(rollout)
                     && let Some(new) = context.new_versions.any(name)
                     && let Ok(new) = encode_value(&new)
                     && let Some(version) = version_in(&new.to_string())
@@ -202,6 +256,14 @@ impl Shares {
             }
         }
         all
+    }
+}
+
+impl Seen {
+    /// Whether a version has waited for so long that this must be stored.
+    fn is_to_be_stored(&self, version: &str) -> bool {
+        let since = self.waits.get(version);
+        since.is_some_and(|since| since.elapsed() >= STORING)
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::Method;
 use tokio::time::Instant;
 
-use super::requests::Failure;
+use super::requests::{Failure, Request};
 use crate::random::Random;
 
 /// A fault of the server.
@@ -40,6 +40,16 @@ pub enum Fault {
         resource: Option<String>,
         /// How they fail.
         how: FailedWrite,
+        /// How long.
+        lasts: Duration,
+    },
+    /// Lists of the newest version fail, as a database without a quorum does not answer them, while
+    /// watches go on: the cache serves those.
+    FailLists {
+        /// The plural of the resource; `None` for all.
+        resource: Option<String>,
+        /// Such as 500.
+        code: u16,
         /// How long.
         lasts: Duration,
     },
@@ -96,6 +106,7 @@ impl Fault {
                 how: FailedWrite::Lost,
                 ..
             } => "writes have no response",
+            Self::FailLists { .. } => "lists fail",
             Self::BreakLists { .. } => "lists break off",
             Self::Lag { .. } => "lists are old",
             Self::Delay { .. } => "events are late",
@@ -149,6 +160,15 @@ impl fmt::Display for Fault {
                 lasts,
             } => write!(f, "writes of {} {how} for {lasts:?}", all(resource)),
 
+            Self::FailLists {
+                resource,
+                code,
+                lasts,
+            } => write!(
+                f,
+                "lists of the newest {} fail with {code} for {lasts:?}",
+                all(resource)
+            ),
             Self::BreakLists { lasts } => write!(f, "lists break off for {lasts:?}"),
             Self::Lag { versions, lasts } => {
                 write!(f, "lists are up to {versions} versions old for {lasts:?}")
@@ -231,6 +251,7 @@ struct FailingWrites {
 pub(crate) struct Faults {
     failing: Vec<Timed<Failing>>,
     failing_writes: Vec<Timed<FailingWrites>>,
+    failing_lists: Vec<Timed<Failing>>,
     breaking_lists: Option<Timed<()>>,
     /// How many versions old lists may be.
     lag: Option<Timed<u64>>,
@@ -268,6 +289,17 @@ impl Faults {
                 };
                 self.failing_writes.push(Timed::begin(failing, *lasts));
             }
+            Fault::FailLists {
+                resource,
+                code,
+                lasts,
+            } => {
+                let failing = Failing {
+                    resource: resource.clone(),
+                    code: *code,
+                };
+                self.failing_lists.push(Timed::begin(failing, *lasts));
+            }
             Fault::BreakLists { lasts } => {
                 self.breaking_lists = Some(Timed::begin((), *lasts));
             }
@@ -280,19 +312,33 @@ impl Faults {
         }
     }
 
+    /// Whether requests may fail now.
+    pub(crate) fn fail_requests(&self) -> bool {
+        let mut failing = self.failing.iter().chain(&self.failing_lists);
+        let mut failing_writes = self.failing_writes.iter();
+        failing.any(Timed::is_in_force)
+            || failing_writes.any(Timed::is_in_force)
+            || self.conflicts > 0
+            || self.lost_answers > 0
+    }
+
     /// The failure of a request.
-    pub(crate) fn failure(&mut self, method: &Method, resource: &str) -> Option<Failure> {
+    pub(crate) fn failure(&mut self, request: &Request) -> Option<Failure> {
+        let resource = request.resource.plural.as_str();
         self.failing.retain(Timed::is_in_force);
+        self.failing_lists.retain(Timed::is_in_force);
         let concerns = |failing: &&Timed<Failing>| {
             let only = failing.fault.resource.as_ref();
             only.is_none_or(|only| only == resource)
         };
-        if let Some(failing) = self.failing.iter().find(concerns) {
+        let lists = self.failing_lists.iter().filter(|_| lists_newest(request));
+        if let Some(failing) = self.failing.iter().chain(lists).find(concerns) {
             return Some(failure(failing.fault.code));
         }
 
+        let is_write = request.method != Method::GET;
         match self.failed_write(resource) {
-            Some(FailedWrite::Rejected(code)) if *method != Method::GET => Some(failure(code)),
+            Some(FailedWrite::Rejected(code)) if is_write => Some(failure(code)),
             Some(FailedWrite::Rejected(_) | FailedWrite::Lost) | None => None,
         }
     }
@@ -362,6 +408,12 @@ impl Faults {
             format!("the response to {client} was lost"),
         ))
     }
+}
+
+/// Whether a request lists the newest objects, which the database must be asked for.
+fn lists_newest(request: &Request) -> bool {
+    let is_list = request.method == Method::GET && request.name.is_empty() && !request.query.watch;
+    is_list && request.query.resource_version.as_deref() != Some("0")
 }
 
 /// The failure with a status.

@@ -63,9 +63,7 @@ impl Server {
 
     /// The failure that a fault causes.
     pub(super) fn faulty(&mut self, client: &ClientId, request: &Request) -> Option<Failure> {
-        let failure = self
-            .faults
-            .failure(&request.method, &request.resource.plural)?;
+        let failure = self.faults.failure(request)?;
         self.story.detail(&format!(
             "{}: {} {} {} of {} failed: {}",
             self.name,

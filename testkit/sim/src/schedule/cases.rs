@@ -1,17 +1,21 @@
 //! Schedules of faults that were found, with which each happens for certain: the schedule of a seed
 //! is another whenever the generator changes.
 
+mod quarantine;
+mod reads;
+mod rollouts;
+mod roots;
+mod writes;
+
 use std::time::Duration;
 
 use navarch_api::rollout::ROLLOUT;
-use navarch_push::rollout::slots::MAX_OF_NAMESPACE;
+use serde_json::Value;
 
 use super::{Action, Event, Schedule};
-use crate::api_server::{FailedWrite, Fault};
-use crate::link::Condition;
 use crate::proxy::{Command, POISON};
 use crate::random::Random;
-use crate::world::{ANCHOR, Edit, NAMESPACES, ObjectKey, Slot};
+use crate::world::{ANCHOR, Edit, ObjectKey, Slot};
 
 /// The proxies of each seed are at least as many.
 const PROXIES: usize = 5;
@@ -20,17 +24,33 @@ const PROXIES: usize = 5;
 type MakeSchedule = fn() -> Schedule;
 
 /// All cases, by name.
-const CASES: [(&str, MakeSchedule); 10] = [
-    ("ca-while-writes-fail", ca_while_writes_fail),
+const CASES: [(&str, MakeSchedule); 20] = [
+    ("addresses-of-two-leaders", writes::addresses_of_two_leaders),
+    ("ca-while-writes-fail", writes::ca_while_writes_fail),
     ("control-plane-away", control_plane_away),
     ("control-plane-away-for-hours", control_plane_away_for_hours),
-    ("ingress-while-writes-fail", ingress_while_writes_fail),
-    ("quarantine-by-one-replica", quarantine_by_one_replica),
-    ("report-deleted-in-silence", report_deleted_in_silence),
-    ("rollout-begins-at-start", rollout_begins_at_start),
-    ("rollout-restored-late", rollout_restored_late),
-    ("rollout-waits-at-start", rollout_waits_at_start),
-    ("root-rotated", root_rotated),
+    ("deletion-while-away", reads::deletion_while_away),
+    (
+        "ingress-while-writes-fail",
+        writes::ingress_while_writes_fail,
+    ),
+    ("labels-edited", reads::labels_edited),
+    ("lists-break-off", reads::lists_break_off),
+    ("private-rule", reads::private_rule),
+    ("quarantine-at-two-replicas", quarantine::at_two_replicas),
+    ("quarantine-by-one-replica", quarantine::by_one_replica),
+    (
+        "report-deleted-in-silence",
+        writes::report_deleted_in_silence,
+    ),
+    ("rollout-begins-at-start", rollouts::begins_at_start),
+    ("rollout-restored-late", rollouts::restored_late),
+    ("rollout-waits-at-start", rollouts::waits_at_start),
+    ("root-rotated", roots::rotated),
+    ("root-rotated-while-away", roots::rotated_while_away),
+    ("root-waits-for-proxies", roots::waits_for_proxies),
+    ("roots-while-writes-fail", writes::roots_while_writes_fail),
+    ("status-while-writes-fail", writes::status_while_writes_fail),
 ];
 
 impl Schedule {
@@ -56,8 +76,12 @@ impl Schedule {
 }
 
 fn at(seconds: u64, action: Action) -> Event {
+    at_millis(seconds * 1000, action)
+}
+
+fn at_millis(millis: u64, action: Action) -> Event {
     Event {
-        at: Duration::from_secs(seconds),
+        at: Duration::from_millis(millis),
         action,
     }
 }
@@ -70,39 +94,19 @@ fn create(slot: Slot, content: u64) -> Action {
     })
 }
 
-/// The status of an Ingress cannot be written, and nothing changes afterwards.
-fn ingress_while_writes_fail() -> Schedule {
-    let failing = Fault::Fail {
-        resource: Some("ingresses".to_owned()),
-        code: 503,
-        lasts: Duration::from_secs(20),
-    };
-
-    Schedule {
-        replicas: 1,
-        events: vec![
-            at(60, Action::Api(failing)),
-            at(65, create(Slot::Ingress, 3)),
-            // Faults end with the last event.
-            at(90, create(Slot::Namespace, 0)),
-        ],
-    }
+/// Creates or changes an object, with a content that is as wanted.
+fn put(slot: Slot, number: u64, is_wanted: impl Fn(&Value) -> bool) -> Action {
+    let object = ObjectKey { slot, number };
+    let mut random = Random::new(number, "case");
+    let content = object.content_with(&mut random, is_wanted);
+    Action::Edit(Edit::Put { object, content })
 }
 
-/// The root cannot be stored when the first replica starts.
-fn ca_while_writes_fail() -> Schedule {
-    let failing = Fault::FailWrites {
-        resource: Some("secrets".to_owned()),
-        how: FailedWrite::Rejected(503),
-        lasts: Duration::from_secs(20),
-    };
-
-    Schedule {
-        replicas: 1,
-        events: vec![
-            at(0, Action::Api(failing)),
-            at(60, create(Slot::Namespace, 0)),
-        ],
+/// A replica stops, and its successor starts after some seconds.
+fn stop(replica: usize, lasts: u64) -> Action {
+    Action::Stop {
+        replica,
+        lasts: Duration::from_secs(lasts),
     }
 }
 
@@ -136,11 +140,7 @@ fn virtual_service(number: u64, host: &str, version: Version) -> Action {
 
 /// A restart of the second of two replicas, after which proxies connect to it.
 fn restart_of_second(stops: u64, lasts: u64) -> Vec<Event> {
-    let stop = Action::Stop {
-        replica: 1,
-        lasts: Duration::from_secs(lasts),
-    };
-    let mut events = vec![at(stops, stop)];
+    let mut events = vec![at(stops, stop(1, lasts))];
     let begin = stops + lasts + 6;
     for seconds in begin..begin + 4 {
         for proxy in 0..PROXIES {
@@ -154,14 +154,10 @@ fn restart_of_second(stops: u64, lasts: u64) -> Vec<Event> {
 /// No replica runs for longer than certificates live. Rotates the root afterwards: before, agents
 /// would renew their certificates because of it.
 fn control_plane_away() -> Schedule {
-    let stop = Action::Stop {
-        replica: 0,
-        lasts: Duration::from_mins(30),
-    };
     Schedule {
         replicas: 1,
         events: vec![
-            at(90, stop),
+            at(90, stop(0, 1800)),
             at(2100, Action::Rotate { replica: 0 }),
             at(2400, create(Slot::Namespace, 0)),
         ],
@@ -172,15 +168,11 @@ fn control_plane_away() -> Schedule {
 /// objects; afterwards everything is as if all had been there.
 fn control_plane_away_for_hours() -> Schedule {
     const HOUR: u64 = 3600;
-    let stop = |replica| Action::Stop {
-        replica,
-        lasts: Duration::from_secs(3 * HOUR),
-    };
     let restart = |proxy| Action::Proxy {
         proxy,
         command: Command::Restart,
     };
-    let mut events = vec![at(90, stop(0)), at(90, stop(1))];
+    let mut events = vec![at(90, stop(0, 3 * HOUR)), at(90, stop(1, 3 * HOUR))];
     for proxy in 0..PROXIES {
         let begin = u64::try_from(proxy).unwrap_or_default() * HOUR / 2;
         events.push(at(HOUR / 2 + begin, restart(proxy)));
@@ -191,108 +183,4 @@ fn control_plane_away_for_hours() -> Schedule {
         at(3 * HOUR + 300, create(Slot::Namespace, 0)),
     ]);
     Schedule::of(2, events)
-}
-
-/// Proxies of one replica reject an object, and some of them connect to another one while it is
-/// quarantined. That one must know who is connected to the first, or it takes them for gone, and the
-/// object goes back and forth.
-fn quarantine_by_one_replica() -> Schedule {
-    let mut events = restart_of_second(5, 60);
-    events.extend([
-        at(20, virtual_service(0, ANCHOR, Version::Plain)),
-        at(40, virtual_service(0, ANCHOR, Version::Rejected)),
-        at(100, create(Slot::Namespace, 0)),
-    ]);
-    Schedule::of(2, events)
-}
-
-/// A rollout begins while a replica starts: when it has read the stored rollouts, and not the
-/// objects.
-fn rollout_begins_at_start() -> Schedule {
-    let failing = Fault::Fail {
-        resource: Some("virtualservices".to_owned()),
-        code: 503,
-        lasts: Duration::from_secs(5),
-    };
-    let mut events = restart_of_second(30, 10);
-    events.extend([
-        at(20, virtual_service(0, ANCHOR, Version::Plain)),
-        at(39, Action::Api(failing)),
-        at(42, virtual_service(0, ANCHOR, Version::RolledOut)),
-        at(100, create(Slot::Namespace, 0)),
-    ]);
-    Schedule::of(2, events)
-}
-
-/// A replica starts while a change waits for its rollout, as its namespace has begun many.
-fn rollout_waits_at_start() -> Schedule {
-    let mut events = restart_of_second(30, 10);
-    events.push(at(20, virtual_service(0, ANCHOR, Version::Plain)));
-    for index in 1..=u64::try_from(MAX_OF_NAMESPACE).unwrap_or(u64::MAX) {
-        let number = index * NAMESPACES.len() as u64;
-        events.push(at(
-            36,
-            virtual_service(number, "ext.example.com", Version::RolledOut),
-        ));
-    }
-    events.extend([
-        at(37, virtual_service(0, ANCHOR, Version::RolledOut)),
-        at(100, create(Slot::Namespace, 0)),
-    ]);
-    Schedule::of(2, events)
-}
-
-/// A replica starts during a rollout, and cannot read its stage at once.
-fn rollout_restored_late() -> Schedule {
-    let stop = Action::Stop {
-        replica: 0,
-        lasts: Duration::from_secs(1),
-    };
-    let failing = Fault::Fail {
-        resource: Some("configmaps".to_owned()),
-        code: 503,
-        lasts: Duration::from_secs(4),
-    };
-    Schedule {
-        replicas: 1,
-        events: vec![
-            at(20, virtual_service(0, ANCHOR, Version::Plain)),
-            at(30, virtual_service(0, ANCHOR, Version::RolledOut)),
-            // The second stage, which half of the proxies are in.
-            at(64, stop),
-            at(64, Action::Api(failing)),
-            at(100, create(Slot::Namespace, 0)),
-        ],
-    }
-}
-
-/// The leader deletes the report of a crashed replica over a connection that has become half-open,
-/// and loses its lock meanwhile.
-fn report_deleted_in_silence() -> Schedule {
-    let crash = Action::Crash {
-        replica: 2,
-        connections: Condition::Cut,
-        lasts: Duration::from_secs(600),
-    };
-    let silence = |replica, seconds| Action::Link {
-        replica,
-        condition: Condition::Silent,
-        lasts: Duration::from_secs(seconds),
-    };
-
-    Schedule {
-        replicas: 3,
-        events: vec![at(30, crash), at(85, silence(0, 90)), at(85, silence(1, 1))],
-    }
-}
-
-/// The root is rotated, until the former one is gone.
-fn root_rotated() -> Schedule {
-    Schedule {
-        replicas: 2,
-        events: vec![
-            at(60, Action::Rotate { replica: 1 }),
-            at(1200, create(Slot::Namespace, 0)),
-        ],
-    }
 }

@@ -35,6 +35,10 @@ const WATCHED: [(Slot, &str); 8] = [
     (Slot::Namespace, "namespaces"),
 ];
 
+/// Writes fail for no more milliseconds than this: only one attempt to renew a lock is in this time, so that no
+/// new leader begins, which would write everything.
+const MAX_FAILED_WRITES: u64 = 7_000;
+
 /// Adds events, each some time after the one before.
 struct Episode<'a> {
     events: &'a mut Vec<Event>,
@@ -89,7 +93,7 @@ pub(super) fn add_last(
 
 /// Users edit one object of each kind that the control plane writes something for, which fails.
 fn edit_all_while_writes_fail(episode: &mut Episode<'_>, users: &mut Users, random: &mut Random) {
-    let lasts = Duration::from_secs(8);
+    let lasts = Duration::from_millis(MAX_FAILED_WRITES);
     let failing = Fault::FailWrites {
         resource: None,
         how: FailedWrite::Rejected(random.of(&[500, 503, 429])),
@@ -119,11 +123,10 @@ fn edit_all_in_silence(episode: &mut Episode<'_>, users: &mut Users, random: &mu
     }
 }
 
-/// A user edits what the control plane writes something for, which fails: for a shorter time than
-/// a lock lasts, as a new leader writes everything.
+/// A user edits what the control plane writes something for, which fails.
 fn edit_while_writes_fail(episode: &mut Episode<'_>, users: &mut Users, random: &mut Random) {
     let (slot, resource) = random.of(&WRITTEN);
-    let lasts = random.millis(3_000, 15_000);
+    let lasts = random.millis(3_000, MAX_FAILED_WRITES);
     let failing = Fault::FailWrites {
         resource: Some(resource.to_owned()),
         how: failed_write(random),
