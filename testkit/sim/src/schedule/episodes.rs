@@ -35,8 +35,8 @@ const WATCHED: [(Slot, &str); 8] = [
     (Slot::Namespace, "namespaces"),
 ];
 
-/// Writes fail for no more milliseconds than this: only one attempt to renew a lock is in this time, so that no
-/// new leader begins, which would write everything.
+/// Writes fail for no more milliseconds than this: only one attempt to renew a lock is in this time,
+/// so that no new leader begins, which would write everything.
 const MAX_FAILED_WRITES: u64 = 7_000;
 
 /// Adds events, each some time after the one before.

@@ -9,7 +9,8 @@ use crate::world::Slot;
 /// quarantined. That one must know who is connected to the first, or it takes them for gone, and the
 /// object goes back and forth.
 pub(super) fn by_one_replica() -> Schedule {
-    /// In the seed of the cases they are of another namespace than the object.
+    /// In the seed of the cases they are of another namespace than the object, and connect to the
+    /// second replica in the last round.
     const OTHERS: [usize; 2] = [0, 1];
     let mut events = vec![
         at(5, stop(1, 60)),
@@ -17,7 +18,7 @@ pub(super) fn by_one_replica() -> Schedule {
         at(40, virtual_service(0, ANCHOR, Version::Rejected)),
         at(100, create(Slot::Namespace, 0)),
     ];
-    for seconds in 71..75 {
+    for seconds in 71..74 {
         for proxy in OTHERS {
             let command = Command::Reconnect;
             events.push(at(seconds, Action::Proxy { proxy, command }));

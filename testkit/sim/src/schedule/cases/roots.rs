@@ -18,17 +18,17 @@ pub(super) fn rotated() -> Schedule {
     }
 }
 
-/// The next root signs while the connections of some proxies are half-open: they do not renew their
-/// certificates of the former one, which others must trust.
+/// The next root signs while the connections of some proxies are half-open: for some seconds they do
+/// not renew their certificates of the former one, which others must trust.
 pub(super) fn rotated_while_away() -> Schedule {
     let mut events = vec![
         // The next one signs three minutes later.
-        at(55, Action::Rotate { replica: 1 }),
+        at(52, Action::Rotate { replica: 1 }),
         at(1200, create(Slot::Namespace, 0)),
     ];
     for proxy in (0..PROXIES).step_by(2) {
         let command = Command::Vanish(Duration::from_secs(60));
-        events.push(at(233, Action::Proxy { proxy, command }));
+        events.push(at(230, Action::Proxy { proxy, command }));
     }
     Schedule::of(2, events)
 }

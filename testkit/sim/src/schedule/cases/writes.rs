@@ -99,11 +99,12 @@ pub(super) fn report_deleted_in_silence() -> Schedule {
     Schedule {
         replicas: 3,
         events: vec![
-            at(2, stop(1, 5)),
-            at(2, stop(2, 5)),
+            // The first one takes their locks before they are back.
+            at(2, stop(1, 10)),
+            at(2, stop(2, 10)),
             at(30, crash),
             // A report is deleted after a minute, in rounds of 15 s.
-            at(93, silence(0, 90)),
+            at(78, silence(0, 90)),
         ],
     }
 }
