@@ -178,7 +178,10 @@ impl Mesh {
 
     /// Whether a proxy that starts now gets its virtual hosts one by one.
     pub(crate) fn has_large_routes(&mut self, n: usize) -> bool {
-        self.engine.has_large_routes(proxy(n))
+        let id = self.engine.connect_to_ask(proxy(n));
+        let is_large = self.engine.has_large_routes(id);
+        self.engine.disconnect(id);
+        is_large
     }
 
     /// The collections of a proxy; they must equal those last pushed to it.

@@ -1,5 +1,5 @@
-//! Start-time fair queueing of subscriptions by client address; the streams of one client are
-//! served round robin.
+//! Start-time fair queueing of subscriptions, and of what is asked when a stream starts, by client
+//! address; the streams of one client are served round robin.
 //!
 //! The client that has used the least time of the push thread is served next. A client with a
 //! thousand streams, or with an expensive subscription, therefore delays the others by one time
@@ -41,18 +41,38 @@ struct Stream {
     client: Client,
     /// Whether the client has a verified identity.
     is_proved: bool,
-    /// Unanswered subscriptions, at most one of each type.
+    /// Unanswered requests; of subscriptions at most one of each type.
     waiting: VecDeque<Waiting>,
+}
+
+/// An unanswered request of a stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Waiting {
+    Subscription(Subscription),
+    /// Whether the proxy has large routes.
+    RouteSize,
 }
 
 /// An unanswered subscription.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Waiting {
+pub(super) struct Subscription {
     pub(super) resource_type: ResourceType,
     /// The subscription; `None` if the client has unsubscribed since.
     pub(super) interest: Option<Interest>,
     /// Number of subscriptions that the answer covers: this one and those that it replaced.
     pub(super) answers: u32,
+}
+
+impl Waiting {
+    /// The subscription, if it is one to this type.
+    fn subscription_to(&mut self, resource_type: ResourceType) -> Option<&mut Subscription> {
+        match self {
+            Self::Subscription(subscription) if subscription.resource_type == resource_type => {
+                Some(subscription)
+            }
+            Self::Subscription(_) | Self::RouteSize => None,
+        }
+    }
 }
 
 /// The streams of a client that have work.
@@ -96,26 +116,27 @@ impl FairQueue {
             return;
         };
 
-        if let Some(waiting) = stream
+        if let Some(subscription) = stream
             .waiting
             .iter_mut()
-            .find(|waiting| waiting.resource_type == resource_type)
+            .find_map(|waiting| waiting.subscription_to(resource_type))
         {
-            waiting.interest = Some(interest);
-            waiting.answers = waiting.answers.saturating_add(1);
+            subscription.interest = Some(interest);
+            subscription.answers = subscription.answers.saturating_add(1);
             return;
         }
 
-        stream.waiting.push_back(Waiting {
+        let subscription = Subscription {
             resource_type,
             interest: Some(interest),
             answers: 1,
-        });
+        };
+        self.wait(id, Waiting::Subscription(subscription));
+    }
 
-        if stream.waiting.len() == 1 {
-            let client = stream.client;
-            self.enqueue(client, id);
-        }
+    /// Queues the question whether a stream's proxy has large routes.
+    pub(super) fn ask_route_size(&mut self, id: ProxyId) {
+        self.wait(id, Waiting::RouteSize);
     }
 
     /// Ends a stream's subscription of a type. Returns true if no subscription of the type is
@@ -124,11 +145,13 @@ impl FairQueue {
         let Some(stream) = self.streams.get_mut(&id) else {
             return false;
         };
-        let waiting = stream
+        let subscription = stream
             .waiting
             .iter_mut()
-            .find(|waiting| waiting.resource_type == resource_type);
-        waiting.map(|waiting| waiting.interest = None).is_none()
+            .find_map(|waiting| waiting.subscription_to(resource_type));
+        subscription
+            .map(|subscription| subscription.interest = None)
+            .is_none()
     }
 
     /// Whether no stream is waiting.
@@ -136,7 +159,7 @@ impl FairQueue {
         self.order.is_empty()
     }
 
-    /// The stream to serve next, and its subscription. The caller must then call
+    /// The stream to serve next, and its request. The caller must then call
     /// [`FairQueue::used`].
     pub(super) fn next(&mut self) -> Option<(ProxyId, Waiting)> {
         while let Some((used, _, client)) = self.order.pop_first() {
@@ -158,7 +181,7 @@ impl FairQueue {
         None
     }
 
-    /// Accounts the time that a stream used for its first waiting subscription, which is either
+    /// Accounts the time that a stream used for its first waiting request, which is either
     /// answered or continued later.
     pub(super) fn used(&mut self, id: ProxyId, time: Duration, is_answered: bool) {
         let Some(stream) = self.streams.get_mut(&id) else {
@@ -194,6 +217,18 @@ impl FairQueue {
             let now = self.now;
             self.clients
                 .retain(|_, line| line.place.is_some() || line.used > now);
+        }
+    }
+
+    /// Appends a request to those of a stream.
+    fn wait(&mut self, id: ProxyId, waiting: Waiting) {
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return;
+        };
+        stream.waiting.push_back(waiting);
+        if stream.waiting.len() == 1 {
+            let client = stream.client;
+            self.enqueue(client, id);
         }
     }
 
@@ -341,10 +376,13 @@ mod tests {
         let mut waiting = || {
             let (id, waiting) = queue.next()?;
             queue.used(id, MS, true);
+            let Waiting::Subscription(answered) = waiting else {
+                panic!("{waiting:?}");
+            };
             Some((
-                waiting.resource_type,
-                waiting.interest.is_some(),
-                waiting.answers,
+                answered.resource_type,
+                answered.interest.is_some(),
+                answered.answers,
             ))
         };
         assert_eq!(waiting(), Some((ResourceType::Cluster, true, 2)));

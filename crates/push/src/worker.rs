@@ -40,6 +40,7 @@ use super::resource::ResourceType;
 use super::sweep_schedule::SweepSchedule;
 use super::view::Translator;
 use navarch_api::settings::Settings;
+use navarch_tables::hash::KeyedMap;
 
 pub use current::CurrentSnapshot;
 pub use handle::{Ended, PushHandle};
@@ -94,8 +95,8 @@ enum Command {
         Arc<dyn Sink>,
         oneshot::Sender<Unclaimed>,
     ),
-    /// A stream begins: whether its proxy has a large route configuration.
-    HasLargeRoutes(Arc<Proxy>, oneshot::Sender<bool>),
+    /// A stream begins: whether its proxy has large routes.
+    AskRouteSize(RouteSizeQuestion),
     /// Streams have ended: those in the list [`EndedStreams`].
     Disconnected,
     /// A stream subscribes to resources of a type.
@@ -110,6 +111,14 @@ enum Command {
     Recompute(oneshot::Sender<()>),
     /// Runs a read-only closure.
     Inspection(Inspection),
+}
+
+/// The question whether a proxy, which need not be connected, has large routes.
+struct RouteSizeQuestion {
+    proxy: Arc<Proxy>,
+    /// The client's address.
+    address: Option<IpAddr>,
+    answer: oneshot::Sender<bool>,
 }
 
 /// The state of the push thread.
@@ -136,6 +145,8 @@ struct Worker {
     /// Unanswered subscriptions. Those that arrive before the initial state is complete wait for
     /// it.
     queue: FairQueue,
+    /// Where proxies' route sizes are awaited. At most one for each stream that begins.
+    route_sizes: KeyedMap<ProxyId, oneshot::Sender<bool>>,
     /// The last pushes, oldest first.
     pushes: VecDeque<PushRecord>,
     /// When results that only ended streams used are freed.
@@ -217,6 +228,7 @@ pub fn prepare(
             notices: notices_sender,
             ended_streams: of_worker,
             queue: FairQueue::default(),
+            route_sizes: KeyedMap::default(),
             pushes: VecDeque::new(),
             sweeps: SweepSchedule::default(),
             metrics,
@@ -318,10 +330,7 @@ impl Worker {
                 drop(answer.send(self.ended_streams.unless_claimed(id)));
             }
 
-            Command::HasLargeRoutes(proxy, answer) => {
-                // The stream may have ended.
-                let _ = answer.send(self.engine.has_large_routes(proxy));
-            }
+            Command::AskRouteSize(question) => self.ask_route_size(question),
 
             Command::Disconnected => {}
 

@@ -29,6 +29,7 @@
 //! - *Who can make tables large*: whoever adds hosts that others see. That changes the form for
 //!   Envoys that start afterwards, not the meaning of their routes, and nothing for others.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use navarch_api::settings::Settings;
@@ -76,6 +77,7 @@ pub(crate) fn takes_virtual_hosts(node: &Node) -> bool {
 pub(crate) async fn settle(
     mut proxy: Proxy,
     takes_virtual_hosts: bool,
+    address: Option<IpAddr>,
     push: &PushHandle,
 ) -> Result<Proxy, Ended> {
     let held = take_held(&mut proxy);
@@ -91,7 +93,7 @@ pub(crate) async fn settle(
         Form::OneByOne => true,
         Form::BySize => {
             let asked = Arc::new(proxy.clone());
-            if !push.has_large_routes(asked).await? {
+            if !push.has_large_routes(asked, address).await? {
                 return Ok(proxy);
             }
             true
@@ -273,7 +275,7 @@ mod tests {
             ),
             (json!({ "LARGE": "1" }), json!({ "LARGE": "1" })),
         ] {
-            let found = settle(proxy("sidecar", said.clone()), true, &push)
+            let found = settle(proxy("sidecar", said.clone()), true, None, &push)
                 .await
                 .unwrap();
             assert_eq!(*found.metadata, settled, "{said}");

@@ -149,15 +149,16 @@ async fn serve<M: Wire>(
     let takes_virtual_hosts = route_form::takes_virtual_hosts(&node);
     let mut proxy = node::proxy(node, origin.caller.as_ref(), core.served)?;
     proxy.uses_delta = M::PROTOCOL == Protocol::Delta;
+    let address = origin.peer.map(|peer| peer.ip().to_canonical());
+    let settled = route_form::settle(proxy, takes_virtual_hosts, address, &core.push);
     let proxy = tokio::select! {
         biased;
         () = core.drain.cancelled() => return Err(shutdown_status()),
-        proxy = route_form::settle(proxy, takes_virtual_hosts, &core.push) => proxy.map_err(push_ended)?,
+        proxy = settled => proxy.map_err(push_ended)?,
     };
+
     let proxy = Arc::new(proxy);
     let mailbox = Arc::new(Mailbox::default());
-
-    let address = origin.peer.map(|peer| peer.ip().to_canonical());
     let proxy_id = core
         .push
         .connect(proxy.clone(), address, mailbox.clone())

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::Engine;
+use super::{Engine, ProxyId};
 use crate::proxy::Proxy;
 use crate::query::Query;
 use crate::view::View;
@@ -25,16 +25,18 @@ impl Query for HasLargeRoutes {
 }
 
 impl Engine {
-    /// Whether a route configuration of the proxy is so large that its virtual hosts are better sent
-    /// one by one. The proxy need not be connected. Costs what its largest tables cost, which its
-    /// subscription needs next; proxies with the same services share it.
-    pub fn has_large_routes(&mut self, proxy: Arc<Proxy>) -> bool {
-        let id = self.engine.connect(proxy);
+    /// Adds a proxy that is asked about, and to which nothing is published.
+    pub fn connect_to_ask(&mut self, proxy: Arc<Proxy>) -> ProxyId {
+        self.engine.connect(proxy)
+    }
+
+    /// Whether a route configuration of a connected proxy is so large that its virtual hosts are
+    /// better sent one by one. Costs what its largest tables cost, which its subscription needs
+    /// next; proxies with the same services share it.
+    pub fn has_large_routes(&mut self, id: ProxyId) -> bool {
         // What is held counts as unused once the proxy is disconnected, and is freed if it stays so.
         self.engine.hold(id, &HasLargeRoutes);
         let is_large = self.engine.query(id, &HasLargeRoutes);
-        self.engine.disconnect(id);
-        self.engine.sweep_if_due();
         is_large.is_some_and(|is_large| *is_large)
     }
 }

@@ -3,9 +3,9 @@
 
 use tokio::time::Instant;
 
-use super::{SUBSCRIPTION_WORK_TIME, TIME_SLICE, Worker};
+use super::{RouteSizeQuestion, SUBSCRIPTION_WORK_TIME, TIME_SLICE, Worker};
 use crate::engine::ProxyId;
-use crate::fair_queue::Waiting;
+use crate::fair_queue::{Subscription, Waiting};
 use crate::mesh_state::Change;
 use crate::observer::Event;
 
@@ -23,7 +23,7 @@ impl Worker {
         self.is_synced() && !self.queue.is_empty()
     }
 
-    /// Answers subscriptions for a limited time, one slice at a time.
+    /// Answers subscriptions and questions for a limited time, one slice at a time.
     pub(super) fn work(&mut self) {
         let end = Instant::now() + SUBSCRIPTION_WORK_TIME;
         while self.has_work() && Instant::now() < end {
@@ -31,18 +31,52 @@ impl Worker {
                 return;
             };
             let begun = Instant::now();
-            let is_answered = self.work_on(id, waiting, begun + TIME_SLICE);
-            self.queue.used(id, begun.elapsed(), is_answered);
+            match waiting {
+                Waiting::Subscription(subscription) => {
+                    let is_answered = self.work_on(id, subscription, begun + TIME_SLICE);
+                    self.queue.used(id, begun.elapsed(), is_answered);
+                }
+                Waiting::RouteSize => {
+                    self.answer_route_size(id);
+                    self.queue.used(id, begun.elapsed(), true);
+                    self.queue.disconnect(id);
+                }
+            }
         }
     }
 
+    /// Queues the question whether a proxy has large routes, as its client's.
+    pub(super) fn ask_route_size(&mut self, question: RouteSizeQuestion) {
+        let RouteSizeQuestion {
+            proxy,
+            address,
+            answer,
+        } = question;
+        let is_proved = proxy.identity.is_some();
+        let id = self.engine.connect_to_ask(proxy);
+        self.route_sizes.insert(id, answer);
+        self.queue.connect(id, address, is_proved);
+        self.queue.ask_route_size(id);
+    }
+
+    /// Answers whether a proxy has large routes, unless its stream has ended, and forgets the proxy.
+    fn answer_route_size(&mut self, id: ProxyId) {
+        if let Some(answer) = self.route_sizes.remove(&id)
+            && !answer.is_closed()
+        {
+            // The stream may end at this moment.
+            let _ = answer.send(self.engine.has_large_routes(id));
+        }
+        self.engine.disconnect(id);
+    }
+
     /// Works on one subscription until `until`. Returns true when it is answered.
-    fn work_on(&mut self, id: ProxyId, waiting: Waiting, until: Instant) -> bool {
-        let Waiting {
+    fn work_on(&mut self, id: ProxyId, subscription: Subscription, until: Instant) -> bool {
+        let Subscription {
             resource_type,
             interest,
             answers,
-        } = waiting;
+        } = subscription;
 
         let is_answered = match &interest {
             None => {

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::current::CurrentSnapshot;
 use super::ended_streams::{EndedStreams, Unclaimed};
-use super::{Command, Inspect, Inspection};
+use super::{Command, Inspect, Inspection, RouteSizeQuestion};
 use crate::context::PushContext;
 use crate::engine::{Interest, ProxyId, Sink};
 use crate::mesh_state::Change;
@@ -50,15 +50,23 @@ impl PushHandle {
     }
 
     /// Whether a route configuration of a proxy, which need not be connected, is so large that its
-    /// virtual hosts are better sent one by one. Waits until the initial state is complete. Not
-    /// queued fairly: for clients with a verified identity alone.
+    /// virtual hosts are better sent one by one. It is computed in the share of the client with this
+    /// address, once the initial state is complete.
     ///
     /// # Errors
     /// If the thread has ended.
-    pub async fn has_large_routes(&self, proxy: Arc<Proxy>) -> Result<bool, Ended> {
-        self.wait_synced().await?;
+    pub async fn has_large_routes(
+        &self,
+        proxy: Arc<Proxy>,
+        address: Option<IpAddr>,
+    ) -> Result<bool, Ended> {
         let (answer, is_large) = oneshot::channel();
-        self.send(Command::HasLargeRoutes(proxy, answer)).await?;
+        let question = RouteSizeQuestion {
+            proxy,
+            address,
+            answer,
+        };
+        self.send(Command::AskRouteSize(question)).await?;
         is_large.await.map_err(|_| Ended)
     }
 

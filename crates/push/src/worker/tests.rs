@@ -1,7 +1,7 @@
 //! The push thread with clients that request much, and that disconnect while it is busy.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
@@ -25,6 +25,11 @@ impl Translator for Slow {
     fn resource(&self, _: ResourceType, name: &ResourceName, _: &View<'_>) -> Option<Bytes> {
         std::thread::sleep(Duration::from_millis(1));
         Some(Bytes::copy_from_slice(name.as_str().as_bytes()))
+    }
+
+    fn has_large_routes(&self, view: &View<'_>) -> bool {
+        std::thread::sleep(Duration::from_millis(5));
+        !view.proxy().ips().is_empty()
     }
 }
 
@@ -51,9 +56,13 @@ async fn started() -> PushHandle {
     push
 }
 
-async fn stream(push: &PushHandle, last: u8) -> (ProxyId, Arc<Answered>) {
+fn proxy(last: u8) -> Arc<Proxy> {
     let id = format!("sidecar~10.0.0.{last}~web.shop~shop.svc.cluster.local");
-    let proxy = Arc::new(Proxy::parse(&id, serde_json::Value::Null, Locality::default()).unwrap());
+    Arc::new(Proxy::parse(&id, serde_json::Value::Null, Locality::default()).unwrap())
+}
+
+async fn stream(push: &PushHandle, last: u8) -> (ProxyId, Arc<Answered>) {
+    let proxy = proxy(last);
     let sink = Arc::new(Answered::default());
     let address = Some(IpAddr::from([10, 0, 0, last]));
     (
@@ -168,4 +177,39 @@ async fn a_stream_cancelled_while_connecting_leaves_no_proxy() {
     until(&push, |inspect| inspect.engine.sizes().subscribers == 1).await;
     drop(connecting);
     until(&push, |inspect| inspect.engine.sizes().subscribers == 0).await;
+}
+
+#[tokio::test]
+async fn a_client_that_asks_for_sizes_of_routes_does_not_delay_others() {
+    const QUESTIONS: usize = 100;
+    let push = started().await;
+    let address = Some(IpAddr::from([10, 0, 0, 1]));
+    let answered = Arc::new(AtomicUsize::new(0));
+
+    // Each has a proxy of its own, so that none finds the result of another.
+    let mut questions = JoinSet::new();
+    for number in 0..QUESTIONS {
+        let push = push.clone();
+        let answered = answered.clone();
+        questions.spawn(async move {
+            let asked = proxy(u8::try_from(number).unwrap());
+            assert!(push.has_large_routes(asked, address).await.unwrap());
+            answered.fetch_add(1, Ordering::AcqRel);
+        });
+    }
+    let is_asked = |inspect: &Inspect<'_>| inspect.engine.proxies().len() > QUESTIONS / 2;
+    until(&push, is_asked).await;
+
+    let (modest, sink) = stream(&push, 200).await;
+    push.subscribe(modest, ResourceType::Endpoint, names("little", 1))
+        .await
+        .unwrap();
+    let has_answer = sink.clone();
+    until(&push, move |_| has_answer.is()).await;
+    let before = answered.load(Ordering::Acquire);
+    assert!(before < QUESTIONS / 2, "after {before} questions");
+
+    // Nothing is left of those whose streams end before the answer.
+    questions.abort_all();
+    until(&push, |inspect| inspect.engine.proxies().len() == 1).await;
 }
