@@ -18,6 +18,7 @@ mod debug;
 mod envoys;
 mod own;
 mod peek;
+mod routes;
 mod stream;
 mod wire;
 

@@ -18,7 +18,7 @@ pub enum RoutesHeld {
     Nothing,
     /// Route configurations, all with their virtual hosts inside.
     Whole,
-    /// It subscribes to virtual hosts.
+    /// Route configurations whose virtual hosts are resources of their own.
     VirtualHosts,
 }
 

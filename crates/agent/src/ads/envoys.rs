@@ -77,19 +77,11 @@ impl EnvoyStreams {
         Some(newest.report.clone())
     }
 
-    /// Notes that a response with route configurations was passed to a process.
-    pub(super) fn note_routes(&self, process: ProcessId) {
+    /// Notes what a process has of routes.
+    pub(super) fn note_routes(&self, process: ProcessId, held: RoutesHeld) {
         let mut streams = self.0.lock();
-        if streams.routes_of(process).is_none() {
-            streams.set_routes(process, RoutesHeld::Whole);
-        }
-    }
-
-    /// Notes that a process subscribes to virtual hosts.
-    pub(super) fn note_virtual_hosts(&self, process: ProcessId) {
-        let mut streams = self.0.lock();
-        if streams.routes_of(process) != Some(RoutesHeld::VirtualHosts) {
-            streams.set_routes(process, RoutesHeld::VirtualHosts);
+        if streams.routes_of(process) != Some(held) {
+            streams.set_routes(process, held);
         }
     }
 
@@ -248,15 +240,15 @@ mod tests {
         let first = streams.add(Some(1), CancellationToken::new());
         assert_eq!(streams.routes_held(Some(1), false), RoutesHeld::Nothing);
 
-        streams.note_routes(Some(1));
+        streams.note_routes(Some(1), RoutesHeld::Whole);
         drop(first);
         assert_eq!(streams.routes_held(Some(1), true), RoutesHeld::Whole);
         assert_eq!(streams.routes_held(Some(2), false), RoutesHeld::Nothing);
 
-        streams.note_routes(Some(2));
-        streams.note_virtual_hosts(Some(2));
-        streams.note_routes(Some(2));
-        assert_eq!(streams.routes_held(Some(2), true), RoutesHeld::VirtualHosts);
+        for held in [RoutesHeld::VirtualHosts, RoutesHeld::Whole] {
+            streams.note_routes(Some(2), held);
+            assert_eq!(streams.routes_held(Some(2), true), held);
+        }
         assert_eq!(streams.routes_held(Some(1), true), RoutesHeld::Whole);
     }
 
@@ -265,9 +257,9 @@ mod tests {
         let streams = EnvoyStreams::default();
         assert_eq!(streams.routes_held(Some(1), true), RoutesHeld::Whole);
 
-        streams.note_virtual_hosts(Some(1));
+        streams.note_routes(Some(1), RoutesHeld::VirtualHosts);
         for process in 2..=9 {
-            streams.note_routes(Some(process));
+            streams.note_routes(Some(process), RoutesHeld::Whole);
         }
         assert_eq!(streams.routes_held(Some(1), true), RoutesHeld::Whole);
         assert_eq!(streams.0.lock().routes.len(), MAX_PROCESSES);

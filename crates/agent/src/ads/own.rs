@@ -27,8 +27,6 @@ pub(super) const LISTENER: &str = "type.googleapis.com/envoy.config.listener.v3.
 pub(super) const EXTENSION: &str = "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig";
 /// Route configurations.
 pub(super) const ROUTE: &str = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
-/// Virtual hosts of route configurations that do not contain them.
-pub(super) const VIRTUAL_HOST: &str = "type.googleapis.com/envoy.config.route.v3.VirtualHost";
 /// The debug API of istioctl, and the prefix of its further types.
 pub(super) const DEBUG: &str = "istio.io/debug";
 /// The gRPC code `INTERNAL`.

@@ -1,4 +1,4 @@
-//! Reads one field of a protobuf message without decoding the rest.
+//! Reads fields of a protobuf message without decoding the rest.
 
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 
@@ -29,41 +29,61 @@ pub(super) fn string(message: &[u8], number: u32) -> Result<&str, prost::DecodeE
     Ok(std::str::from_utf8(field).unwrap_or_default())
 }
 
-/// The last string, message or bytes with this field number at the top level of a message. The cost
-/// depends on the number of fields, not on their size.
+/// The last string, message or bytes with this field number at the top level of a message.
 ///
 /// # Errors
 /// If the bytes are not a protobuf message.
-pub(super) fn bytes(mut message: &[u8], number: u32) -> Result<Option<&[u8]>, prost::DecodeError> {
-    let mut found = None;
+pub(super) fn bytes(message: &[u8], number: u32) -> Result<Option<&[u8]>, prost::DecodeError> {
+    all(message, number).last().transpose()
+}
 
-    while !message.is_empty() {
-        let (tag, wire_type) = decode_key(&mut message)?;
-        if wire_type == WireType::LengthDelimited {
-            let length = usize::try_from(decode_varint(&mut message)?).ok();
-            let parts = length.and_then(|length| message.split_at_checked(length));
-            let Some((field, rest)) = parts else {
-                // Returns prost's own error for a truncated message.
-                skip_field(
-                    wire_type,
-                    tag,
-                    &mut &[0xff_u8][..],
-                    DecodeContext::default(),
-                )?;
-                return Ok(found);
-            };
-
-            if tag == number {
-                found = Some(field);
+/// The strings, messages or bytes with this field number at the top level of a message, up to the
+/// first error if the bytes are not a protobuf message. The cost depends on the number of fields, not
+/// on their size.
+pub(super) fn all(
+    message: &[u8],
+    number: u32,
+) -> impl Iterator<Item = Result<&[u8], prost::DecodeError>> {
+    let mut rest = message;
+    std::iter::from_fn(move || {
+        while !rest.is_empty() {
+            match take_field(&mut rest) {
+                Ok(Some((tag, field))) if tag == number => return Some(Ok(field)),
+                Ok(_) => {}
+                Err(error) => {
+                    rest = &[];
+                    return Some(Err(error));
+                }
             }
-
-            message = rest;
-        } else {
-            skip_field(wire_type, tag, &mut message, DecodeContext::default())?;
         }
+        None
+    })
+}
+
+/// Takes the first field from a message; `None` if it is a number.
+fn take_field<'a>(message: &mut &'a [u8]) -> Result<Option<(u32, &'a [u8])>, prost::DecodeError> {
+    let (tag, wire_type) = decode_key(message)?;
+    if wire_type != WireType::LengthDelimited {
+        skip_field(wire_type, tag, message, DecodeContext::default())?;
+        return Ok(None);
     }
 
-    Ok(found)
+    let length = usize::try_from(decode_varint(message)?).ok();
+    let all: &'a [u8] = message;
+    let parts = length.and_then(|length| all.split_at_checked(length));
+    let Some((field, rest)) = parts else {
+        // Returns prost's own error for a truncated message.
+        *message = &[];
+        skip_field(
+            wire_type,
+            tag,
+            &mut &[0xff_u8][..],
+            DecodeContext::default(),
+        )?;
+        return Ok(None);
+    };
+    *message = rest;
+    Ok(Some((tag, field)))
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use tonic::{Code, Request, Status, Streaming};
 use super::debug::OpenConnection;
 use super::envoys::{EnvoyStream, ProcessId};
 use super::wire::{Opaque, Outbox};
-use super::{Core, Health, Protocol, own, peek};
+use super::{Core, Health, Protocol, own, peek, routes};
 use crate::mesh_metrics::{MeshMetrics, WORKLOAD};
 use crate::metrics::AgentMetrics;
 use crate::wasm::{ConvertError, Modules};
@@ -257,8 +257,6 @@ impl Stream {
                 self.note_version(&request);
             } else if type_url == WORKLOAD {
                 self.has_workloads.store(true, Ordering::Relaxed);
-            } else if type_url == own::VIRTUAL_HOST {
-                self.core.config.envoys.note_virtual_hosts(self.process);
             }
 
             let request = match is_first {
@@ -313,6 +311,16 @@ impl Stream {
         Ok(own::with_routes_held(&request, held))
     }
 
+    /// Records what Envoy has of routes with a response. One that cannot be decoded is Envoy's to
+    /// reject.
+    fn note_routes(&self, response: &[u8]) {
+        if self.protocol == Protocol::Delta
+            && let Ok(Some(held)) = routes::held_with(response)
+        {
+            self.core.config.envoys.note_routes(self.process, held);
+        }
+    }
+
     /// Records the version of extension configs that Envoy acknowledged.
     fn note_version(&self, request: &Bytes) {
         if self.protocol == Protocol::State
@@ -341,7 +349,7 @@ impl Stream {
                 |_| Status::internal("failed to decode the control plane's response as protobuf");
             let type_url = peek::string(&response, peek::TYPE).map_err(unreadable)?;
             if type_url == own::ROUTE {
-                config.envoys.note_routes(self.process);
+                self.note_routes(&response);
             }
             listeners_wait |= type_url == own::LISTENER && Modules::may_be_named(&response);
             let waits = config.modules.is_some()

@@ -2,10 +2,14 @@
 
 use navarch_base::routes_held::NODE_KEY;
 use navarch_proto::envoy::config::core::v3::Node;
+use navarch_proto::envoy::config::route::v3::RouteConfiguration;
 use prost_types::value::Kind;
 use prost_types::{Struct, Value};
 
 use super::*;
+use crate::ads::routes::tests::{response, routes};
+
+const VIRTUAL_HOST: &str = "type.googleapis.com/envoy.config.route.v3.VirtualHost";
 
 type Delta = Visit<DeltaDiscoveryRequest, DeltaDiscoveryResponse>;
 
@@ -84,29 +88,43 @@ fn returning() -> DeltaDiscoveryRequest {
     }
 }
 
+/// Sends routes to Envoy, and waits until it has them.
+async fn send_routes(stream: &mut DeltaStream, table: RouteConfiguration) {
+    let response = response(vec![table]);
+    stream
+        .visit
+        .answers
+        .send(Ok(response.clone()))
+        .await
+        .unwrap();
+    assert_eq!(stream.answers.message().await.unwrap().unwrap(), response);
+}
+
 #[tokio::test]
 async fn the_first_request_says_which_routes_envoy_has() {
     let mut world = world().await;
     let (said, mut stream) = open(&mut world, ask_for(CLUSTER)).await;
     assert_eq!(said, "nothing");
-
-    let routes = DeltaDiscoveryResponse {
-        type_url: own::ROUTE.to_owned(),
-        ..DeltaDiscoveryResponse::default()
-    };
-    stream.visit.answers.send(Ok(routes.clone())).await.unwrap();
-    assert_eq!(stream.answers.message().await.unwrap().unwrap(), routes);
+    send_routes(&mut stream, routes(&["a.example"], false)).await;
     drop(stream);
 
     let (said, mut stream) = open(&mut world, returning()).await;
     assert_eq!(said, "whole");
-    stream.asks.send(ask_for(own::VIRTUAL_HOST)).await.unwrap();
+    send_routes(&mut stream, routes(&["*"], true)).await;
+    drop(stream);
+
+    // A control plane that does not send virtual hosts replaces the tables. Envoy subscribes to
+    // virtual hosts on this stream, and on later ones, nevertheless.
+    let (said, mut stream) = open(&mut world, returning()).await;
+    assert_eq!(said, "virtual-hosts");
+    stream.asks.send(ask_for(VIRTUAL_HOST)).await.unwrap();
     let request = stream.visit.requests.message().await.unwrap().unwrap();
-    assert_eq!(request, ask_for(own::VIRTUAL_HOST), "later requests pass");
+    assert_eq!(request, ask_for(VIRTUAL_HOST), "later requests pass");
+    send_routes(&mut stream, routes(&["a.example", "*"], false)).await;
     drop(stream);
 
     let (said, _stream) = open(&mut world, returning()).await;
-    assert_eq!(said, "virtual-hosts");
+    assert_eq!(said, "whole");
     world.stop.cancel();
 }
 
