@@ -14,10 +14,7 @@ impl ShownUrl {
     /// Leaves out the user information.
     #[must_use]
     pub fn new(url: &str) -> Self {
-        let (scheme, rest) = match url.split_once("://") {
-            Some((scheme, rest)) => (format!("{scheme}://"), rest),
-            None => (String::new(), url),
-        };
+        let (scheme, rest) = url.split_at(end_of_scheme(url));
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         let (authority, _) = rest.split_at(end);
 
@@ -39,9 +36,22 @@ impl ShownUrl {
     }
 }
 
+/// Where the host may begin: after a scheme and slashes, of which users write too few or too many, and
+/// which have no scheme in a redirect. Zero if there are no slashes.
+fn end_of_scheme(url: &str) -> usize {
+    let is_of_scheme = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');
+    let rest = url.trim_start_matches(is_of_scheme);
+    let rest = rest.strip_prefix(':').unwrap_or(rest);
+    match rest.trim_start_matches('/') {
+        after if rest.starts_with('/') => url.len() - after.len(),
+        _ => 0,
+    }
+}
+
 /// Whether an authority is a host with a port or without any, not the start of `user:password`.
 fn has_port(authority: &str) -> bool {
     match authority.rsplit_once(':') {
+        Some((_, port)) if port.is_empty() => false,
         Some((_, port)) => port.ends_with(']') || port.bytes().all(|byte| byte.is_ascii_digit()),
         None => true,
     }
@@ -72,6 +82,10 @@ mod tests {
             ("user:password@host", "***@host"),
             ("http://user:pass/word@host/a", "http://***@host/a"),
             ("ftp://user:pass?word@host", "ftp://***@host"),
+            ("//user:password@host/a", "//***@host/a"),
+            ("https:/user:password@host/a", "https:/***@host/a"),
+            ("https:///user:password@host", "https:///***@host"),
+            ("user:pass://word@host", "***@host"),
         ] {
             assert_eq!(ShownUrl::new(url).to_string(), shown);
         }
