@@ -54,6 +54,7 @@ pub use inbound::{InboundRoute, inbound};
 pub(super) use large::are_large;
 use navarch_proto::envoy::config::route::v3::VirtualHost;
 use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
+pub(super) use sidecar::http_proxy_port;
 pub use vhds::with_hosts;
 
 use crate::filters::http::filter;

@@ -10,6 +10,7 @@ use super::outbound_plan::PlannedListener;
 use crate::connection_manager::{HttpOptions, Routes, connection_manager};
 use crate::filters::class::ListenerClass;
 use crate::filters::network::http_filter;
+use crate::routes::http_proxy_port;
 use crate::sidecar_scope::{self, OutboundPolicy};
 use crate::traffic_extension;
 use navarch_push::view::View;
@@ -21,7 +22,7 @@ const ROUTES: &str = "http_proxy";
 /// Its name, if enabled.
 pub(super) fn name(view: &View<'_>) -> Option<String> {
     let bind = localhosts(view.proxy().families()).first()?;
-    port(view).map(|port| listener_name(bind, port))
+    http_proxy_port(view).map(|port| listener_name(bind, port))
 }
 
 pub(super) fn build(view: &View<'_>, name: &str) -> Option<Listener> {
@@ -29,7 +30,7 @@ pub(super) fn build(view: &View<'_>, name: &str) -> Option<Listener> {
         .iter()
         .map(|&bind| bind.to_owned())
         .collect();
-    let port = port(view)?;
+    let port = http_proxy_port(view)?;
     let planned = PlannedListener {
         binds,
         binds_to_port: true,
@@ -67,14 +68,4 @@ pub(super) fn build(view: &View<'_>, name: &str) -> Option<Listener> {
         ..Chain::default()
     };
     Some(outbound::http_listener(view, name, &planned, chain))
-}
-
-/// The port: that of the proxy's metadata, else the mesh's. 0 disables it.
-fn port(view: &View<'_>) -> Option<u16> {
-    let own = view
-        .proxy()
-        .meta("HTTP_PROXY_PORT")
-        .and_then(|port| port.parse::<i32>().ok());
-    let port = own.unwrap_or(view.mesh().config.proxy_http_port);
-    u16::try_from(port).ok().filter(|port| *port != 0)
 }

@@ -9,12 +9,15 @@ use std::collections::BTreeSet;
 use super::context::RouteClient;
 use super::gateway;
 use super::port_services::{OutboundPort, ports_of_many};
-use super::sidecar::outbound_port;
+use super::sidecar::{http_proxy_port, outbound_port};
 use super::virtual_host_set::{HTTP_PORT, VirtualHostSet};
 use crate::gateway::names_of_routes;
 use crate::sidecar_scope::{self, EgressListener};
 use navarch_push::proxy::ProxyKind;
 use navarch_push::view::View;
+
+/// Stands for the hosts of all ports, which the listener for applications that use a proxy has.
+const ALL_PORTS: u16 = 0;
 
 /// Whether a route configuration of the proxy has at least as many virtual hosts as the mesh's
 /// settings say. Only tables that can be so large are computed.
@@ -60,6 +63,9 @@ fn candidates_of(
 
     let mut ports = ports_of_many(view, min_hosts);
     ports.push(HTTP_PORT);
+    if http_proxy_port(view).is_some() {
+        ports.push(ALL_PORTS);
+    }
     let at = |port| OutboundPort {
         listener: number,
         port,
@@ -136,6 +142,10 @@ mod tests {
         let mut mesh = mesh(&mesh_of_two);
         let proxy = mesh.sidecar("shop", "a");
         assert!(!is_large(&mesh, proxy));
+
+        mesh.mesh_config("proxyHttpPort: 15002");
+        assert_eq!(hosts_in(&mut mesh, proxy, "http_proxy"), 2 * half);
+        assert!(is_large(&mesh, proxy), "its listener has the hosts of both");
     }
 
     #[test]

@@ -106,6 +106,17 @@ pub(super) fn port_of_table(view: &View<'_>, name: &str) -> Option<OutboundPort>
     }
 }
 
+/// The port of the listener with the route configuration `http_proxy`: that of the proxy's metadata,
+/// else the mesh's (`proxyHttpPort`). `None` if it is 0, which disables it.
+pub(crate) fn http_proxy_port(view: &View<'_>) -> Option<u16> {
+    let own = view
+        .proxy()
+        .meta("HTTP_PROXY_PORT")
+        .and_then(|port| port.parse::<i32>().ok());
+    let port = own.unwrap_or(view.mesh().config.proxy_http_port);
+    u16::try_from(port).ok().filter(|port| *port != 0)
+}
+
 /// The egress listener of a route configuration, and the port of its services.
 pub(super) fn outbound_port(
     view: &View<'_>,
