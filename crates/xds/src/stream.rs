@@ -154,6 +154,7 @@ async fn serve<M: Wire>(
     let proxy = tokio::select! {
         biased;
         () = core.drain.cancelled() => return Err(shutdown_status()),
+        () = outbox.reset() => return Ok(()),
         proxy = settled => proxy.map_err(push_ended)?,
     };
 

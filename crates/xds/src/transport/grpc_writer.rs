@@ -242,6 +242,11 @@ impl Outbox {
         room(&mut self.stream).await
     }
 
+    /// Waits until the client has ended the stream or disconnected.
+    pub(crate) async fn reset(&mut self) {
+        let _ = poll_fn(|context| self.stream.poll_reset(context)).await;
+    }
+
     /// Sends a message. It is buffered if flow control does not allow it, so call [`Outbox::room`]
     /// first.
     pub(crate) fn send(&mut self, message: Message) {
