@@ -14,6 +14,7 @@ const RESOURCE: u32 = 2;
 const ANY_VALUE: u32 = 2;
 
 /// Field numbers of a route configuration.
+const ROUTES_NAME: u32 = 1;
 const VIRTUAL_HOSTS: u32 = 2;
 const VHDS: u32 = 9;
 
@@ -22,7 +23,8 @@ const HOST_NAME: u32 = 1;
 const DOMAINS: u32 = 2;
 
 /// What Envoy has of routes with a delta response. `None` if the response does not tell: virtual hosts
-/// for any domain are inside in both forms.
+/// for any domain are inside in both forms, and so are those of the table `<host>:<port>` of a single
+/// host.
 ///
 /// # Errors
 /// If a part is not a protobuf message.
@@ -45,6 +47,11 @@ pub(super) fn held_with(response: &[u8]) -> Result<Option<RoutesHeld>, DecodeErr
 /// Whether a route configuration has a virtual host inside that would be a resource of its own in the
 /// other form. Agrees with `navarch_envoy`'s `routes/vhds.rs`.
 fn has_hosts(routes: &[u8]) -> Result<bool, DecodeError> {
+    let table = peek::string(routes, ROUTES_NAME)?;
+    if table.contains(':') && !table.starts_with("unix://") {
+        return Ok(false);
+    }
+
     for host in peek::all(routes, VIRTUAL_HOSTS) {
         let host = host?;
         let name = peek::string(host, HOST_NAME)?;
@@ -122,8 +129,19 @@ pub(super) mod tests {
             ..neutral.clone()
         };
 
+        let of_one_host = RouteConfiguration {
+            name: "a.example:80".to_owned(),
+            ..whole.clone()
+        };
+        let of_a_socket = RouteConfiguration {
+            name: "unix:///run/socket".to_owned(),
+            ..whole.clone()
+        };
+
         for (tables, expected) in [
             (vec![], None),
+            (vec![of_one_host], None),
+            (vec![of_a_socket], Some(RoutesHeld::Whole)),
             (vec![neutral.clone(), patched], None),
             (
                 vec![neutral.clone(), whole.clone()],
