@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Envoy ──requests──▶ ┌ stream ┐ ──▶ control plane       one upstream stream for each of Envoy's
-//!       ◀─responses── └────────┘ ◀──                     bytes pass untouched, only the type is looked at
+//!       ◀─responses── └────────┘ ◀──                     bytes pass untouched; looked at are the type, and vhds
 //!                        │ ▲
 //!        name table ◀────┤ ├── health of the workload     what is the agent's own never reaches Envoy
 //!        trust bundle ◀──┤ └── ACKs of the agent's own
