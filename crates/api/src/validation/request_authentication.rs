@@ -10,6 +10,7 @@ use super::{Validate, Verdict};
 use crate::istio::{JwtRule, RequestAuthentication};
 use crate::key_set::KeySet;
 use crate::object::ObjectMeta;
+use navarch_base::shown_url::ShownUrl;
 
 impl Validate for RequestAuthentication {
     fn validate(&self, _: &ObjectMeta) -> Verdict {
@@ -112,9 +113,10 @@ fn jwt_rule(verdict: &mut Verdict, at: &Path<'_>, rule: &JwtRule) {
 
 /// The URL of keys.
 fn jwks_address(uri: &str) -> Result<(), String> {
+    let shown = ShownUrl::new(uri);
     let fault = |why: &str| {
         Err(format!(
-            "{uri:?} is not a valid URI for a JSON Web Key Set: {why}"
+            "{shown:?} is not a valid URI for a JSON Web Key Set: {why}"
         ))
     };
     let parsed = match uri.parse::<hyper::Uri>() {
@@ -238,5 +240,8 @@ mod tests {
         ] {
             assert!(jwks_address(bad).is_err(), "{bad}");
         }
+
+        let fault = jwks_address("ftp://user:password@host/a").unwrap_err();
+        assert!(!fault.contains("password"), "{fault}");
     }
 }

@@ -9,6 +9,7 @@ use super::target_ref::attachment;
 use super::{Validate, Verdict};
 use crate::istio::{EnvValueSource, EnvVar, TrafficSelector, VmConfig, WasmPlugin};
 use crate::object::ObjectMeta;
+use navarch_base::shown_url::ShownUrl;
 
 /// The maximum length of a name, in bytes.
 const MAX_NAME: usize = 256;
@@ -54,16 +55,18 @@ pub(super) fn address(url: &str) -> Result<(), String> {
     if url.is_empty() {
         return Err("is missing; write the URL of the module".to_owned());
     }
+    let shown = ShownUrl::new(url);
+
     // A text that is not a URL may be the reference of an image, without a scheme.
     let scheme = match url_scheme(url) {
         Ok(scheme) => scheme,
         Err(fault) => url_scheme(&format!("http://{url}"))
-            .map_err(|_| format!("{url:?} is not the address of a module: it {fault}"))?,
+            .map_err(|_| format!("{shown:?} is not the address of a module: it {fault}"))?,
     };
     match scheme.as_str() {
         "" | "file" | "http" | "https" | "oci" => Ok(()),
         other => Err(format!(
-            "{url:?} has the scheme {other:?}; oci, http, https and file are supported"
+            "{shown:?} has the scheme {other:?}; oci, http, https and file are supported"
         )),
     }
 }
@@ -171,6 +174,9 @@ mod tests {
         ] {
             assert!(address(bad).is_err(), "{bad}");
         }
+
+        let fault = address("ftp://user:password@host/a").unwrap_err();
+        assert!(!fault.contains("password"), "{fault}");
     }
 
     #[test]
