@@ -51,7 +51,7 @@ fn end_of_scheme(url: &str) -> usize {
 /// Whether an authority is a host with a port or without any, not the start of `user:password`.
 fn has_port(authority: &str) -> bool {
     match authority.rsplit_once(':') {
-        Some((_, port)) if port.is_empty() => false,
+        Some((_, "")) => false,
         Some((_, port)) => port.ends_with(']') || port.bytes().all(|byte| byte.is_ascii_digit()),
         None => true,
     }

@@ -167,8 +167,11 @@ fn described(calls: &Calls) -> String {
     parts.join(", ")
 }
 
-fn plural(count: impl fmt::Display + PartialEq + From<u8>, name: &str) -> String {
-    if count == 1_u8.into() {
+fn plural<Count>(count: Count, name: &str) -> String
+where
+    Count: fmt::Display + Copy + PartialEq + From<u8>,
+{
+    if count == Count::from(1) {
         format!("{count} {name}")
     } else {
         format!("{count} {name}s")
