@@ -280,7 +280,7 @@ pub(super) fn prepared_waypoint(key: &ServiceKey, view: &View<'_>) -> Option<Gat
 struct Declaration<'a> {
     cluster_ref: ClusterRef,
     meta: Cow<'a, ObjectMeta>,
-    /// Of a ServiceEntry.
+    /// That of a ServiceEntry; `None` for Services.
     visibility: Option<Visibility>,
 }
 

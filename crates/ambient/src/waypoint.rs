@@ -392,7 +392,9 @@ pub(super) fn before_service(
 }
 
 /// The waypoint that serves a service without being its waypoint, so that it has the configuration
-/// when clients are sent to it.
+/// when clients are sent to it. It is always one of the service's namespace, so that ServiceEntries
+/// which only their namespace sees need no check. The label of the namespace does not apply to
+/// services that name their waypoint, or `none`, themselves.
 pub(super) fn prepared_for(
     cluster_ref: &ClusterRef,
     meta: &ObjectMeta,
@@ -402,7 +404,11 @@ pub(super) fn prepared_for(
         return None;
     }
     let namespace = &meta.key.namespace;
-    let of_namespace = || labels_of_namespace(cluster_ref, namespace, view)?.get(PREPARE_LABEL);
+    let of_namespace = || {
+        let inherits = !meta.labels.contains_key(USE_LABEL);
+        let labels = labels_of_namespace(cluster_ref, namespace, view).filter(|_| inherits)?;
+        labels.get(PREPARE_LABEL)
+    };
     let name = meta.labels.get(PREPARE_LABEL).or_else(of_namespace)?;
 
     let name = NamespacedName::of(namespace.clone(), name.clone());

@@ -109,7 +109,10 @@ fn a_prepared_waypoint_serves_services_of_its_namespace_that_no_client_sends_to_
 
     mesh.apply(&namespace("shop", prepare));
     assert_eq!(served(&mesh, proxy), ["shop/silent", "shop/web"]);
+    mesh.apply(&labelled("shop", "silent", "{istio.io/use-waypoint: none}"));
+    assert_eq!(served(&mesh, proxy), ["shop/web"]);
 
+    mesh.apply(&service("shop", "silent", 80));
     mesh.apply(&labelled(
         "shop",
         "web",
