@@ -95,7 +95,7 @@ enum Command {
     },
 }
 
-/// Which workloads.
+/// The workloads to look at.
 #[derive(Args, Debug)]
 struct Selection {
     /// Namespace of the workloads; all if unset
@@ -267,6 +267,7 @@ impl Scope {
         for problem in &snapshot.problems {
             report(&format!("Warning: {problem}; it is left out"));
         }
+
         let all = sidecar_pods(&mesh.objects, &mesh.settings);
         let pods = selection.of(&all)?;
         let mut workloads = workloads(&pods);
@@ -275,6 +276,7 @@ impl Scope {
             let key = (workload.name.namespace.clone(), workload.name.name.clone());
             workload.all_pods = all_pods.remove(&key).unwrap_or_default();
         }
+
         let chosen: BTreeSet<&str> = workloads
             .iter()
             .map(|one| &*one.client.proxy.name)

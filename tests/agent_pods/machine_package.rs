@@ -19,7 +19,7 @@ use crate::{LONG, missing};
 const END: Duration = Duration::from_secs(20);
 
 /// Why the test cannot run here; `None` if it can.
-fn without_packages() -> Option<String> {
+fn reason_to_skip() -> Option<String> {
     let program = ["dpkg", "unshare", "objcopy", "python3"]
         .into_iter()
         .find(|program| Command::new(program).arg("--version").output().is_err());
@@ -34,7 +34,7 @@ fn without_packages() -> Option<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_machine_joins_by_the_debian_package() -> Result<()> {
-    if let Some(why) = without_packages() {
+    if let Some(why) = reason_to_skip() {
         navarch_testkit::skip::skip(&why);
         return Ok(());
     }
@@ -79,9 +79,10 @@ fn pack(folder: &Path) -> Result<PathBuf> {
     let programs = folder.join("programs");
     std::fs::create_dir(&programs)?;
     std::fs::hard_link(folder.join("pilot-agent"), programs.join("pilot-agent"))?;
-    // The one does not go into the package, the other is replaced by Envoy itself.
-    let small = programs.join("navarch");
-    std::fs::copy("/usr/bin/env", &small)?;
+    // A small program stands for `navarch`, which the package does not have, and for Envoy, which
+    // the machine mounts over it.
+    let placeholder = programs.join("navarch");
+    std::fs::copy("/usr/bin/env", &placeholder)?;
 
     let out = folder.join("artefacts");
     let checkout = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -92,7 +93,7 @@ fn pack(folder: &Path) -> Result<PathBuf> {
         .arg("--programs")
         .arg(&programs)
         .arg("--envoy")
-        .arg(&small)
+        .arg(&placeholder)
         .output()?;
     ensure!(made.status.success(), "{made:?}");
 

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! Envoy ──requests──▶ ┌ stream ┐ ──▶ control plane       one upstream stream for each of Envoy's
-//!       ◀─responses── └────────┘ ◀──                     bytes pass untouched; looked at are the type, and vhds
-//!                        │ ▲
+//!       ◀─responses── └────────┘ ◀──                     responses pass undecoded: only their type
+//!                        │ ▲                             is read, and of routes their form
 //!        name table ◀────┤ ├── health of the workload     what is the agent's own never reaches Envoy
 //!        trust bundle ◀──┤ └── ACKs of the agent's own
 //!        Wasm modules ◀──┘ (fetched before Envoy hears of them)
@@ -11,8 +11,8 @@
 //!
 //! When the stream to the control plane ends, Envoy's stream ends with it: Envoy keeps its
 //! configuration, reconnects with its own backoff, and sends its resource versions again. No state
-//! of a stream outlives it but for one: whether Envoy has routes, and in which form. The node of the
-//! next stream tells the control plane (`navarch_base::routes_held`).
+//! of a stream outlives it, except whether Envoy has routes and in which form: the agent adds this
+//! to the node of the next stream's first request (`navarch_base::routes_held`).
 
 mod debug;
 mod envoys;

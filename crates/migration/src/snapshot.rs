@@ -38,7 +38,7 @@ pub struct SidecarPod {
     pub name: String,
     /// When the container of the proxy has started, as text of RFC 3339; empty if it is not known.
     pub started: String,
-    /// Whether it runs, so that it can be asked.
+    /// Whether it runs, so that its agent can respond.
     pub is_running: bool,
     /// The proxy that its agent connects.
     pub proxy: Proxy,
@@ -59,6 +59,7 @@ impl Snapshot {
                 Outcome::Rejected(error) => problems.push(format!("{subject}: {error}")),
             }
         }
+
         let mut state = MeshState::new(settings.settings.clone());
         state.apply(changes);
         Self {
@@ -150,6 +151,7 @@ mod tests {
                 }] },
             })
         };
+
         assert_eq!(workload(&pod(json!([]))), "db");
         let named = pod(json!([{ "name": WORKLOAD_NAME, "value": "nightly" }]));
         assert_eq!(workload(&named), "nightly");
@@ -157,6 +159,7 @@ mod tests {
             let forged = pod(json!([{ "name": WORKLOAD_NAME, "value": forged }]));
             assert_eq!(workload(&forged), "db");
         }
+
         let of_owner = json!({ "metadata": {
             "name": "web-1", "namespace": "shop", "ownerReferences": [{ "kind": "X", "name": "a/b" }],
         } });

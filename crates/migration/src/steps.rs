@@ -179,7 +179,7 @@ impl Steps {
             objects,
         );
 
-        // Before clients are sent to it: ztunnel may learn of a binding before the waypoint does, which
+        // Before clients are sent to it: a ztunnel may learn of the binding first, and the waypoint
         // closes connections to services that it does not know.
         if used.is_empty() {
             self.add(

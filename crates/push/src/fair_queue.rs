@@ -1,5 +1,5 @@
-//! Start-time fair queueing of subscriptions, and of what is asked when a stream starts, by client
-//! address; the streams of one client are served round robin.
+//! Start-time fair queueing of subscriptions, and of questions about the size of a proxy's routes
+//! when its stream starts, by client address; the streams of one client are served round robin.
 //!
 //! The client that has used the least time of the push thread is served next. A client with a
 //! thousand streams, or with an expensive subscription, therefore delays the others by one time
@@ -131,12 +131,12 @@ impl FairQueue {
             interest: Some(interest),
             answers: 1,
         };
-        self.wait(id, Waiting::Subscription(subscription));
+        self.append(id, Waiting::Subscription(subscription));
     }
 
     /// Queues the question whether a stream's proxy has large routes.
     pub(super) fn ask_route_size(&mut self, id: ProxyId) {
-        self.wait(id, Waiting::RouteSize);
+        self.append(id, Waiting::RouteSize);
     }
 
     /// Ends a stream's subscription of a type. Returns true if no subscription of the type is
@@ -221,7 +221,7 @@ impl FairQueue {
     }
 
     /// Appends a request to those of a stream.
-    fn wait(&mut self, id: ProxyId, waiting: Waiting) {
+    fn append(&mut self, id: ProxyId, waiting: Waiting) {
         let Some(stream) = self.streams.get_mut(&id) else {
             return;
         };

@@ -21,7 +21,7 @@ const MAX_UNUSED: usize = 200;
 /// The destination of calls that Envoy rejects because the registry has no such host.
 const BLACK_HOLE: &str = "BlackHoleCluster";
 
-/// Calls to a host, and what is about them.
+/// Calls to a host, and why they are listed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostCalls {
@@ -30,7 +30,7 @@ pub struct HostCalls {
     /// What was counted.
     #[serde(flatten)]
     pub calls: Calls,
-    /// Why it is listed.
+    /// The reason, as a sentence without a full stop.
     pub reason: String,
 }
 
@@ -38,7 +38,7 @@ pub struct HostCalls {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Difference {
-    /// Whose proxies are compared.
+    /// The workload whose proxies are compared.
     pub workload: WorkloadName,
     /// The Sidecar in force.
     pub sidecar: Option<String>,

@@ -21,7 +21,7 @@ const MAX_INSTANCES: usize = 500;
 /// The maximum number of workloads with evidence.
 const MAX_WORKLOADS: usize = 20_000;
 
-/// What was counted of some kind of calls.
+/// Numbers of calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Counts {
@@ -29,7 +29,7 @@ pub struct Counts {
     pub requests: u64,
     /// Opened TCP connections.
     pub connections: u64,
-    /// Those of both without an answer, or with a status from 500 on.
+    /// Those of both without an answer, or with a status from 500 on, apart from denied ones.
     pub failed: u64,
     /// Those with the status 403, or with the flag of external authorization (UAEX).
     pub denied: u64,
@@ -119,7 +119,7 @@ impl Counts {
         self.requests.saturating_add(self.connections)
     }
 
-    /// Adds others.
+    /// Adds each number. Sums stay at the largest one that there is.
     pub fn add(&mut self, other: Self) {
         self.requests = self.requests.saturating_add(other.requests);
         self.connections = self.connections.saturating_add(other.connections);
@@ -285,7 +285,7 @@ impl Evidence {
     /// Reads the evidence in the JSON output of a former run.
     ///
     /// # Errors
-    /// If it is not such, or of a later release.
+    /// If the text is no such output, or has another format.
     pub fn parse(text: &str) -> Result<Self, EvidenceError> {
         #[derive(Deserialize)]
         struct Output<T> {

@@ -27,6 +27,14 @@ pub struct Series {
     pub value: f64,
 }
 
+impl Series {
+    /// The value of a label; empty if it is absent.
+    #[must_use]
+    pub fn label(&self, name: &str) -> &str {
+        self.labels.get(name).map_or("", String::as_str)
+    }
+}
+
 /// Why a line is not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum LineError {

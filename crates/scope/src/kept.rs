@@ -42,7 +42,7 @@ pub(crate) struct Kept {
     pub(crate) routed: Vec<Routed>,
     /// Whether one of them is called.
     pub(crate) has_calls: bool,
-    /// Hosts that were called, and that the proxy does not see.
+    /// Hosts that were called, and that the proxy does not see now.
     pub(crate) invisible: Vec<String>,
     namespace: String,
 }
@@ -65,16 +65,21 @@ impl Kept {
                 continue;
             }
             match config.services.get(host) {
-                Some(of) => {
+                Some(service_namespace) => {
                     kept.has_calls = true;
-                    kept.add_service(host, of, Reason::Called(*calls));
+                    kept.add_service(host, service_namespace, Reason::Called(*calls));
                 }
                 None => kept.invisible.push(host.clone()),
             }
         }
+
         for (host, extensions) in &config.extensions {
-            if let Some(of) = config.services.get(host) {
-                kept.add_service(host, of, Reason::Extensions(extensions.clone()));
+            if let Some(service_namespace) = config.services.get(host) {
+                kept.add_service(
+                    host,
+                    service_namespace,
+                    Reason::Extensions(extensions.clone()),
+                );
             }
         }
 
@@ -87,6 +92,7 @@ impl Kept {
             }
             kept.routed.push(routed.clone());
         }
+
         kept
     }
 
@@ -136,8 +142,8 @@ impl Kept {
         for host in needed {
             self.add(&object.namespace, host, reason.clone());
             // Its ports have the listeners in which the VirtualService routes.
-            if let Some(of) = config.services.get(host) {
-                self.add(of, host, reason.clone());
+            if let Some(service_namespace) = config.services.get(host) {
+                self.add(service_namespace, host, reason.clone());
             }
         }
     }

@@ -2,7 +2,7 @@
 //! that makes only these visible, policies, and calls that the configuration in force cuts.
 //!
 //! ```text
-//! expositions ─▶ series ─▶ Reading (who may claim what) ─▶ Evidence (sums over readings)
+//! expositions ─▶ series ─▶ Reading (as far as believed) ─▶ Evidence (sums over readings)
 //!                                                              │
 //! snapshot, workloads ─▶ Mirror ─▶ what each proxy has ────────┴─▶ suggestions, differences
 //!                          ▲                                          │

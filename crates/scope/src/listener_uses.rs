@@ -7,11 +7,11 @@ use serde_json::{Map, Value};
 
 use super::proxy_config::{ObjectPath, Routed};
 
-/// Where Istio's metadata has the object that a filter chain was built from.
+/// The path of the object from which a filter chain was built, in Istio's metadata.
 const CONFIG: &str = "/metadata/filterMetadata/istio/config";
-/// The fields with the destinations of proxied connections and requests, by the end of the type of
-/// the filter, and those that repeat their names. Their other fields, such as access logs, belong to
-/// the proxy itself.
+/// The fields of a filter with the destinations of proxied connections and requests, or that repeat
+/// their names, by the end of the filter's type. Clusters in its other fields, such as those of access
+/// logs, get what the proxy itself sends.
 const DESTINATIONS: [(&str, &[&str]); 3] = [
     (".TcpProxy", &["cluster", "weightedClusters", "statPrefix"]),
     (".HttpConnectionManager", &["routeConfig"]),
@@ -45,6 +45,7 @@ impl ListenerUses {
             Value::Object(fields) => {
                 let owner = extension(fields).unwrap_or(owner);
                 let destinations = destinations(fields);
+
                 for (key, value) in fields {
                     if !destinations.contains(&key.as_str()) {
                         self.add(value, owner);

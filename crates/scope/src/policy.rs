@@ -14,7 +14,7 @@ use super::selector::{Labels, selects};
 use super::valid::valid;
 use super::workload::WorkloadName;
 
-/// How principals begin in metrics; policies have them without it.
+/// The beginning of principals in metrics, which principals in policies do not have.
 const SCHEME: &str = "spiffe://";
 
 /// A policy for the clients of a workload, or why there is none.
@@ -43,6 +43,7 @@ impl PolicySuggestion {
         let mut suggestion = Self::default();
         suggestion.add_clients(observed);
         suggestion.add_policies_in_force(context, workload, labels);
+
         if observed.has_more_callers {
             let reason = "its proxies have counted more different clients than are kept";
             suggestion.against.push(reason.to_owned());
@@ -115,12 +116,12 @@ impl PolicySuggestion {
         labels: &Labels,
     ) {
         let own = NamespacedName::new(&workload.namespace, &object_name(workload));
-        let namespaces = [&workload.namespace, &context.mesh.config.root_namespace];
         let applies = |policy: &Object<AuthorizationPolicy>| {
             let is_attached = !policy.spec.target_refs.is_empty();
             let selector = policy.spec.selector.as_ref();
             !is_attached && selector.is_none_or(|selector| selects(&selector.match_labels, labels))
         };
+
         let same_name = context.objects.authorization_policies.get(&own);
         let selects_others = |policy: &Object<AuthorizationPolicy>| {
             policy.spec.selector.is_none() || !applies(policy)
@@ -132,7 +133,7 @@ impl PolicySuggestion {
             ));
         }
 
-        for namespace in namespaces {
+        for namespace in [&workload.namespace, &context.mesh.config.root_namespace] {
             let namespace = Namespace::new(namespace);
             let policies = context
                 .objects

@@ -24,7 +24,7 @@ use super::listener_uses::ListenerUses;
 /// The key of Istio's metadata.
 const ISTIO: &str = "istio";
 
-/// How large the configuration of one proxy is.
+/// The size of one proxy's configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Size {
     /// The number of its clusters.
@@ -208,8 +208,8 @@ impl ConfigReader {
 }
 
 impl ListenerParts {
-    /// Those of a listener or an extension. One that has no JSON form refers to types that Navarch
-    /// does not have, thus not to its clusters.
+    /// Those of a listener or an extension; none without a JSON form. What Navarch translates, also
+    /// by EnvoyFilters, has types that it can write as JSON.
     fn of(codec: &Codec, resource: &Resource) -> Self {
         let url = resource.resource_type.type_url();
         let Ok(listener) = codec.to_json(url, &resource.body) else {
@@ -259,8 +259,12 @@ fn namespace_of(metadata: &Metadata, host: &str) -> Option<String> {
 }
 
 /// A text of a structure; empty if it is missing.
-fn text<'a>(of: &'a Struct, key: &str) -> &'a str {
-    match of.fields.get(key).and_then(|value| value.kind.as_ref()) {
+fn text<'a>(structure: &'a Struct, key: &str) -> &'a str {
+    match structure
+        .fields
+        .get(key)
+        .and_then(|value| value.kind.as_ref())
+    {
         Some(Kind::StringValue(text)) => text,
         _ => "",
     }
@@ -287,6 +291,7 @@ fn of_virtual_host(configuration: &str, virtual_host: &VirtualHost) -> Routed {
             .and_then(|metadata| metadata.filter_metadata.get(ISTIO));
         let path = istio.map_or("", |istio| text(istio, "config"));
         objects.extend(ObjectPath::of_virtual_service(path));
+
         if let Some(Action::Route(action)) = &route.action {
             add_destinations(action, &mut hosts);
         }

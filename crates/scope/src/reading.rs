@@ -34,9 +34,9 @@ const MAX_NAME: usize = 253;
 /// The longest principal, in bytes. That of a service account has a trust domain, a namespace and a
 /// name of up to 253 bytes.
 const MAX_PRINCIPAL: usize = 1024;
-/// What destinations outside of the registry are summed under if there are more than are kept.
+/// The key under which destinations outside of the registry are summed that exceed [`MAX_OUTSIDE`].
 pub(crate) const OTHERS: &str = "others";
-/// Values above are not counters: 2^53, up to which an `f64` has every integer.
+/// Values above it are no counters: 2^53, up to which an `f64` has every integer.
 const MAX_COUNT: f64 = 9_007_199_254_740_992.0;
 
 /// The label value for what is not known.
@@ -65,7 +65,7 @@ pub struct Seen {
     pub callers: BTreeMap<String, Counts>,
     /// Whether hosts of the registry were left out because there are too many.
     pub is_truncated: bool,
-    /// Whether clients were left out. Clients can cause it, so that it is only against policies.
+    /// Whether clients were left out. Clients can cause this, so that it prevents policies alone.
     pub has_more_callers: bool,
 }
 
@@ -88,7 +88,7 @@ pub struct Reading {
     pub foreign: usize,
 }
 
-/// Who answers for the series.
+/// Who vouches for the series.
 #[derive(Clone, Copy, Debug)]
 pub enum Claim<'a> {
     /// The page of a pod of this workload.
@@ -213,25 +213,26 @@ impl<'a> Reader<'a> {
             return;
         }
 
-        let label = |name: &str| series.labels.get(name).map_or("", String::as_str);
-        let kind = match label("reporter") {
-            "source" => "source",
-            "destination" => "destination",
+        let reporter = series.label("reporter");
+        if !matches!(reporter, "source" | "destination") {
             // A waypoint counts requests of others.
-            _ => return,
+            return;
+        }
+        let named = WorkloadName {
+            namespace: series
+                .label(&format!("{reporter}_workload_namespace"))
+                .to_owned(),
+            name: series.label(&format!("{reporter}_workload")).to_owned(),
         };
-        let own = WorkloadName {
-            namespace: label(&format!("{kind}_workload_namespace")).to_owned(),
-            name: label(&format!("{kind}_workload")).to_owned(),
-        };
-        let Some(workload) = self.believed(own) else {
+
+        let Some(workload) = self.believed(named) else {
             self.reading.foreign += 1;
             return;
         };
 
         let counts = counts(series);
-        if kind == "destination" {
-            let principal = known(label("source_principal"));
+        if reporter == "destination" {
+            let principal = known(series.label("source_principal"));
             self.add(workload, Kind::Caller, principal, counts);
             return;
         }
@@ -253,13 +254,12 @@ impl<'a> Reader<'a> {
 
     /// What a request was sent to.
     fn destination<'s>(&self, series: &'s Series) -> (Kind, &'s str) {
-        let label = |name: &str| series.labels.get(name).map_or("", String::as_str);
-        let cluster = label("destination_service_name");
+        let cluster = series.label("destination_service_name");
         if NO_SERVICE.contains(&cluster) {
             return (Kind::Outside, cluster);
         }
 
-        match known(label("destination_service")) {
+        match known(series.label("destination_service")) {
             "" => (Kind::Outside, UNKNOWN),
             host if (self.is_host)(host) => (Kind::Call, host),
             other => (Kind::Outside, other),
@@ -291,10 +291,9 @@ fn counts(series: &Series) -> Counts {
         reason = "it is not negative, and at most 2^53"
     )]
     let count = series.value.min(MAX_COUNT).round() as u64;
-    let label = |name: &str| series.labels.get(name).map_or("", String::as_str);
-    let code = label("response_code");
+    let code = series.label("response_code");
     let has_flag = |wanted: &[&str]| {
-        let mut flags = label("response_flags").split(',');
+        let mut flags = series.label("response_flags").split(',');
         flags.any(|flag| wanted.contains(&flag))
     };
 

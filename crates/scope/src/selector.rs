@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use navarch_api::names::Namespace;
+use navarch_api::object::ObjectMeta;
 use navarch_push::context::PushContext;
 
 use super::workload::Workload;
@@ -52,12 +53,10 @@ pub(crate) fn selector(context: &PushContext, workload: &Workload) -> Option<Lab
     let mut own: Vec<Labels> = Vec::new();
     let mut others: Vec<Labels> = labels_of_entries(context, &namespace);
     for pod in context.objects.pods.in_namespace(&namespace) {
-        let labels = pod.meta.labels.iter();
-        let labels = labels.map(|(key, value)| (key.to_string(), value.to_string()));
         if workload.pods.contains(&*pod.meta.key.name) {
-            own.push(labels.collect());
+            own.push(labels(&pod.meta));
         } else if !workload.all_pods.contains(&*pod.meta.key.name) {
-            others.push(labels.collect());
+            others.push(labels(&pod.meta));
         }
     }
 
@@ -67,13 +66,8 @@ pub(crate) fn selector(context: &PushContext, workload: &Workload) -> Option<Lab
         !VOLATILE.contains(&key.as_str()) && rest.iter().all(|pod| pod.get(key) == Some(value))
     });
 
-    let is_unique = |labels: &Labels| {
-        let selects = |pod: &Labels| {
-            labels
-                .iter()
-                .all(|(key, value)| pod.get(key) == Some(value))
-        };
-        !labels.is_empty() && !others.iter().any(selects)
+    let is_unique = |selector: &Labels| {
+        !selector.is_empty() && !others.iter().any(|labels| selects(selector, labels))
     };
     let by_convention = CONVENTIONS.iter().filter_map(|keys| {
         let entry = |key: &&str| Some(((*key).to_owned(), common.get(*key)?.clone()));
@@ -84,18 +78,23 @@ pub(crate) fn selector(context: &PushContext, workload: &Workload) -> Option<Lab
         .find(|labels| is_unique(labels))
 }
 
-/// The labels of the workloads outside of Kubernetes in a namespace: selectors select them, too.
+/// The labels of the WorkloadEntries in a namespace, which selectors select, too.
 fn labels_of_entries(context: &PushContext, namespace: &Namespace) -> Vec<Labels> {
     let entries = context.objects.workload_entries.in_namespace(namespace);
-    let labels = entries.map(|entry| {
-        let of_object = entry.meta.labels.iter();
-        let mut labels: Labels = of_object
-            .map(|(key, value)| (key.to_string(), value.to_string()))
-            .collect();
+    let of_entries = entries.map(|entry| {
+        let mut labels = labels(&entry.meta);
         labels.extend(entry.spec.labels.clone());
         labels
     });
-    labels.collect()
+    of_entries.collect()
+}
+
+/// The labels of an object.
+fn labels(meta: &ObjectMeta) -> Labels {
+    let labels = meta.labels.iter();
+    labels
+        .map(|(key, value)| (key.to_string(), value.to_string()))
+        .collect()
 }
 
 /// Whether a selector selects the pods with these labels.
@@ -110,10 +109,7 @@ pub(crate) fn labels_of(context: &PushContext, workload: &Workload) -> Labels {
     let namespace = Namespace::new(&workload.name.namespace);
     let mut pods = context.objects.pods.in_namespace(&namespace);
     let own = pods.find(|pod| workload.pods.contains(&*pod.meta.key.name));
-    let labels = own.into_iter().flat_map(|pod| pod.meta.labels.iter());
-    labels
-        .map(|(key, value)| (key.to_string(), value.to_string()))
-        .collect()
+    own.map(|pod| labels(&pod.meta)).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -70,6 +70,7 @@ impl AppliedSidecar<'_> {
                 || !listener.bind.is_empty()
                 || listener.capture_mode != CaptureMode::default()
         });
+
         let settings = [
             ("ingress", !spec.ingress.is_empty()),
             ("egress with port, bind or captureMode", has_own_listeners),
@@ -82,6 +83,7 @@ impl AppliedSidecar<'_> {
                 spec.outbound_traffic_policy.is_some(),
             ),
         ];
+
         settings
             .into_iter()
             .filter(|(_, is_set)| *is_set)

@@ -47,7 +47,7 @@ pub struct Options {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Suggestion {
-    /// Whose proxies it is for.
+    /// The workload whose proxies it is for.
     pub workload: WorkloadName,
     /// The number of its pods.
     pub pods: usize,
@@ -162,6 +162,7 @@ impl Draft {
             clusters: BTreeSet::new(),
             routed: Vec::new(),
         };
+
         draft.add_unread(options);
         let Some(observed) = observed else {
             draft.against("no metrics of it were read");
@@ -172,6 +173,7 @@ impl Draft {
         draft.check_evidence(observed, options);
         let labels = labels_of(context, workload);
         draft.check_sidecars(context, workload, &labels);
+
         let selector = selector(context, workload);
         if selector.is_none() {
             draft.against("no labels select its pods alone, of those that outlive a release");
@@ -236,6 +238,7 @@ impl Draft {
             Some(_) => {}
             None => self.warn("it is not known since when calls were counted".to_owned()),
         }
+
         for (destination, calls) in &observed.outside {
             if calls.counts.total() > 0 {
                 let consequence = consequence(destination);
@@ -245,7 +248,7 @@ impl Draft {
         }
     }
 
-    /// Looks at the Sidecar in force, which the suggested one would replace.
+    /// Judges the Sidecar in force, which the suggested one would replace.
     fn check_sidecars(&mut self, context: &PushContext, workload: &Workload, labels: &Labels) {
         let namespace = &workload.name.namespace;
         let own = object_name(&workload.name);
@@ -287,7 +290,7 @@ impl Draft {
         }
     }
 
-    /// Looks at the hosts that it needs.
+    /// Judges the hosts that it needs.
     fn check_hosts(&mut self, kept: &Kept) {
         if !kept.has_calls && self.suggestion.against.is_empty() {
             self.against("its proxy sees none of the services that it has called");
@@ -343,6 +346,7 @@ impl Draft {
     fn check(&mut self, with: &ProxyConfig) {
         let lost = self.clusters.difference(&with.clusters).cloned();
         let mut lost: Vec<String> = lost.map(|name| format!("cluster {name}")).collect();
+
         let mut found: BTreeMap<&str, Vec<&Routed>> = BTreeMap::new();
         for routed in with.routed() {
             found.entry(&routed.within).or_default().push(routed);
@@ -366,7 +370,7 @@ impl Draft {
     }
 }
 
-/// The first of some texts, and the number of the others.
+/// The first [`MAX_LISTED`] texts, and the number of the others.
 fn listed(texts: impl IntoIterator<Item = String>) -> String {
     let mut first: Vec<String> = texts.into_iter().collect();
     let more = first.len().saturating_sub(MAX_LISTED);
@@ -389,7 +393,7 @@ fn consequence(destination: &str) -> &'static str {
     }
 }
 
-/// A number of seconds in texts.
+/// A number of seconds as text, in minutes, hours or days.
 fn hours(seconds: i64) -> String {
     match seconds {
         ..3600 => format!("{} min", seconds / 60),

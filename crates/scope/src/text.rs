@@ -81,7 +81,7 @@ impl fmt::Display for Suggestion {
 }
 
 impl Suggestion {
-    /// The first line: whose, and how long it was looked at.
+    /// The first line: the workload, and the time over which its calls were counted.
     fn head(&self) -> String {
         let pods = plural(self.pods, "pod");
         match (self.since, self.read) {
@@ -155,12 +155,14 @@ fn described(calls: &Calls) -> String {
             parts.push(plural(count, name));
         }
     }
+
     for (count, name) in [(counts.failed, "failed"), (counts.denied, "denied")] {
         if count > 0 {
             let permille = u128::from(count) * 1000 / u128::from(counts.total().max(1));
             parts.push(format!("{}.{} % {name}", permille / 10, permille % 10));
         }
     }
+
     if let Some(seen) = calls.last_seen {
         parts.push(format!("last seen {seen}"));
     }

@@ -29,7 +29,7 @@ impl<'a> Walks<'a> {
         let by_address = proxies
             .iter()
             .enumerate()
-            .flat_map(|(index, place)| place.proxy.ips.iter().map(move |ip| (*ip, index)))
+            .flat_map(|(index, known)| known.proxy.ips.iter().map(move |ip| (*ip, index)))
             .collect();
         Self {
             context,

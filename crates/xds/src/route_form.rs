@@ -15,7 +15,7 @@
 //!
 //! - *Why it never changes in place*: Envoy puts a table without its virtual hosts in force as soon as
 //!   it receives it (`RdsRouteConfigSubscription::onConfigUpdate`), and subscribes to its virtual
-//!   hosts only then. Requests in between find no host: 404 at a gateway; at a sidecar they pass by
+//!   hosts only then. Requests in between find no host: 404 at a gateway; at a sidecar they bypass
 //!   their routes, or are blocked. No order of responses avoids that, as both forms of a virtual host
 //!   cannot be in force at once: their domains would be duplicates. The listener of an Envoy that
 //!   starts waits for both parts. Back to whole tables there is no gap, as one response has all.
@@ -43,14 +43,13 @@ use serde_json::Value;
 /// The metadata with the form: `true` is one by one. Where it is not set, the form is that of
 /// [`Settings::fine_grained_routes`].
 const FORM: &str = "FINE_GRAINED_ROUTES";
-/// The first version of Envoy (major, minor) that gets virtual hosts one by one without having been
-/// told to.
+/// The first version of Envoy (major, minor) that gets virtual hosts one by one with `auto`.
 const MIN_ENVOY: (u32, u32) = (1, 40);
 
-/// What decides about the form of a proxy's routes.
+/// The form of a proxy's routes, or what decides about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
-    /// The metadata, or the settings.
+    /// That of the metadata, else of the settings.
     AsSet,
     Whole,
     OneByOne,
@@ -314,6 +313,7 @@ mod tests {
                 ..Node::default()
             }
         };
+
         assert!(takes_virtual_hosts(&node("envoy", 1, 40)));
         assert!(takes_virtual_hosts(&node("envoy", 2, 0)));
         assert!(!takes_virtual_hosts(&node("envoy", 1, 39)));

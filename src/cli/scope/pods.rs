@@ -43,6 +43,7 @@ pub(super) async fn read(
         .map(|pod| async move { (pod, page(client, pod).await) });
     let mut pages = stream::iter(pages).buffer_unordered(MAX_CONCURRENT_PODS);
     let mut done = 0_usize;
+
     while let Some((pod, page)) = pages.next().await {
         done += 1;
         progress.set_text(format!("read the metrics of {done} of {} pods", pods.len()));
@@ -52,14 +53,18 @@ pub(super) async fn read(
                 gathered.read += 1;
             }
             Err(error) => {
-                let place = format!("{}.{}", pod.name, pod.namespace);
-                // What a pod has answered may be part of it.
+                // The response of the pod may be part of it.
                 let reason = format!("{error:#}");
-                report(&format!("Warning: {place}: {}", escape(&reason)));
+                report(&format!("Warning: {}: {}", place(pod), escape(&reason)));
                 *gathered.unread.entry(name_of(pod)).or_default() += 1;
             }
         }
     }
+}
+
+/// The name of a pod in messages: that of a file with its page.
+fn place(pod: &SidecarPod) -> String {
+    format!("{}.{}", pod.name, pod.namespace)
 }
 
 /// The page of a pod.
@@ -84,10 +89,9 @@ async fn page(client: &Client, pod: &SidecarPod) -> anyhow::Result<String> {
     Ok(response.text().into_owned())
 }
 
-/// What a pod has counted, as far as it is believed.
+/// The reading of a pod's page.
 fn reading(pod: &SidecarPod, text: &str, is_host: IsHost<'_>) -> Reading {
     let started = pod.started.parse().ok().map(Moment::of);
-    let place = format!("{}.{}", pod.name, pod.namespace);
     let reading = Reading {
         since: started,
         ..Reading::new(&pod.name, now())
@@ -97,6 +101,7 @@ fn reading(pod: &SidecarPod, text: &str, is_host: IsHost<'_>) -> Reading {
     let mut reader = Reader::new(reading, Claim::OwnWorkload(&own), is_host);
     reader.read(text);
     let reading = reader.finish();
+    let place = place(pod);
     report_malformed(&place, &reading.malformed);
     report_foreign(&place, reading.foreign);
     reading

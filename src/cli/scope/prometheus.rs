@@ -25,18 +25,19 @@ const INSTANCE: &str = "prometheus";
 /// Timeout of a query.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// The maximum number of workloads that are queried at a time.
-const MAX_CONCURRENT_QUERIES: usize = 4;
-/// The labels of each result, apart from those of the workload itself.
+const MAX_CONCURRENT_WORKLOADS: usize = 4;
+/// The labels by which requests that a workload has sent are summed.
 const OF_SOURCE: &str = "namespace, reporter, source_workload, source_workload_namespace, \
                          destination_service, destination_service_name, response_code, \
                          response_flags";
+/// The labels by which requests that a workload has received are summed.
 const OF_DESTINATION: &str = "namespace, reporter, destination_workload, \
                               destination_workload_namespace, source_principal, response_code, \
                               response_flags";
 /// The label that Prometheus itself sets to the namespace of the pod that it has read.
 const SCRAPED_NAMESPACE: &str = "namespace";
 
-/// Which of the series of a workload a query is about.
+/// The series of a workload that a query is about: those of its own requests, or of its clients'.
 #[derive(Clone, Copy, Debug)]
 struct Side {
     /// The value of `reporter`, and how the labels of the workload begin.
@@ -109,7 +110,7 @@ pub(super) async fn read(
         async move { (name, found(fetcher, address, since, name).await) }
     });
 
-    let mut all = stream::iter(all).buffer_unordered(MAX_CONCURRENT_QUERIES);
+    let mut all = stream::iter(all).buffer_unordered(MAX_CONCURRENT_WORKLOADS);
     while let Some((name, found)) = all.next().await {
         progress.set_text(format!("read {name} from Prometheus"));
         match found {

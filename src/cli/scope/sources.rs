@@ -79,6 +79,7 @@ impl SourceFlags {
         if self.since.is_some() && self.prometheus.is_none() {
             bail!("--since is the time that is read from Prometheus: set --prometheus");
         }
+
         let mut gathered = Gathered {
             evidence: self.former()?,
             ..Gathered::default()
@@ -92,6 +93,7 @@ impl SourceFlags {
             }
             _ => {}
         }
+
         for file in &self.metrics {
             gathered.evidence.add(&of_file(file, all, &is_host)?);
             gathered.read += 1;

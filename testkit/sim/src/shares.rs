@@ -30,8 +30,8 @@ const PAUSE: Duration = Duration::from_secs(20);
 /// A rollout that is stored later than this before a replica has read everything may be unknown to
 /// it.
 const READING: Duration = Duration::from_secs(2);
-/// Within this time a replica stores that a change waits, if it reaches the API server and nothing
-/// fails there.
+/// Within this time a replica that reaches the API server stores that a change waits, unless
+/// requests fail there.
 const STORING: Duration = Duration::from_secs(10);
 
 /// Follows the rollouts of a simulation.
@@ -48,8 +48,8 @@ pub(crate) struct Shares {
 struct Seen {
     /// The stages of each new version that is rolled out, by the value of its header.
     stages: BTreeMap<String, SeenStage>,
-    /// The new versions that wait for their rollouts at replicas which can store that, each since
-    /// when: it must be stored soon.
+    /// Since when new versions wait for their rollouts at replicas that can store this, which must
+    /// happen within [`STORING`].
     waits: BTreeMap<String, Instant>,
     /// The proxies that were at some time to have a new version.
     entitled: BTreeSet<(String, String)>,
@@ -241,6 +241,7 @@ impl Shares {
                 RolloutProgress::Waiting => replica.reaches_server(),
                 RolloutProgress::Stopped(_) => false,
             };
+
             let Some(parts) = replica.parts() else {
                 continue;
             };

@@ -25,8 +25,8 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Within this time a rotation ends, with certificates of ten minutes.
 const ROTATION_TIME: Duration = Duration::from_mins(30);
 const POLL_INTERVAL: Duration = Duration::from_secs(10);
-/// How many looks later it is looked at which certificates are trusted. Agents that hear of the next
-/// root renew theirs at once: others do so some seconds later.
+/// After this many looks the trust in certificates is checked. It is frequent, since agents that
+/// hear of the next root renew theirs at once, and others some seconds later.
 const LOOKS: u64 = 2;
 /// A proxy that has just connected to another replica may not be in the report of that one yet.
 const CONNECTED: Duration = Duration::from_secs(30);

@@ -226,6 +226,7 @@ fn young_and_incomplete_evidence_is_a_warning() {
         unread: BTreeMap::from([(WorkloadName::new("shop", "web"), 1)]),
         ..Options::default()
     };
+
     let found = suggestion("", &metrics, options);
     assert!(found.sidecar.is_some());
     let warnings = found.warnings.join("\n");
