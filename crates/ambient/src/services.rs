@@ -272,7 +272,7 @@ pub(super) fn prepared_waypoint(key: &ServiceKey, view: &View<'_>) -> Option<Gat
     let Declaration {
         cluster_ref, meta, ..
     } = Declaration::of(key, view)?;
-    let waypoint = waypoint::prepared_for(&cluster_ref, &meta, view)?;
+    let waypoint = waypoint::prepared_for(&cluster_ref, &meta, view).ok()??;
     waypoint.address.clone()
 }
 

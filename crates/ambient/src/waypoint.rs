@@ -395,13 +395,9 @@ pub(super) fn before_service(
 /// when clients are sent to it. It is always one of the service's namespace, so that ServiceEntries
 /// which only their namespace sees need no check. The label of the namespace does not apply to
 /// services that name their waypoint, or `none`, themselves.
-pub(super) fn prepared_for(
-    cluster_ref: &ClusterRef,
-    meta: &ObjectMeta,
-    view: &View<'_>,
-) -> Option<Arc<Waypoint>> {
+pub(super) fn prepared_for(cluster_ref: &ClusterRef, meta: &ObjectMeta, view: &View<'_>) -> Before {
     if is_of_mesh_gateway(&meta.labels) {
-        return None;
+        return Ok(None);
     }
     let namespace = &meta.key.namespace;
     let of_namespace = || {
@@ -409,11 +405,17 @@ pub(super) fn prepared_for(
         let labels = labels_of_namespace(cluster_ref, namespace, view).filter(|_| inherits)?;
         labels.get(PREPARE_LABEL)
     };
-    let name = meta.labels.get(PREPARE_LABEL).or_else(of_namespace)?;
+    let Some(name) = meta.labels.get(PREPARE_LABEL).or_else(of_namespace) else {
+        return Ok(None);
+    };
 
     let name = NamespacedName::of(namespace.clone(), name.clone());
-    let waypoint = find(cluster_ref, &name, namespace, view).ok()?;
-    waypoint.is_for_services().then_some(waypoint)
+    let waypoint = find(cluster_ref, &name, namespace, view)?;
+    if waypoint.is_for_services() {
+        Ok(Some(waypoint))
+    } else {
+        Err(AttachmentError::Traffic(name, "service"))
+    }
 }
 
 /// How a workload is reached: by a waypoint, or by an application tunnel if it is a waypoint

@@ -185,7 +185,8 @@ impl Steps {
             self.add(
                 own,
                 format!("prepare the waypoint of {own} for its services"),
-                "the waypoint learns the services, and no request passes it yet",
+                "the waypoint learns the services, and no request passes it yet; wait some seconds \
+                 until it has them before the next step",
                 vec![namespace_labels(
                     name,
                     &[(PREPARE_WAYPOINT, waypoint.name.as_str())],

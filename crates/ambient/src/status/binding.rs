@@ -112,6 +112,11 @@ pub(super) fn of_workload_entry(name: &NamespacedName, view: &View<'_>) -> Optio
 
 /// The condition for a service with a waypoint and a canary.
 fn of_both(before: Before, meta: &ObjectMeta, view: &View<'_>) -> Option<Condition> {
+    // Without a waypoint, the one that is to be prepared for it may be impossible.
+    let before = match before {
+        Ok(None) => waypoint::prepared_for(&ClusterRef::Config, meta, view).map(|_| None),
+        Ok(Some(_)) | Err(_) => before,
+    };
     let waypoint = match before {
         Ok(waypoint) => waypoint?,
         Err(error) => return Some(not_attached(&error)),

@@ -102,8 +102,12 @@ fn service_status_names_the_waypoint_or_why_there_is_none() {
             "istio.io/WaypointBound False UnsupportedTrafficType",
         ),
         (
-            "namespace: free, labels: { navarch.io/prepare-waypoint: way }",
+            "namespace: shop, labels: { istio.io/use-waypoint: none, navarch.io/prepare-waypoint: way }",
             "-istio.io/WaypointBound",
+        ),
+        (
+            "namespace: free, labels: { navarch.io/prepare-waypoint: way }",
+            "istio.io/WaypointBound False WaypointIsNotReady",
         ),
         (
             "namespace: free, labels: { istio.io/use-waypoint: way, istio.io/use-waypoint-namespace: shop }",
