@@ -305,7 +305,7 @@ impl Evidence {
         Ok(evidence)
     }
 
-    /// Adds a reading. Workloads beyond [`MAX_WORKLOADS`] are left out.
+    /// Adds a reading. Workloads beyond `MAX_WORKLOADS` are left out.
     pub fn add(&mut self, reading: &Reading) {
         for (name, seen) in &reading.workloads {
             if self.workloads.len() >= MAX_WORKLOADS && !self.workloads.contains_key(name) {

@@ -38,13 +38,13 @@ impl Series {
 /// Why a line is not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum LineError {
-    /// It exceeds [`MAX_LINE`].
+    /// It exceeds `MAX_LINE`.
     #[error("the line is longer than {MAX_LINE} bytes")]
     TooLong,
-    /// It has more than [`MAX_LABELS`] labels.
+    /// It has more than `MAX_LABELS` labels.
     #[error("it has more than {MAX_LABELS} labels")]
     TooManyLabels,
-    /// A label exceeds [`MAX_LABEL`].
+    /// A label exceeds `MAX_LABEL`.
     #[error("a label is longer than {MAX_LABEL} bytes")]
     LongLabel,
     /// A label has no name, or none that may be one.
