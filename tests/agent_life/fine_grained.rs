@@ -17,9 +17,9 @@ use crate::server::{LOOPBACK, Server};
 
 /// From how many virtual hosts on a table is large here.
 const MIN_HOSTS: usize = 20;
-/// Numbers of hosts of a small table and of a large one.
-const FEW: usize = 5;
-const MANY: usize = 40;
+/// Below and above that minimum.
+const HOSTS_OF_SMALL_TABLE: usize = 5;
+const HOSTS_OF_LARGE_TABLE: usize = 40;
 /// The host that requests are for.
 const BANK: &str = "bank.example";
 /// The agent's message when a stream to the control plane is open.
@@ -149,23 +149,23 @@ async fn until_reconnected(pod: &Pod) {
 #[tokio::test]
 async fn an_envoy_that_starts_with_a_large_table_gets_virtual_hosts_one_by_one_for_good()
 -> Result<()> {
-    let world = World::start(MANY).await?;
+    let world = World::start(HOSTS_OF_LARGE_TABLE).await?;
     let mut pod = Pod::start(&world.server, &[])?;
     pod.wait_ready().await?;
-    world.edit(MANY, "1").await?;
+    world.edit(HOSTS_OF_LARGE_TABLE, "1").await?;
     let expected = takes_virtual_hosts(&pod).await?;
     ensure!(is_fine_grained(&pod).await? == expected, "{}", pod.log());
 
     let requests = Requests::begin(world.listener(), BANK, "/");
     for round in 2..6 {
-        world.edit(MANY, &round.to_string()).await?;
+        world.edit(HOSTS_OF_LARGE_TABLE, &round.to_string()).await?;
     }
-    world.edit(FEW, "small").await?;
+    world.edit(HOSTS_OF_SMALL_TABLE, "small").await?;
     until_reconnected(&pod).await;
     ensure!(is_fine_grained(&pod).await? == expected, "a smaller table");
 
-    world.edit(FEW, "small again").await?;
-    world.edit(MANY, "large").await?;
+    world.edit(HOSTS_OF_SMALL_TABLE, "small again").await?;
+    world.edit(HOSTS_OF_LARGE_TABLE, "large").await?;
     let other = client::get(world.listener(), "other-9.example", "/", &[]).await?;
     ensure!(other.status == 200, "a host that came back: {other:?}");
 
@@ -177,19 +177,19 @@ async fn an_envoy_that_starts_with_a_large_table_gets_virtual_hosts_one_by_one_f
 
 #[tokio::test]
 async fn an_envoy_that_starts_with_a_small_table_keeps_whole_tables_when_it_grows() -> Result<()> {
-    let world = World::start(FEW).await?;
+    let world = World::start(HOSTS_OF_SMALL_TABLE).await?;
     let mut pod = Pod::start(&world.server, &[])?;
     pod.wait_ready().await?;
-    world.edit(FEW, "1").await?;
+    world.edit(HOSTS_OF_SMALL_TABLE, "1").await?;
     ensure!(!is_fine_grained(&pod).await?, "{}", pod.log());
 
     let requests = Requests::begin(world.listener(), BANK, "/");
-    world.edit(MANY, "large").await?;
+    world.edit(HOSTS_OF_LARGE_TABLE, "large").await?;
     until_reconnected(&pod).await;
-    world.edit(MANY, "large again").await?;
+    world.edit(HOSTS_OF_LARGE_TABLE, "large again").await?;
     ensure!(!is_fine_grained(&pod).await?, "a table that grows");
-    world.edit(FEW, "small").await?;
-    world.edit(MANY, "large at last").await?;
+    world.edit(HOSTS_OF_SMALL_TABLE, "small").await?;
+    world.edit(HOSTS_OF_LARGE_TABLE, "large at last").await?;
     let tally = requests.end().await?;
     println!("{} requests while a table grew", tally.asked);
 
@@ -197,7 +197,9 @@ async fn an_envoy_that_starts_with_a_small_table_keeps_whole_tables_when_it_grow
     ensure!(pod.stop().await? == 0, "it exits with 0");
     let mut next = Pod::start(&world.server, &[])?;
     next.wait_ready().await?;
-    world.edit(MANY, "with the next Envoy").await?;
+    world
+        .edit(HOSTS_OF_LARGE_TABLE, "with the next Envoy")
+        .await?;
     let expected = takes_virtual_hosts(&next).await?;
     ensure!(is_fine_grained(&next).await? == expected, "{}", next.log());
     next.stop().await?;
@@ -206,11 +208,11 @@ async fn an_envoy_that_starts_with_a_small_table_keeps_whole_tables_when_it_grow
 
 #[tokio::test]
 async fn an_envoy_that_is_told_not_to_has_whole_tables() -> Result<()> {
-    let world = World::start(MANY).await?;
+    let world = World::start(HOSTS_OF_LARGE_TABLE).await?;
     let variables = [("ISTIO_META_FINE_GRAINED_ROUTES", "false")];
     let mut pod = Pod::start(&world.server, &variables)?;
     pod.wait_ready().await?;
-    world.edit(MANY, "1").await?;
+    world.edit(HOSTS_OF_LARGE_TABLE, "1").await?;
     ensure!(!is_fine_grained(&pod).await?, "{}", pod.log());
     pod.stop().await?;
     Ok(())

@@ -304,6 +304,7 @@ fn calls_that_a_sidecar_in_force_cuts_fail_the_command() {
 fn wrong_selections_and_missing_sources_are_errors() {
     let case = Case::new("");
     case.write("web.txt", &metrics(1, 1));
+
     for (line, reason) in [
         (
             "suggest shop/db --metrics @web.txt",

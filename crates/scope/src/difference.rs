@@ -25,7 +25,7 @@ const BLACK_HOLE: &str = "BlackHoleCluster";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostCalls {
-    /// The host.
+    /// As the metrics name it, such as `reviews.shop.svc.cluster.local`.
     pub host: String,
     /// What was counted.
     #[serde(flatten)]

@@ -43,7 +43,7 @@ pub(crate) struct ObjectPath {
 /// A virtual host, or a filter chain, and where it sends requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Routed {
-    /// Its name.
+    /// As reasons name it: a virtual host with its name, or `a filter chain`.
     pub(crate) place: String,
     /// Its route configuration or listener.
     pub(crate) within: String,

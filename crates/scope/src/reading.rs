@@ -347,6 +347,7 @@ envoy_server_uptime{{}} 3600
 "#
         ));
         let calls = &seen(&reading).calls;
+
         let expected = Counts {
             requests: 11,
             connections: 0,
@@ -354,12 +355,14 @@ envoy_server_uptime{{}} 3600
             denied: 2,
         };
         assert_eq!(calls["a.local"], expected);
+
         let expected = Counts {
             connections: 4,
             failed: 1,
             ..Counts::default()
         };
         assert_eq!(calls["db.local"], expected);
+
         assert_eq!(reading.since, Some(moment().before(3600)));
     }
 
