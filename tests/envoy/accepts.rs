@@ -51,15 +51,33 @@ const MIN_PROXIES: usize = 250;
 /// Everything one proxy gets, by type and name.
 pub(crate) type Snapshot = BTreeMap<(ResourceType, ResourceName), Bytes>;
 
-/// Serves the current snapshot to all clients. A change of the mesh config signals a new snapshot.
+/// Serves the current snapshot to all clients. A change of the mesh config signals a new snapshot:
+/// `proxy_listen_port` is its number. All types of one push are of one snapshot, even if the next
+/// one is already set.
 #[derive(Default)]
-struct Replay(Mutex<Arc<Snapshot>>);
+struct Replay(Mutex<BTreeMap<i32, Arc<Snapshot>>>);
+
+impl Replay {
+    /// The snapshot that a view's mesh config signals; the first one is empty.
+    fn snapshot(&self, view: &View<'_>) -> Arc<Snapshot> {
+        let number = view.mesh().config.proxy_listen_port;
+        self.0.lock().get(&number).cloned().unwrap_or_default()
+    }
+
+    /// Sets the snapshot with this number.
+    fn set(&self, number: i32, snapshot: Snapshot) {
+        self.0.lock().insert(number, Arc::new(snapshot));
+    }
+
+    /// Removes the snapshots before this number.
+    fn remove_before(&self, number: i32) {
+        self.0.lock().retain(|other, _| *other >= number);
+    }
+}
 
 impl Translator for Replay {
     fn names(&self, resource_type: ResourceType, view: &View<'_>) -> Vec<ResourceName> {
-        let _ = view.mesh();
-        self.0
-            .lock()
+        self.snapshot(view)
             .keys()
             .filter(|(of, _)| *of == resource_type)
             .map(|(_, name)| name.clone())
@@ -72,11 +90,12 @@ impl Translator for Replay {
         name: &ResourceName,
         view: &View<'_>,
     ) -> Option<Bytes> {
-        let _ = view.mesh();
+        // The query depends on the mesh config whatever the type is.
+        let snapshot = self.snapshot(view);
         if resource_type == ResourceType::Secret {
             return Some(secrets::secret(name.as_str()).encode_to_vec().into());
         }
-        self.0.lock().get(&(resource_type, name.clone())).cloned()
+        snapshot.get(&(resource_type, name.clone())).cloned()
     }
 }
 
@@ -182,20 +201,27 @@ impl Feeder {
             })
             .cloned()
             .collect();
-        *self.replay.0.lock() = Arc::new(snapshot);
 
         self.turn += 1;
+        self.replay.set(self.turn, snapshot);
         let mesh = MeshConfig {
             proxy_listen_port: self.turn,
             ..MeshConfig::istio_defaults()
         };
         self.push.change(vec![Change::Mesh(Arc::new(mesh))]).await?;
 
-        // `inspect` is queued behind the push, so all collections are sent when it returns.
-        self.push.inspect(|_| ()).await?;
         let end = Instant::now() + Duration::from_secs(20);
+        let revision = self.pushed(end).await?;
+        self.replay.remove_before(self.turn);
 
         loop {
+            // Before the state is read: what is sent in between shows in it as unanswered.
+            let mut is_unsent = false;
+            self.connections
+                .each_with_changes_since(revision, |progress| {
+                    is_unsent |= progress.unsent.is_some();
+                });
+
             let Some(info) = self.connections.list().into_iter().next() else {
                 anyhow::bail!("Envoy has disconnected")
             };
@@ -224,10 +250,12 @@ impl Feeder {
                     watch.resource_type == *resource_type && watch.names.contains(name)
                 })
             };
-            let settled = info
-                .types
-                .iter()
-                .all(|watch| watch.in_sync || (watch.rejected.is_some() && !is_nothing));
+
+            let settled = !is_unsent
+                && info
+                    .types
+                    .iter()
+                    .all(|watch| watch.in_sync || (watch.rejected.is_some() && !is_nothing));
 
             if settled && (!rejected.is_empty() || follow.iter().all(is_subscribed)) {
                 self.stale = all;
@@ -239,6 +267,25 @@ impl Feeder {
                 "Envoy does not respond, or did not subscribe to all of {follow:?}: {:?}",
                 info.types
             );
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    /// Waits until the current snapshot is pushed, and returns its revision. The push thread may
+    /// look for more changes before it pushes.
+    async fn pushed(&self, end: Instant) -> Result<u64> {
+        let number = self.turn;
+        loop {
+            let pushed = self.push.inspect(move |inspect| {
+                let context = inspect.engine.context();
+                (context.mesh.config.proxy_listen_port == number).then(|| inspect.engine.revision())
+            });
+
+            if let Some(revision) = pushed.await? {
+                return Ok(revision);
+            }
+
+            ensure!(Instant::now() < end, "snapshot {number} is not pushed");
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     }
