@@ -380,6 +380,27 @@ class Signatures(Folder):
         self.assertFalse((out / "SHA256SUMS.sig").exists())
 
 
+    def test_changed_artefacts_are_not_trusted(self):
+        out = self.dist("out", "charts", self.programs())
+        succeed(ROOT / "scripts/sign", out, "--key", self.key())
+
+        def fault(public):
+            result = run(ROOT / "scripts/dist-try", out, "--key", public, "--without-cluster")
+            self.assertEqual(result.returncode, 1)
+            return result.stderr
+
+        other = self.folder / "other.pub"
+        other.write_text(succeed("openssl", "pkey", "-in", self.key("other"), "-pubout"))
+        self.assertIn(f"SHA256SUMS is not signed by {other}", fault(other))
+
+        (out / "unlisted").touch()
+        self.assertIn("SHA256SUMS does not list unlisted", fault(out / "navarch.pub"))
+
+        (out / f"charts/base-{VERSION}.tgz").write_text("changed")
+        changed = f"charts/base-{VERSION}.tgz is not the file that SHA256SUMS lists"
+        self.assertIn(changed, fault(out / "navarch.pub"))
+
+
 class FakeRegistry(ThreadingHTTPServer):
     """A registry in memory, for one user. `fail_after` uploads it breaks connections, once."""
 
