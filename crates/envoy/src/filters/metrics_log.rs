@@ -225,7 +225,8 @@ fn with_cluster(
 ) -> CommonGrpcAccessLogConfig {
     match class {
         ListenerClass::SidecarOutbound | ListenerClass::Gateway => {
-            let cluster = formatted(CLUSTER_TAG, "%UPSTREAM_CLUSTER%".to_owned());
+            // Without `_RAW` it would be the name in statistics, which ends in a semicolon.
+            let cluster = formatted(CLUSTER_TAG, "%UPSTREAM_CLUSTER_RAW%".to_owned());
             common.custom_tags.push(cluster);
         }
         ListenerClass::SidecarInbound => {}
@@ -458,8 +459,10 @@ mod tests {
             };
             let config = TcpGrpcAccessLogConfig::decode(config.value.as_slice()).unwrap();
             let tags = config.common_config.unwrap().custom_tags;
-            let is_named = tags.iter().any(|tag| tag.tag == "cluster");
-            assert_eq!(is_named, names_cluster, "{class:?}");
+            let named = tags.into_iter().find(|tag| tag.tag == "cluster");
+            let expected =
+                names_cluster.then(|| formatted("cluster", "%UPSTREAM_CLUSTER_RAW%".to_owned()));
+            assert_eq!(named, expected, "{class:?}");
         }
     }
 
