@@ -19,6 +19,30 @@ def descriptor_of(content, media_type):
     return {"mediaType": media_type, "digest": f"sha256:{hashlib.sha256(content).hexdigest()}", "size": len(content)}
 
 
+class Archive:
+    """An archive of scripts/oci-image: one image."""
+
+    def __init__(self, path):
+        self.path = path
+        self.archive = tarfile.open(path)
+        index = json.load(self.archive.extractfile("index.json"))
+        self.digest = index["manifests"][0]["digest"]
+        self.manifest = json.load(self.blob(self.digest))
+
+    def blob(self, digest):
+        return self.archive.extractfile(f"blobs/sha256/{digest.removeprefix('sha256:')}")
+
+    def config(self):
+        """How the image is run: its user, entry point and more."""
+        return json.load(self.blob(self.manifest["config"]["digest"]))["config"]
+
+    def unpack(self, out, extraction):
+        """Extracts the layers with a filter of tarfile: `fully_trusted` keeps all modes."""
+        for layer in self.manifest["layers"]:
+            with tarfile.open(fileobj=self.blob(layer["digest"]), mode="r:*") as files:
+                files.extractall(out, filter=extraction)
+
+
 class Blobs:
     """The contents of a layout, by their digest."""
 

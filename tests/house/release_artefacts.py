@@ -379,7 +379,6 @@ class Signatures(Folder):
         self.assertIn(f"charts/base-{VERSION}.tgz", result.stderr)
         self.assertFalse((out / "SHA256SUMS.sig").exists())
 
-
     def test_changed_artefacts_are_not_trusted(self):
         out = self.dist("out", "charts", self.programs())
         succeed(ROOT / "scripts/sign", out, "--key", self.key())
