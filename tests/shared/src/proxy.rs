@@ -1,5 +1,6 @@
 //! Simulated sidecars that accept, reject or ignore responses.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::Pin;
@@ -13,7 +14,7 @@ use navarch_proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaD
 use navarch_proto::google::rpc::Status;
 use parking_lot::Mutex;
 use tokio::net::{TcpSocket, TcpStream};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
@@ -131,7 +132,8 @@ pub fn authorized<T>(message: T, namespace: &str, account: &str) -> tonic::Reque
     request
 }
 
-/// Connects as a pod of a namespace.
+/// Connects as a pod of a namespace, and waits for the first response: from then on the control
+/// plane knows the proxy.
 pub async fn connect(
     server: SocketAddr,
     pod: &str,
@@ -214,65 +216,95 @@ pub async fn connect(
         .into_inner();
 
     let route = Arc::<Mutex<Vec<u8>>>::default();
-    Sidecar {
-        task: tokio::spawn(answer(responses, requests, reaction, route.clone())),
+    let (is_known, known) = oneshot::channel();
+    let stream = Stream {
+        requests,
+        reaction,
+        route: route.clone(),
+        is_known: Some(is_known),
+    };
+    let sidecar = Sidecar {
+        task: tokio::spawn(stream.answer(responses)),
         route,
-    }
+    };
+
+    known
+        .await
+        .expect("the control plane responds before it ends the stream");
+    sidecar
 }
 
-/// Handles responses until the stream ends.
-async fn answer(
-    mut responses: Streaming<DeltaDiscoveryResponse>,
+/// A sidecar's side of its stream.
+struct Stream {
     requests: mpsc::Sender<DeltaDiscoveryRequest>,
     reaction: Reaction,
+    /// Where the last route configuration goes.
     route: Arc<Mutex<Vec<u8>>>,
-) {
-    let mut seen = std::collections::BTreeSet::new();
+    /// Completed by the first response.
+    is_known: Option<oneshot::Sender<()>>,
+}
 
-    while let Ok(Some(response)) = responses.message().await {
-        let is_first = seen.insert(response.type_url.clone());
+impl Stream {
+    /// Handles responses until the stream ends.
+    async fn answer(mut self, mut responses: Streaming<DeltaDiscoveryResponse>) {
+        let mut seen = BTreeSet::new();
 
-        if let Some(body) = response
+        while let Ok(Some(response)) = responses.message().await {
+            if let Some(is_known) = self.is_known.take() {
+                let _ = is_known.send(());
+            }
+
+            let is_first = seen.insert(response.type_url.clone());
+            self.keep_route(&response);
+
+            if self.reaction == Reaction::Ignore && !is_first {
+                continue;
+            }
+
+            let answer = DeltaDiscoveryRequest {
+                error_detail: self.rejection(&response),
+                type_url: response.type_url,
+                response_nonce: response.nonce,
+                ..DeltaDiscoveryRequest::default()
+            };
+
+            if self.requests.send(answer).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Keeps the route configuration of a response that has one.
+    fn keep_route(&self, response: &DeltaDiscoveryResponse) {
+        let mut bodies = response
             .resources
             .iter()
-            .find_map(|one| one.resource.as_ref())
-            .filter(|body| body.type_url == RDS)
-        {
-            route.lock().clone_from(&body.value.to_vec());
+            .filter_map(|one| one.resource.as_ref());
+        let first = bodies.next().filter(|body| body.type_url == RDS);
+
+        if let Some(body) = first {
+            self.route.lock().clone_from(&body.value.to_vec());
         }
-        let holds = |text: &str| {
-            let mut bodies = response
-                .resources
-                .iter()
-                .filter_map(|one| one.resource.as_ref());
-            bodies.any(|body| {
-                text.is_empty()
-                    || body
-                        .value
-                        .windows(text.len())
-                        .any(|part| part == text.as_bytes())
-            })
+    }
+
+    /// The error with which the sidecar rejects a response, if it does.
+    fn rejection(&self, response: &DeltaDiscoveryResponse) -> Option<Status> {
+        let Reaction::Reject(text, words) = self.reaction else {
+            return None;
+        };
+        let mut bodies = response
+            .resources
+            .iter()
+            .filter_map(|one| one.resource.as_ref());
+        let holds = |body: &prost_types::Any| {
+            let mut parts = body.value.windows(text.len().max(1));
+            text.is_empty() || parts.any(|part| part == text.as_bytes())
         };
 
-        let error = match reaction {
-            Reaction::Ignore if !is_first => continue,
-            Reaction::Reject(text, words) if holds(text) => Some(Status {
-                code: 13,
-                message: words.to_owned(),
-                ..Status::default()
-            }),
-            Reaction::Accept | Reaction::Reject(..) | Reaction::Ignore => None,
-        };
-
-        let answer = DeltaDiscoveryRequest {
-            type_url: response.type_url,
-            response_nonce: response.nonce,
-            error_detail: error,
-            ..DeltaDiscoveryRequest::default()
-        };
-
-        if requests.send(answer).await.is_err() {
-            return;
-        }
+        bodies.any(holds).then(|| Status {
+            code: 13,
+            message: words.to_owned(),
+            ..Status::default()
+        })
     }
 }
