@@ -281,6 +281,7 @@ pub(crate) fn other_input(fact: &FactKey) -> Option<String> {
         FactKey::Endpoints(key) => Some(format!("endpoints of {}", key.hostname)),
         FactKey::Workload(pod) => Some(format!("Pod {pod}")),
         FactKey::TargetsOf(pod) => Some(format!("the services of Pod {pod}")),
+        FactKey::Learned(workload) => Some(format!("hosts that {workload} has used")),
         FactKey::Namespace(namespace) => Some(format!("labels of Namespace {namespace}")),
         _ => None,
     }

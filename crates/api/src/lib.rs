@@ -31,6 +31,7 @@ mod json_reader;
 pub mod key_set;
 pub mod key_source;
 pub mod kubernetes;
+pub mod learned_scope;
 pub mod mcp;
 pub mod mcs;
 pub mod mesh;

@@ -46,6 +46,8 @@ pub enum Attr {
     VerifiedNamespace,
     /// The verified identity of the stream, if any.
     Identity,
+    /// Whether its scope was learned when its stream started.
+    LearnedScope,
 }
 
 /// The value of an [`Attr`].
@@ -53,7 +55,7 @@ pub enum Attr {
 pub enum AttrValue {
     /// The attribute is absent.
     Absent,
-    /// The value of `HasText`, `Supports` and `TakesDeltas`.
+    /// The value of `HasText`, `Supports`, `TakesDeltas` and `LearnedScope`.
     Bool(bool),
     /// A namespace, a name, a DNS domain, or metadata: scalars as text, others as JSON.
     Text(Arc<str>),
@@ -105,6 +107,8 @@ impl Attr {
             Self::Locality => AttrValue::Locality(proxy.locality.clone()),
             Self::Supports(extension) => AttrValue::Bool(proxy.supports(extension)),
             Self::TakesDeltas => AttrValue::Bool(proxy.uses_delta),
+
+            Self::LearnedScope => AttrValue::Bool(proxy.has_learned_scope),
 
             Self::VerifiedNamespace => match &proxy.identity {
                 Some(identity) => AttrValue::Text(Arc::from(identity.namespace.as_str())),

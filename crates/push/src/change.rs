@@ -3,10 +3,12 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use super::learned::LearnedChange;
 use super::quarantined::RestoredQuarantine;
 use super::rollout::RolloutCommand;
 use navarch_api::any_object::AnyObject;
 use navarch_api::key_source::KeySource;
+use navarch_api::learned_scope::LearnedWorkload;
 use navarch_api::mesh::{MeshConfig, MeshNetworks};
 use navarch_api::names::ClusterId;
 use navarch_api::object::{NamespacedName, ObjectRef};
@@ -49,6 +51,8 @@ pub enum Change {
     /// clusters are indexed by address. In ambient mode those of the cluster that configures the
     /// mesh always are.
     FindPeers,
+    /// What a workload with a learned scope has used.
+    Learned(LearnedWorkload, LearnedChange),
 }
 
 /// One change of a remote cluster.

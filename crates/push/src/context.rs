@@ -6,6 +6,7 @@ use std::sync::Arc;
 use imbl::OrdMap;
 
 use super::fact::{FactKey, RemoteFact};
+use super::learned::LearnedTable;
 use super::name_list::NameList;
 use super::name_parts::NameParts;
 use super::quarantined::Quarantined;
@@ -42,6 +43,8 @@ pub struct PushContext {
     pub keys: OrdMap<KeySource, Arc<str>>,
     /// The roots of trust of the mesh, sorted, one certificate in PEM each.
     pub trust_bundle: Arc<[Arc<str>]>,
+    /// What workloads with a learned scope have used.
+    pub learned: LearnedTable,
     /// Resolved addresses of network gateways, by host name.
     pub gateway_hosts: OrdMap<Arc<str>, Arc<[IpAddr]>>,
     /// Index of objects by address. Without ambient mode it is empty until a proxy requests a peer;

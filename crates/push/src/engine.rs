@@ -20,6 +20,7 @@ use navarch_tables::hash::KeyedMap;
 
 mod collect;
 mod large_routes;
+mod learned;
 mod prepare;
 mod provenance;
 

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use navarch_api::key_source::KeySource;
+use navarch_api::learned_scope::LearnedWorkload;
 use navarch_api::names::{ClusterId, Hostname, Namespace};
 use navarch_api::object::{Kind, NamespacedName, ObjectRef};
 use navarch_registry::address_index::AddressKey;
@@ -55,6 +56,8 @@ pub enum FactKey {
     AddressNames,
     /// The index entry of an address, node, label or pod.
     Found(AddressKey),
+    /// The hosts that this workload has used. Boxed, as every key has room for the largest.
+    Learned(Box<LearnedWorkload>),
     /// The set of remote clusters.
     Clusters,
     /// A fact of one remote cluster. Boxed: most meshes have one cluster, and every key has room

@@ -9,6 +9,7 @@ use imbl::OrdMap;
 use super::addresses::{self, Addresses, StateChange};
 use super::context::{Mesh, PushContext, directory_facts, object_facts};
 use super::fact::{FactKey, RemoteFact};
+use super::learned::{self, LearnedChange, LearnedTable};
 use super::name_parts::NameParts;
 use super::quarantine::Quarantine;
 use super::quarantined::Before;
@@ -48,6 +49,8 @@ pub struct MeshState {
     keys: OrdMap<KeySource, Arc<str>>,
     /// The roots of trust of the mesh.
     trust_bundle: Arc<[Arc<str>]>,
+    /// What workloads with a learned scope have used.
+    learned: LearnedTable,
     /// Resolved addresses of network gateways with host names.
     gateway_hosts: OrdMap<Arc<str>, Arc<[IpAddr]>>,
     /// Index of objects by address, and the names of workloads and services. Without ambient mode
@@ -93,6 +96,7 @@ impl MeshState {
             remote_secret_readers: OrdMap::new(),
             keys: OrdMap::new(),
             trust_bundle: Arc::default(),
+            learned: LearnedTable::new(),
             gateway_hosts: OrdMap::new(),
             addresses: Addresses::default(),
             finds_peers: false,
@@ -144,7 +148,11 @@ impl MeshState {
                 });
 
         let peers = context.finds_peers.then_some(Change::FindPeers);
-        let remotes = remotes.chain(remote_readers).chain(peers);
+        let learned = context.learned.iter().map(|(workload, hosts)| {
+            let added = LearnedChange::Add((**hosts).clone());
+            Change::Learned(workload.clone(), added)
+        });
+        let remotes = remotes.chain(remote_readers).chain(peers).chain(learned);
         mesh_state.apply(
             mesh.into_iter()
                 .chain(readers)
@@ -187,6 +195,7 @@ impl MeshState {
             secret_readers: self.secret_readers.clone(),
             keys: self.keys.clone(),
             trust_bundle: self.trust_bundle.clone(),
+            learned: self.learned.clone(),
             gateway_hosts: self.gateway_hosts.clone(),
             addresses: self.addresses.own().clone(),
             finds_peers: self.finds_peers,
@@ -250,6 +259,10 @@ impl MeshState {
                     facts.extend(differs.then_some(FactKey::Networks));
                 }
                 Change::FindPeers => finds_peers = true,
+                Change::Learned(workload, change) => {
+                    let differs = learned::apply(&mut self.learned, &workload, &change);
+                    facts.extend(differs.then(|| FactKey::Learned(Box::new(workload))));
+                }
                 Change::TrustBundle(roots) => {
                     let before = std::mem::replace(&mut self.trust_bundle, roots);
                     facts.extend((before != self.trust_bundle).then_some(FactKey::TrustBundle));

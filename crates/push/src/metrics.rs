@@ -217,6 +217,7 @@ impl Metrics {
                 | Change::GatewayHost(..)
                 | Change::Stages
                 | Change::FindPeers
+                | Change::Learned(..)
                 | Change::Rollout(..) => continue,
             };
 
@@ -322,7 +323,7 @@ fn update(change: &Change) -> Option<&'static str> {
         Change::Quarantine(..) | Change::RestoreQuarantine(..) | Change::ReleaseQuarantine(_) => {
             None
         }
-        Change::Stages | Change::FindPeers | Change::Rollout(..) => None,
+        Change::Stages | Change::FindPeers | Change::Learned(..) | Change::Rollout(..) => None,
     }
 }
 
@@ -377,7 +378,10 @@ fn trigger(fact: &FactKey) -> &'static str {
         FactKey::Networks => "networks",
         FactKey::Service(_) | FactKey::ServicesOfHost(_) | FactKey::AllServices => "service",
         FactKey::Endpoints(_) | FactKey::AddressNames | FactKey::Found(_) => "endpoint",
-        FactKey::TargetsOf(_) | FactKey::TargetsAt(_) | FactKey::Workload(_) => "proxy",
+        FactKey::TargetsOf(_)
+        | FactKey::TargetsAt(_)
+        | FactKey::Workload(_)
+        | FactKey::Learned(_) => "proxy",
         FactKey::Namespace(_) => "namespace",
         FactKey::SecretReader(_) => "secret",
         FactKey::Keys(_) => "config",

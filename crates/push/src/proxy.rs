@@ -82,6 +82,9 @@ pub struct Proxy {
     pub uses_delta: bool,
     /// The verified identity of the client; `None` on plaintext ports.
     pub identity: Option<Identity>,
+    /// Whether its scope was learned when its stream started: its Envoy requests clusters on
+    /// demand.
+    pub has_learned_scope: bool,
 }
 
 /// Why a node is rejected.
@@ -295,6 +298,7 @@ impl Proxy {
             extensions: None,
             uses_delta: false,
             identity: None,
+            has_learned_scope: false,
         })
     }
 

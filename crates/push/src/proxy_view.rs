@@ -14,6 +14,7 @@ use super::query::{ProxyQuery, Query};
 use super::targets::TargetsOfProxy;
 use super::view::View;
 use navarch_api::identity::Identity;
+use navarch_api::learned_scope::LearnedWorkload;
 use navarch_api::names::{ClusterId, Namespace, NetworkId};
 use navarch_api::object::NamespacedName;
 use navarch_base::go_text::parse_bool;
@@ -40,6 +41,10 @@ struct SelectedBy(Arc<Labels>);
 /// The locality of the proxy: from its labels, else from its node message.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct EffectiveLocality;
+
+/// The workload of the proxy's pod, if the client has proved the pod's identity.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct WorkloadOfIdentity;
 
 impl View<'_> {
     /// The proxy that this view is for.
@@ -244,6 +249,19 @@ impl ProxyView<'_> {
         }
     }
 
+    /// Whether its scope was learned when its stream started.
+    #[must_use]
+    pub fn has_learned_scope(self) -> bool {
+        self.0.attribute(&Attr::LearnedScope) == AttrValue::Bool(true)
+    }
+
+    /// The workload for which it learns: that of the pod with its name, if the pod has the service
+    /// account and the namespace that the client has proved. `None` if there is no such pod (yet).
+    #[must_use]
+    pub fn learned_workload(self) -> Option<LearnedWorkload> {
+        (*self.0.derived(&WorkloadOfIdentity)).clone()
+    }
+
     /// The namespace of the verified identity; `None` if unauthenticated.
     #[must_use]
     pub fn verified_namespace(self) -> Option<Namespace> {
@@ -405,6 +423,27 @@ impl Query for SelectedBy {
 }
 
 impl ProxyQuery for SelectedBy {}
+
+impl Query for WorkloadOfIdentity {
+    type Value = Option<LearnedWorkload>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let proxy = view.proxy();
+        let identity = proxy.identity()?;
+        let pod = proxy.workload_name();
+        let workload = view.workload_in(&proxy.proxy_cluster(), &pod)?;
+
+        let is_proved = pod.namespace == identity.namespace
+            && workload.service_account == identity.service_account;
+        is_proved.then(|| LearnedWorkload {
+            namespace: identity.namespace,
+            account: identity.service_account,
+            name: workload.name.clone(),
+        })
+    }
+}
+
+impl ProxyQuery for WorkloadOfIdentity {}
 
 impl Query for EffectiveLocality {
     type Value = Locality;

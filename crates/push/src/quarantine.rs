@@ -142,6 +142,7 @@ impl Quarantine {
             | Change::GatewayHost(..)
             | Change::Stages
             | Change::FindPeers
+            | Change::Learned(..)
             | Change::Rollout(..)) => Some(other),
         }
     }

@@ -12,6 +12,7 @@ use super::fact::FactKey;
 use super::name_list::NameList;
 use super::view::View;
 use navarch_api::key_source::KeySource;
+use navarch_api::learned_scope::{LearnedHosts, LearnedWorkload};
 use navarch_api::mesh::MeshNetworks;
 use navarch_api::names::{Hostname, Namespace, NetworkId};
 use navarch_api::object::NamespacedName;
@@ -172,6 +173,14 @@ impl View<'_> {
     #[must_use]
     pub fn keys(&self, source: &KeySource) -> Option<&Arc<str>> {
         self.read(FactKey::Keys(source.clone())).keys.get(source)
+    }
+
+    /// The hosts that a workload with a learned scope has used; `None` if there are none.
+    #[must_use]
+    pub fn learned_hosts(&self, workload: &LearnedWorkload) -> Option<&Arc<LearnedHosts>> {
+        self.read(FactKey::Learned(Box::new(workload.clone())))
+            .learned
+            .get(workload)
     }
 
     /// The roots of trust of the mesh, one certificate in PEM each.

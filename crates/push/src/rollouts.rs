@@ -125,7 +125,8 @@ impl Rollouts {
             | Change::GatewayHost(..)
             | Change::RestoreQuarantine(..)
             | Change::ReleaseQuarantine(_)
-            | Change::FindPeers) => Some(other),
+            | Change::FindPeers
+            | Change::Learned(..)) => Some(other),
         }
     }
 

@@ -13,6 +13,7 @@ use super::name_list::NameList;
 use super::notice::{Notice, Unavailable};
 use super::query::{ProxyQuery, Query};
 use super::resource::ResourceType;
+use navarch_api::learned_scope::{LearnedHosts, LearnedWorkload};
 use navarch_api::names::ResourceName;
 
 pub(crate) use self::inputs::MeshInputs;
@@ -68,6 +69,17 @@ pub trait Translator: Send + Sync {
     fn has_large_routes(&self, view: &View<'_>) -> bool {
         let _ = view;
         false
+    }
+
+    /// What the view's proxy teaches its workload by requesting these clusters: the hosts of those
+    /// that it would not have otherwise. `None` if there is nothing to learn.
+    fn learned(
+        &self,
+        clusters: &BTreeSet<ResourceName>,
+        view: &View<'_>,
+    ) -> Option<(LearnedWorkload, LearnedHosts)> {
+        let _ = (clusters, view);
+        None
     }
 
     /// The encoded resource of this name for the view's proxy; `None` if it does not exist.

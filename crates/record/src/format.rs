@@ -118,6 +118,10 @@ pub enum Input {
     Stages,
     /// From now on peers are found by address.
     FindPeers,
+    /// A workload with a learned scope uses these hosts.
+    Learned(LearnedLine, Vec<String>),
+    /// An operator has deleted hosts that a workload has used.
+    Forgotten(LearnedLine, Vec<String>),
     /// An order for a staged rollout.
     Rollout(ObjectName, Box<RolloutLine>),
     /// An object of a remote cluster.
@@ -130,6 +134,18 @@ pub enum Input {
     RemoteGone(String),
     /// As `secretReader`, in a remote cluster.
     RemoteSecretReader(String, Account, Option<bool>),
+}
+
+/// A workload with a learned scope.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LearnedLine {
+    /// Where its pods are.
+    pub namespace: String,
+    /// Its service account.
+    pub account: String,
+    /// The name of its Deployment or other owner.
+    pub name: String,
 }
 
 /// A quarantine that was read from its store.
@@ -226,6 +242,9 @@ pub struct ProxyLine {
     pub deltas: bool,
     /// Its verified identity.
     pub identity: Option<String>,
+    /// Whether its scope was learned when its stream started.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_learned_scope: bool,
     /// Its peer address.
     pub peer: Option<IpAddr>,
 }

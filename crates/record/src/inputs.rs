@@ -8,17 +8,19 @@ use navarch_api::any_object::AnyObject;
 use navarch_api::decode::{Outcome, decode_value};
 use navarch_api::encode::encode_value;
 use navarch_api::key_source::KeySource;
+use navarch_api::learned_scope::{LearnedHosts, LearnedWorkload};
 use navarch_api::mesh::{MeshConfig, MeshNetworks};
-use navarch_api::names::ClusterId;
+use navarch_api::names::{ClusterId, Hostname, Namespace, ServiceAccount};
 use navarch_api::object::{Kind, NamespacedName, ObjectRef};
 use navarch_api::uid::Uid;
 use navarch_push::context::PushContext;
+use navarch_push::learned::LearnedChange;
 use navarch_push::mesh_state::{Change, RemoteChange};
 use navarch_push::observer::Before;
 use navarch_push::quarantine::RestoredQuarantine;
 use navarch_push::rollout::RolloutCommand;
 
-use super::format::{Account, Input, KeyPlace, ObjectName, QuarantineLine};
+use super::format::{Account, Input, KeyPlace, LearnedLine, ObjectName, QuarantineLine};
 use super::redact::Redactor;
 use super::restore::Restorer;
 use super::rollout;
@@ -52,11 +54,12 @@ impl Inputs {
             Change::TrustBundle(roots) => self.roots = roots.clone(),
             Change::Stages => self.stages = true,
             Change::FindPeers => self.finds_peers = true,
-            // Quarantine and rollouts are taken from the snapshot.
+            // Quarantine, rollouts and learned hosts are taken from the snapshot.
             Change::Quarantine(..)
             | Change::RestoreQuarantine(..)
             | Change::ReleaseQuarantine(_)
-            | Change::Rollout(..) => {}
+            | Change::Rollout(..)
+            | Change::Learned(..) => {}
             Change::GatewayHost(host, addresses) => set(&mut self.hosts, host, addresses.as_ref()),
             Change::Remote(cluster, change) => self.apply_remote(cluster, change),
         }
@@ -183,6 +186,10 @@ impl Inputs {
 
         all.extend(self.stages.then_some(Change::Stages));
         all.extend(self.finds_peers.then_some(Change::FindPeers));
+        all.extend(context.learned.iter().map(|(workload, hosts)| {
+            let added = LearnedChange::Add((**hosts).clone());
+            Change::Learned(workload.clone(), added)
+        }));
         all
     }
 }
@@ -241,6 +248,12 @@ pub(crate) fn written(change: &Change, redactor: &Redactor) -> Result<Input, ser
 
         Change::Stages => Input::Stages,
         Change::FindPeers => Input::FindPeers,
+        Change::Learned(workload, LearnedChange::Add(hosts)) => {
+            Input::Learned(line_of(workload), texts_of(hosts))
+        }
+        Change::Learned(workload, LearnedChange::Forget(hosts)) => {
+            Input::Forgotten(line_of(workload), texts_of(hosts))
+        }
         Change::Rollout(name, command) => {
             Input::Rollout(name_of(name), Box::new(rollout::written(command, object)?))
         }
@@ -304,6 +317,12 @@ pub(crate) fn read(input: Input, restorer: &Restorer) -> Result<Change, InputErr
         }
         Input::Stages => Change::Stages,
         Input::FindPeers => Change::FindPeers,
+        Input::Learned(of, hosts) => {
+            Change::Learned(workload_of(&of), LearnedChange::Add(hosts_of(hosts)))
+        }
+        Input::Forgotten(of, hosts) => {
+            Change::Learned(workload_of(&of), LearnedChange::Forget(hosts_of(hosts)))
+        }
         Input::Rollout(name, line) => {
             Change::Rollout(ref_of(&name)?, Arc::new(rollout::read(*line, object)?))
         }
@@ -321,6 +340,31 @@ pub(crate) fn read(input: Input, restorer: &Restorer) -> Result<Change, InputErr
             remote(cluster, RemoteChange::SecretReader(account(of), may))
         }
     })
+}
+
+/// A workload with a learned scope in the recording format.
+fn line_of(workload: &LearnedWorkload) -> LearnedLine {
+    LearnedLine {
+        namespace: workload.namespace.to_string(),
+        account: workload.account.to_string(),
+        name: workload.name.to_string(),
+    }
+}
+
+fn workload_of(line: &LearnedLine) -> LearnedWorkload {
+    LearnedWorkload {
+        namespace: Namespace::new(&line.namespace),
+        account: ServiceAccount::new(&line.account),
+        name: Arc::from(line.name.as_str()),
+    }
+}
+
+fn texts_of(hosts: &LearnedHosts) -> Vec<String> {
+    hosts.iter().map(ToString::to_string).collect()
+}
+
+fn hosts_of(texts: Vec<String>) -> LearnedHosts {
+    texts.into_iter().map(Hostname::new).collect()
 }
 
 /// Reads an object.
@@ -379,6 +423,15 @@ mod tests {
         let cluster = ClusterId::new("east");
         let remote = |change| Change::Remote(cluster.clone(), change);
         let command = |command| Change::Rollout(name.clone(), Arc::new(command));
+        let learned = |change: fn(LearnedHosts) -> LearnedChange| {
+            let workload = LearnedWorkload {
+                namespace: Namespace::new("shop"),
+                account: ServiceAccount::new("default"),
+                name: Arc::from("web"),
+            };
+            let hosts = LearnedHosts::from([Hostname::new("reviews.example")]);
+            Change::Learned(workload, change(hosts))
+        };
 
         let changes = [
             Change::Removed(name.clone()),
@@ -406,6 +459,8 @@ mod tests {
             ),
             Change::Stages,
             Change::FindPeers,
+            learned(LearnedChange::Add),
+            learned(LearnedChange::Forget),
             command(RolloutCommand::Stage {
                 serial: None,
                 at: 1,

@@ -405,6 +405,7 @@ fn proxy_line(number: u64, connected: &Connected) -> Line {
         extensions: extensions.map(|all| all.iter().map(ToString::to_string).collect()),
         deltas: proxy.uses_delta,
         identity: proxy.identity.as_ref().map(ToString::to_string),
+        has_learned_scope: proxy.has_learned_scope,
         peer: *peer,
     }))
 }

@@ -564,6 +564,7 @@ fn proxy_of(line: ProxyLine) -> Result<Proxy, String> {
         extensions,
         identity,
         uses_delta: line.deltas,
+        has_learned_scope: line.has_learned_scope,
         ..proxy
     })
 }

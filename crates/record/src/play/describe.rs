@@ -126,6 +126,7 @@ pub(super) fn input(change: &Change) -> String {
         Change::GatewayHost(host, _) => format!("addresses of {host}"),
         Change::Stages => "rollouts are enabled".to_owned(),
         Change::FindPeers => "proxies look up peers by address".to_owned(),
+        Change::Learned(workload, _) => format!("hosts that {workload} has used"),
 
         Change::Rollout(name, command) => match &**command {
             RolloutCommand::Stage { at, .. } => format!("{name} (stage {})", at + 1),

@@ -1,0 +1,41 @@
+//! What a proxy teaches its workload: the hosts of clusters that it has requested on demand.
+
+use std::collections::BTreeSet;
+
+use super::{Engine, ProxyId};
+use crate::query::Query;
+use crate::view::View;
+use navarch_api::learned_scope::{LearnedHosts, LearnedWorkload};
+use navarch_api::names::ResourceName;
+
+/// What the proxy teaches by requesting these clusters.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct LearnedBy {
+    clusters: BTreeSet<ResourceName>,
+}
+
+impl Query for LearnedBy {
+    type Value = Option<(LearnedWorkload, LearnedHosts)>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        view.translator().learned(&self.clusters, view)
+    }
+
+    fn fallback(&self, _: Option<&Self::Value>) -> Option<Self::Value> {
+        Some(None)
+    }
+}
+
+impl Engine {
+    /// The workload of a connected proxy, and the hosts of those among these clusters that it had
+    /// to request. `None` if there is nothing to learn.
+    #[must_use]
+    pub fn learned_by(
+        &self,
+        id: ProxyId,
+        clusters: BTreeSet<ResourceName>,
+    ) -> Option<(LearnedWorkload, LearnedHosts)> {
+        let learned = self.engine.query(id, &LearnedBy { clusters })?;
+        (*learned).clone()
+    }
+}
