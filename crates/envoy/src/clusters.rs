@@ -166,6 +166,19 @@ fn outbound_names(view: &View<'_>, purpose: Purpose) -> Vec<ResourceName> {
     names
 }
 
+/// Whether there is a service cluster of this name that the proxy may see, before patches.
+pub(super) fn has_outbound(view: &View<'_>, name: &ResourceName) -> bool {
+    let Some(cluster) = OutboundCluster::parse(name.as_str()) else {
+        return false;
+    };
+    let Some(service) = sidecar_scope::service_for_host(view, &cluster.host) else {
+        return false;
+    };
+    let purpose = Purpose::Client;
+    let clusters = view.get(&ClustersOfService { service, purpose });
+    clusters.contains(&cluster)
+}
+
 /// The names of the clusters of a service.
 fn names_of_service(view: &View<'_>, service: &ServiceKey, purpose: Purpose) -> Vec<ResourceName> {
     let clusters = view.get(&ClustersOfService {

@@ -1,8 +1,8 @@
 //! The HTTP connection manager.
 //!
-//! The order of its filters: peer metadata, custom authorization, authentication, authorization,
-//! extensions, gRPC-Web, gRPC statistics, ALPN, faults, CORS, metrics, sessions, name resolution,
-//! and the router last.
+//! The order of its filters: clusters on demand, peer metadata, custom authorization, authentication,
+//! authorization, extensions, gRPC-Web, gRPC statistics, ALPN, faults, CORS, metrics, sessions, name
+//! resolution, and the router last.
 
 use navarch_proto::any::pack;
 use navarch_proto::envoy::config::core::v3::http1_protocol_options::HeaderKeyFormat;
@@ -28,7 +28,9 @@ use crate::filters::connection_settings::{self, EffectiveConnectionSettings};
 use crate::filters::metrics::MetricsFiltersOf;
 use crate::filters::proxy_headers::{HeaderSettings, HeaderSettingsOf, forward_client_cert};
 use crate::filters::tracing::HttpTracingOf;
-use crate::filters::{alpn, dynamic_forward_proxy, ext_proc, http, peer_headers, tunnel};
+use crate::filters::{
+    alpn, dynamic_forward_proxy, ext_proc, http, on_demand, peer_headers, tunnel,
+};
 use crate::gateway::has_inference_pools;
 use crate::node_annotations::{FORWARDS_CLIENT_IDENTITY, annotation};
 use crate::policy::PolicyService;
@@ -208,6 +210,13 @@ fn http_filters(
     let class = options.class;
     let mut filters: Vec<HttpFilter> = Vec::with_capacity(base.filters.len() + 4);
 
+    // Later filters read the cluster of a request, such as whether it is external.
+    let on_demand = match class {
+        ListenerClass::SidecarOutbound => on_demand::filter_of(view),
+        ListenerClass::SidecarInbound | ListenerClass::Gateway => None,
+    };
+    filters.extend(on_demand.clone());
+
     if !options.hbone {
         let skip = options.may_skip_external_metadata
             && view
@@ -221,7 +230,9 @@ fn http_filters(
         filters.push(tunnel::client_identity());
     }
 
+    let before = filters.len();
     let mut after = guard(view, options, service, &mut filters);
+    let has_extensions = filters.len() > before || !after.is_empty();
     if !options.waypoint {
         filters.append(&mut after);
     }
@@ -260,6 +271,8 @@ fn http_filters(
         filters.extend(base.metrics.iter().cloned());
     }
 
+    // Extensions may change the route, and thus the cluster.
+    filters.extend(on_demand.filter(|_| has_extensions));
     filters.push(base.router.clone());
     filters
 }

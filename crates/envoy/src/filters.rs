@@ -19,6 +19,7 @@ pub mod listener;
 pub mod metrics;
 pub(crate) mod metrics_log;
 pub mod network;
+pub(crate) mod on_demand;
 mod peer_attribute;
 pub(crate) mod peer_headers;
 pub mod provider;

@@ -33,9 +33,11 @@ pub mod generated_objects;
 mod grpc;
 mod hbone;
 mod ingress;
+mod learned_scope;
 mod listeners;
 pub mod mtls;
 mod name_table;
+mod named_clusters;
 pub mod names;
 mod node_annotations;
 mod objects;
@@ -72,6 +74,7 @@ pub use node_annotations::READ_ANNOTATIONS;
 
 use bytes::Bytes;
 
+use navarch_api::learned_scope::{LearnedHosts, LearnedWorkload};
 use navarch_api::names::ResourceName;
 use navarch_push::name_list::NameList;
 use navarch_push::resource::ResourceType;
@@ -88,7 +91,7 @@ impl Translator for EnvoyTranslator {
         }
 
         match resource_type {
-            ResourceType::Cluster => clusters::names(view),
+            ResourceType::Cluster => learned_scope::cluster_names(view),
             ResourceType::Listener => listeners::names(view),
             ResourceType::NameTable => name_table::names(view),
             ResourceType::ProxyConfig => trust_bundle::names(view),
@@ -134,6 +137,14 @@ impl Translator for EnvoyTranslator {
         } else {
             Vec::new()
         }
+    }
+
+    fn learned(
+        &self,
+        clusters: &BTreeSet<ResourceName>,
+        view: &View<'_>,
+    ) -> Option<(LearnedWorkload, LearnedHosts)> {
+        learned_scope::learned(clusters, view)
     }
 
     fn has_large_routes(&self, view: &View<'_>) -> bool {

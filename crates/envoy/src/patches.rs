@@ -20,11 +20,13 @@ mod insert;
 mod listeners;
 mod matching;
 mod merge;
+mod outbound;
 mod routes;
 mod select;
 
 pub use bootstrap::patch_bootstrap;
 pub use extensions::extension_config;
 pub use listeners::{added_listeners, names_change, patch_listener};
+pub(crate) use outbound::{named_clusters, outbound_filters_changed_by};
 pub use routes::{RoutesIdentity, patch_routes};
 pub use select::{PatchClass, Patches, patches, referenced_services};

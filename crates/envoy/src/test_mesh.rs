@@ -17,6 +17,7 @@ use navarch_api::names::{ClusterId, ResourceName};
 use navarch_api::object::{Kind, NamespacedName, ObjectRef};
 use navarch_api::settings::Settings;
 use navarch_push::engine::{Engine, Interest, ProxyId, PushCause, PushStats, Sink};
+use navarch_push::learned::LearnedChange;
 use navarch_push::mesh_state::{Change, MeshState, RemoteChange};
 use navarch_push::proxy::{Locality, Proxy};
 use navarch_push::query::Query;
@@ -153,6 +154,50 @@ impl TestMesh {
         let extensions = BTreeSet::from([Arc::from("envoy.access_loggers.http_grpc")]);
         proxy.extensions = Some(Arc::new(extensions));
         self.engine.connect(Arc::new(proxy), Arc::new(Ignore))
+    }
+
+    /// Connects a sidecar that was proved to be this service account, and whose scope was learned
+    /// when its stream started.
+    pub(crate) fn learned_sidecar(&mut self, namespace: &str, account: &str) -> ProxyId {
+        let id = format!("spiffe://cluster.local/ns/{namespace}/sa/{account}");
+        let proxy = Proxy {
+            uses_delta: true,
+            has_learned_scope: true,
+            identity: Identity::parse(&id).ok(),
+            ..self.proxy("sidecar", namespace, "web")
+        };
+        self.engine.connect(Arc::new(proxy), Arc::new(Ignore))
+    }
+
+    /// Has the mesh learn from clusters that a proxy requests; returns whether there was anything to
+    /// learn.
+    pub(crate) fn learn(&mut self, proxy: ProxyId, clusters: &[&str]) -> bool {
+        let clusters = clusters.iter().map(ResourceName::new).collect();
+        let Some((workload, hosts)) = self.engine.learned_by(proxy, clusters) else {
+            return false;
+        };
+        self.change([Change::Learned(workload, LearnedChange::Add(hosts))]);
+        true
+    }
+
+    /// The names of all that a proxy gets of a type, with these names beside the wildcard.
+    pub(crate) fn all_names_and(
+        &mut self,
+        proxy: ProxyId,
+        resource_type: ResourceType,
+        names: &[&str],
+    ) -> Vec<String> {
+        let names = Arc::new(names.iter().map(ResourceName::new).collect());
+        let interest = Interest {
+            wildcard: true,
+            names,
+        };
+        self.engine.subscribe(proxy, resource_type, interest);
+        let shown = self.engine.published(proxy, resource_type).unwrap();
+        let resources = shown.resources.iter();
+        resources
+            .map(|resource| resource.name.to_string())
+            .collect()
     }
 
     /// Connects a waypoint whose pod has the label `app`, as made for a Gateway.

@@ -27,7 +27,7 @@ use navarch_api::istio::{
     ExecutionPhase, LuaConfig, PluginPhase, PluginType, TrafficExtension, TrafficSelector,
     WasmConfig, WasmPlugin, WorkloadMode,
 };
-use navarch_api::names::Namespace;
+use navarch_api::names::{Namespace, ResourceName};
 use navarch_api::object::{NamespacedName, Object, ObjectMeta};
 use navarch_push::query::Query;
 use navarch_push::view::View;
@@ -200,6 +200,17 @@ fn of_extension(object: &Object<TrafficExtension>) -> Option<Extension> {
         matches: spec.matches.clone(),
         program,
     })
+}
+
+/// The names of the modules that the proxy's extensions request.
+pub(crate) fn module_names(view: &View<'_>) -> Vec<ResourceName> {
+    let extensions = view.get(&ExtensionsOf { service: None });
+    let modules = extensions
+        .iter()
+        .filter(|extension| matches!(extension.program, Program::Wasm(_)));
+    modules
+        .map(|extension| ResourceName::new(extension.resource_name()))
+        .collect()
 }
 
 /// The filters for the requests of a listener of a class at a port.

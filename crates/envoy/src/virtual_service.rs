@@ -11,6 +11,7 @@ mod index;
 mod names;
 mod semantics;
 
+use std::collections::BTreeSet;
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -43,6 +44,21 @@ pub fn has_l4_routes(view: &View<'_>, name: &NamespacedName) -> bool {
 #[must_use]
 pub fn hosts(view: &View<'_>, name: &NamespacedName) -> Arc<[Hostname]> {
     (*view.get(&HostsOf(name.clone()))).clone()
+}
+
+/// The hosts that a VirtualService mirrors requests to.
+pub(crate) fn mirrored_hosts(view: &View<'_>, name: &NamespacedName) -> BTreeSet<Hostname> {
+    let Some(spec) = merged(view, name) else {
+        return BTreeSet::new();
+    };
+    let mirrors = spec.http.iter().flat_map(|route| {
+        let listed = route.mirrors.iter();
+        let listed = listed.filter_map(|mirror| mirror.destination.as_ref());
+        listed.chain(&route.mirror)
+    });
+    mirrors
+        .map(|destination| Hostname::new(&destination.host))
+        .collect()
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -183,6 +183,11 @@ impl Patch {
         self.value.as_ref().map(|value| &value.message)
     }
 
+    /// The encoded value; empty if there is none.
+    pub(super) fn bytes(&self) -> &[u8] {
+        self.value.as_ref().map_or(&[], |value| &value.bytes)
+    }
+
     /// The value as a message for adding. `M` must be the type of `apply_to`.
     pub(super) fn value<M: Message + Default>(&self) -> Option<M> {
         let bytes = self.value.as_ref()?.bytes.as_slice();

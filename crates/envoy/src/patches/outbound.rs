@@ -1,0 +1,41 @@
+//! What EnvoyFilters of a sidecar mean for clusters that are requested on demand: which clusters
+//! they name, and which of them change the filters that request these.
+
+use super::select::{PatchClass, patches};
+use crate::named_clusters::NamedClusters;
+use navarch_api::istio::{ApplyTo, PatchContext};
+use navarch_push::view::View;
+
+/// The classes of patches that name clusters.
+const CLASSES: [PatchClass; 4] = [
+    PatchClass::Clusters,
+    PatchClass::Listeners,
+    PatchClass::Routes,
+    PatchClass::Extensions,
+];
+
+/// The outbound clusters that the proxy's EnvoyFilters name anywhere: also in code, in mirrors of
+/// routes, and in clusters of clusters.
+pub(crate) fn named_clusters(view: &View<'_>) -> NamedClusters {
+    let mut named = NamedClusters::default();
+    for patches in CLASSES.iter().filter_map(|class| patches(view, *class)) {
+        for patch in patches.iter() {
+            named.extend(&NamedClusters::in_bytes(patch.bytes()));
+        }
+    }
+    named
+}
+
+/// The first EnvoyFilter that does more to outbound listeners of the proxy than merge fields. Its
+/// filters may change the route of a request after the cluster was requested, and its listeners and
+/// connection managers do not request clusters at all.
+pub(crate) fn outbound_filters_changed_by(view: &View<'_>) -> Option<String> {
+    let patches = patches(view, PatchClass::Listeners)?;
+    let outbound = PatchContext::SidecarOutbound;
+    let mut others = patches.iter().filter(|patch| {
+        let is_outbound = patch.applies_to(outbound) || patch.adds_for(outbound);
+        // Filters of listeners act before there is a request.
+        is_outbound && !patch.operation.merges() && patch.apply_to != ApplyTo::ListenerFilter
+    });
+    others.next().map(|patch| patch.describe())
+}
