@@ -21,6 +21,12 @@ struct Logged {
 }
 
 impl LogLimit {
+    /// Nothing is logged yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(Mutex::new(None))
+    }
+
     /// Counts a line. Returns the number of suppressed lines since the last one, if this one must
     /// be logged.
     pub fn admit(&self) -> Option<u64> {

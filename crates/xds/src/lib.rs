@@ -36,6 +36,7 @@ pub mod metrics;
 mod nacks;
 mod node;
 mod route_form;
+mod scope_form;
 mod secret_access;
 pub mod server;
 mod session;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
@@ -68,6 +69,8 @@ pub struct Metrics {
     errors: Count,
     /// `pilot_xds_recv_max`.
     largest_request: Gauge,
+    /// `navarch_on_demand_clusters_total`.
+    on_demand: Counter,
     /// Handles for each type's responses, looked up once, as they are used for each of thousands of
     /// proxies.
     responses: Arc<[OnceLock<Responses>; ResourceType::ALL.len()]>,
@@ -173,6 +176,7 @@ impl Metrics {
             expired_nonces: Family::default(),
             errors: Count::default(),
             largest_request: Gauge::default(),
+            on_demand: Counter::default(),
             responses: Arc::default(),
             connections: Arc::default(),
             traffic: Traffic::unregistered(),
@@ -276,6 +280,11 @@ impl Metrics {
             "Size of the largest request so far, in bytes",
             m.largest_request,
         );
+        registry.register(
+            "navarch_on_demand_clusters",
+            "Clusters that sidecars with a learned scope have requested by name, again with each stream",
+            m.on_demand,
+        );
         registry.register_collector(Box::new(HistoryBytes(m.connections)));
         m.traffic.register(registry);
     }
@@ -289,6 +298,12 @@ impl Metrics {
     /// Sets the cache of encoded responses that is measured. Only the first call has an effect.
     pub(super) fn measure(&self, cache: Arc<EncodingCache>) {
         self.traffic.measure(cache);
+    }
+
+    /// Counts clusters that a sidecar with a learned scope has requested.
+    pub(super) fn requested_on_demand(&self, clusters: usize) {
+        self.on_demand
+            .inc_by(u64::try_from(clusters).unwrap_or(u64::MAX));
     }
 
     /// Counts a response that was handed to HTTP/2 by its bytes on the wire.

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use navarch_proto::envoy::config::core::v3::Node;
+use navarch_proto::envoy::config::core::v3::node::UserAgentVersionType;
 use prost_types::value::Kind as ValueKind;
 use serde_json::{Map, Number, Value};
 use tonic::Status;
@@ -75,6 +76,17 @@ pub(super) fn proxy(node: Node, caller: Option<&Caller>, served: Served) -> Resu
     }
 
     Ok(proxy)
+}
+
+/// The major and minor version of a node that is an Envoy; `None` for other programs, and without
+/// a version.
+pub(super) fn envoy_version(node: &Node) -> Option<(u32, u32)> {
+    let Some(UserAgentVersionType::UserAgentBuildVersion(build)) = &node.user_agent_version_type
+    else {
+        return None;
+    };
+    let version = build.version.as_ref()?;
+    (node.user_agent_name == "envoy").then_some((version.major_number, version.minor_number))
 }
 
 /// Whether a waypoint is a gateway between the networks of an ambient mesh.

@@ -33,12 +33,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use navarch_api::settings::Settings;
+use navarch_base::go_text::parse_bool;
 use navarch_base::routes_held::{self, RoutesHeld};
 use navarch_proto::envoy::config::core::v3::Node;
-use navarch_proto::envoy::config::core::v3::node::UserAgentVersionType;
 use navarch_push::proxy::{Proxy, ProxyKind};
 use navarch_push::worker::{Ended, PushHandle};
 use serde_json::Value;
+
+use crate::node;
 
 /// The metadata with the form: `true` is one by one. Where it is not set, the form is that of
 /// [`Settings::fine_grained_routes`].
@@ -59,14 +61,16 @@ enum Form {
 
 /// Whether Envoy, by its version, takes virtual hosts one by one and back.
 pub(crate) fn takes_virtual_hosts(node: &Node) -> bool {
-    let Some(UserAgentVersionType::UserAgentBuildVersion(build)) = &node.user_agent_version_type
-    else {
-        return false;
+    node::envoy_version(node).is_some_and(|version| version >= MIN_ENVOY)
+}
+
+/// Whether the virtual hosts of a proxy, whose form is settled, are sent one by one.
+pub(crate) fn is_one_by_one(settings: &Settings, proxy: &Proxy) -> bool {
+    let is_set = match proxy.meta(FORM) {
+        Some(own) => parse_bool(&own).unwrap_or(false),
+        None => settings.fine_grained_routes,
     };
-    let version = build.version.as_ref();
-    let is_new_enough =
-        version.is_some_and(|version| (version.major_number, version.minor_number) >= MIN_ENVOY);
-    node.user_agent_name == "envoy" && is_new_enough
+    is_set && proxy.uses_delta
 }
 
 /// The proxy with the form of its routes in its metadata, where it is not the one of the settings.
@@ -149,6 +153,7 @@ mod tests {
     use navarch_api::identity::Identity;
     use navarch_api::names::ResourceName;
     use navarch_proto::envoy::config::core::v3::BuildVersion;
+    use navarch_proto::envoy::config::core::v3::node::UserAgentVersionType;
     use navarch_proto::envoy::r#type::v3::SemanticVersion;
     use navarch_push::proxy::Locality;
     use navarch_push::resource::ResourceType;

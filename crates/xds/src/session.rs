@@ -100,7 +100,7 @@ pub(crate) struct Session {
     /// The protocol of the client.
     protocol: Protocol,
     /// Limits of the stream.
-    bounds: Bounds,
+    pub(crate) bounds: Bounds,
     /// The parts of the next nonce and version.
     marks: Marks,
     /// By type; no entry for types that were never requested. Boxed, as the first node of the map
@@ -123,13 +123,16 @@ pub(crate) struct Session {
     pub(super) pushes: PushRing,
 }
 
-/// Limits of one stream.
+/// Limits of one stream, and how its subscriptions are read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     /// Names that it may subscribe to.
     pub(crate) names: usize,
     /// Responses in its history.
     pub(crate) history: usize,
+    /// Whether clusters of services that the client has from an earlier stream count as requested by
+    /// name, beside the wildcard: those that are not sent without a request would be removed.
+    pub(crate) keeps_clusters: bool,
 }
 
 /// The parts of versions and nonces. A client sends a nonce back on the stream that it came with, so

@@ -2,6 +2,7 @@
 //! session.
 
 mod debug_responses;
+mod learning;
 mod rejections;
 mod requests;
 mod responses;
@@ -19,11 +20,13 @@ use tonic::{Code, Status};
 use tracing::{debug, info, warn};
 
 use self::debug_responses::DebugResponses;
+use self::learning::Unlearned;
 use crate::client::{ChargedNames, Client};
 use crate::connections::{Connection, after};
 use crate::metrics::RejectLabel;
 use crate::node;
 use crate::route_form;
+use crate::scope_form;
 use crate::server::Core;
 use crate::session::discovery_request::{Protocol, Wire, sender};
 use crate::session::mailbox::{Mailbox, Updates};
@@ -91,6 +94,8 @@ struct Stream {
     largest_request: usize,
     /// Responses to requests of operators' tools.
     answers: DebugResponses,
+    /// Clusters that the client has requested, and that its workload has not learned yet.
+    unlearned: Unlearned,
 }
 
 /// Runs a stream to its end.
@@ -147,10 +152,21 @@ async fn serve<M: Wire>(
         .client
         .charge(&mut origin.paid, 4 * node.encoded_len())?;
     let takes_virtual_hosts = route_form::takes_virtual_hosts(&node);
+    let takes_clusters = scope_form::takes_clusters(&node);
     let mut proxy = node::proxy(node, origin.caller.as_ref(), core.served)?;
     proxy.uses_delta = M::PROTOCOL == Protocol::Delta;
     let address = origin.peer.map(|peer| peer.ip().to_canonical());
-    let settled = route_form::settle(proxy, takes_virtual_hosts, address, &core.push);
+    let settled = async {
+        let is_learned = scope_form::is_wanted(&proxy, takes_clusters, &core.push).await?;
+        let takes_virtual_hosts = takes_virtual_hosts && !is_learned;
+        let proxy = route_form::settle(proxy, takes_virtual_hosts, address, &core.push).await?;
+        let context = core.push.context();
+        Ok::<_, Ended>(scope_form::settle(
+            proxy,
+            is_learned,
+            &context.mesh.settings,
+        ))
+    };
     let proxy = tokio::select! {
         biased;
         () = core.drain.cancelled() => return Err(shutdown_status()),
@@ -235,6 +251,7 @@ impl Stream {
         let bounds = Bounds {
             names,
             history: core.limits.push_history,
+            keeps_clusters: proxy.has_learned_scope,
         };
         let marks = Marks {
             started: core.started_text.clone(),
@@ -277,6 +294,7 @@ impl Stream {
             changed: None,
             largest_request: 0,
             answers: DebugResponses::default(),
+            unlearned: Unlearned::default(),
         }
     }
 
@@ -348,6 +366,8 @@ impl Stream {
                     (may_send, wake) = match self.next(turn, outbox.encoding()).await? {
                         Some(message) => {
                             outbox.send(message);
+                            // The client waits for clusters, not for what others learn from them.
+                            self.learn().await?;
                             (!self.is_at_rest(), None)
                         }
                         None => (false, self.wake_at()),

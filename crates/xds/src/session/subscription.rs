@@ -10,6 +10,9 @@ use crate::session::{Effect, Session};
 use navarch_push::engine::Interest;
 use navarch_push::resource::ResourceType;
 
+/// What the names of clusters of services begin with. Only these are sent on demand.
+const SERVICE_CLUSTER: &str = "outbound|";
+
 impl Session {
     /// Applies a state-of-the-world request: the whole subscription of a type, and the answer to
     /// the last response.
@@ -194,6 +197,9 @@ impl Session {
         if !wildcard {
             // The client's resources of named types count as subscribed, as in Istio.
             names.extend(initial_versions.names());
+        } else if resource_type == ResourceType::Cluster && self.bounds.keeps_clusters {
+            let held = initial_versions.names();
+            names.extend(held.filter(|name| name.as_str().starts_with(SERVICE_CLUSTER)));
         }
 
         names.retain(|name| !unsubscribe.names.contains(name));

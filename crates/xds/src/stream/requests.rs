@@ -51,6 +51,7 @@ impl Stream {
             rejected = answered.filter(|_| !is_taken);
         }
 
+        self.note_clusters(&request);
         match request {
             Request::Question { url, names, nonce } => {
                 self.on_debug_request(url, names, &nonce).await

@@ -173,6 +173,7 @@ impl Rig {
                 protocol,
                 marks,
                 Bounds {
+                    keeps_clusters: false,
                     names: MAX_WATCHED,
                     history,
                 },

@@ -358,3 +358,63 @@ fn requests_above_the_limits_are_rejected() {
 
     assert!(is_exceeded);
 }
+
+const A: &str = "outbound|80||a.example";
+const B: &str = "outbound|80||b.example";
+
+#[test]
+fn a_cluster_that_is_requested_beside_the_wildcard_is_sent_changed_and_removed() {
+    let mut rig = Rig::new(Protocol::Delta);
+    rig.request(delta(CDS, &[], "", None));
+    rig.answer(CDS, &[("fixed", "1")]);
+    let nonce = rig.sends(CDS, &["fixed=1"], &[]);
+    rig.request(delta(CDS, &[], &nonce, None));
+
+    // Nothing that it has is sent again; a name that does not exist is answered at once.
+    let effects = rig.request(delta(CDS, &[A, B], "", None));
+    assert_eq!(
+        subscribes(&effects),
+        [(CDS, true, strings(&[A, B]))],
+        "the wildcard stays"
+    );
+    rig.answer(CDS, &[("fixed", "1"), (A, "1")]);
+    let nonce = rig.sends(CDS, &[&format!("{A}=1")], &[B]);
+    rig.request(delta(CDS, &[], &nonce, None));
+    rig.is_silent();
+
+    // It is subscribed to what came later, too.
+    rig.change(CDS, &[("fixed", "1"), (A, "2"), (B, "1")]);
+    let nonce = rig.sends(CDS, &[&format!("{A}=2"), &format!("{B}=1")], &[]);
+    rig.request(delta(CDS, &[], &nonce, None));
+    rig.change(CDS, &[("fixed", "1"), (B, "1")]);
+    rig.sends(CDS, &[], &[A]);
+}
+
+#[test]
+fn a_client_with_a_learned_scope_keeps_its_clusters_of_services() {
+    let held = ["PassthroughCluster", A, B];
+    let mut rig = Rig::new(Protocol::Delta);
+    let effects = rig.request(come_back(CDS, &["*", A], &held));
+    assert_eq!(subscribes(&effects), [(CDS, true, strings(&[A]))]);
+
+    let mut rig = Rig::new(Protocol::Delta);
+    rig.session.bounds.keeps_clusters = true;
+    let effects = rig.request(come_back(CDS, &["*"], &held));
+    assert_eq!(subscribes(&effects), [(CDS, true, strings(&[A, B]))]);
+
+    // What no longer exists is removed, once listeners and routes are there.
+    rig.request(delta(LDS, &[], "", None));
+    rig.request(delta(RDS, &["80"], "", None));
+    rig.answer(CDS, &[("PassthroughCluster", "1"), (A, "1")]);
+    rig.answer(LDS, &[]);
+    rig.answer(RDS, &[("80", "1")]);
+    let mut removed = Vec::new();
+    for _ in 0..5 {
+        while let Some(response) = rig.next() {
+            removed.extend(response.removed);
+            rig.request(delta(response.resource_type, &[], &response.nonce, None));
+        }
+        rig.now += seconds(10);
+    }
+    assert_eq!(removed, [B]);
+}
