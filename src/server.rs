@@ -18,6 +18,7 @@ mod gateway_hosts;
 mod http;
 mod ingress;
 mod injector;
+mod learned_scopes;
 mod memory;
 mod object_status;
 mod pages;

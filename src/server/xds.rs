@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use super::boot::Boot;
 use super::engine::Engine;
-use super::{Config, quarantine, rollout, secret_access, security, traces, workloads};
+use super::{
+    Config, learned_scopes, quarantine, rollout, secret_access, security, traces, workloads,
+};
 use navarch_net::budget::Budget;
 use navarch_quarantine::QuarantineControl;
 use navarch_rollout::{RolloutControl, StoredRollouts};
@@ -37,6 +39,7 @@ impl Xds {
         let nacks = NackQueue::default();
         let ads = ads(config, client, servers, engine, nacks.clone(), boot);
 
+        learned_scopes::start(client, config, push, boot).await?;
         let (rollouts, stored) =
             rollout::start(client, config, push, ads.connections(), boot).await?;
         let parts = quarantine::Parts {

@@ -16,6 +16,7 @@
 //!
 //! Reporter          (a ConfigMap with the state of this replica's proxies, for the leader's Distribution)
 //! ObjectReports     (the conditions Quarantined and RolledOut, and Events, on the replica with the report)
+//! LearnedScopeStore (a ConfigMap with the hosts that a workload has used, for the server's task)
 //! UnreadyEvents     (an Event of the own pod, on each replica)
 //! Registrar         (a WorkloadEntry for each workload that is not a pod, on the replica with the connection)
 //! ```
@@ -48,6 +49,7 @@ mod events;
 pub mod gateways;
 mod inference_pools;
 mod ingress;
+mod learned_store;
 mod lock;
 mod lock_object;
 mod mirror;
@@ -81,6 +83,7 @@ pub use election::{Election, Timing};
 pub use gateways::{GatewayClasses, GatewayControllerSettings, GatewayDeployments};
 pub use inference_pools::{InferencePoolServices, service_of_pool};
 pub use ingress::{IngressAddress, IngressAddresses, IngressStatus};
+pub use learned_store::{KeptScope, LearnedScopeStore, StoredScopes, forgotten, to_store};
 pub use lock::Lock;
 pub use namespaces::NamespaceScope;
 pub use object_reports::{ObjectReport, ObjectReports, ReportedCondition, ReportedObjects};

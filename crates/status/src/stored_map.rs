@@ -1,4 +1,5 @@
-//! ConfigMaps in which replicas share the state of an object: their names, labels and formats.
+//! ConfigMaps in which replicas share the state of an object or a workload: their names, labels and
+//! formats.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,9 +28,9 @@ const START_RETRY: Backoff = Backoff::jittered(Duration::from_millis(200), Durat
 
 /// What a store has.
 #[derive(Debug)]
-pub struct Stored<T> {
-    /// The state that was read, by object.
-    pub readable: BTreeMap<ObjectRef, T>,
+pub struct Stored<T, K = ObjectRef> {
+    /// The state that was read, by the object or workload that it is about.
+    pub readable: BTreeMap<K, T>,
     /// Why the other ConfigMaps were not read, by name.
     pub unreadable: UnreadableMaps,
 }
@@ -104,9 +105,9 @@ pub enum NotListed {
 ///
 /// # Errors
 /// If the rights do not allow the list, or no attempt succeeds.
-pub async fn list_at_start<T, F>(list: impl Fn() -> F) -> Result<Stored<T>, NotListed>
+pub async fn list_at_start<T, K, F>(list: impl Fn() -> F) -> Result<Stored<T, K>, NotListed>
 where
-    F: Future<Output = Result<Stored<T>, StoreError>>,
+    F: Future<Output = Result<Stored<T, K>, StoreError>>,
 {
     let mut last = None;
     let mut backoff = START_RETRY;
@@ -125,12 +126,12 @@ where
     listed.unwrap_or_else(|_| Err(NotListed::TimedOut(last)))
 }
 
-impl<T> Stored<T> {
+impl<T, K: Ord> Stored<T, K> {
     /// Reads ConfigMaps.
     pub(super) fn of(
         maps: impl IntoIterator<Item = ConfigMap>,
         read: impl Fn(&ConfigMap) -> Result<T, UnreadableMap>,
-        object: impl Fn(&T) -> ObjectRef,
+        key: impl Fn(&T) -> K,
     ) -> Self {
         let mut stored = Self {
             readable: BTreeMap::new(),
@@ -139,7 +140,7 @@ impl<T> Stored<T> {
 
         for map in maps {
             match read(&map) {
-                Ok(state) => _ = stored.readable.insert(object(&state), state),
+                Ok(state) => _ = stored.readable.insert(key(&state), state),
                 Err(error) => {
                     let name = map.metadata.name.unwrap_or_default();
                     stored.unreadable.insert(name, error);
@@ -158,7 +159,7 @@ impl<T> Stored<T> {
                 tracing::error!(
                     name,
                     %error,
-                    "failed to read the ConfigMap of a rollout or a quarantine; it is left unchanged"
+                    "failed to read a ConfigMap with state of the control plane; it is left unchanged"
                 );
             }
         }
@@ -185,14 +186,14 @@ impl StoredMaps {
     ///
     /// # Errors
     /// If a request to the API server fails.
-    pub(super) async fn list<T>(
+    pub(super) async fn list<T, K: Ord>(
         &self,
         read: impl Fn(&ConfigMap) -> Result<T, UnreadableMap>,
-        object: impl Fn(&T) -> ObjectRef,
-    ) -> Result<Stored<T>, StoreError> {
+        key: impl Fn(&T) -> K,
+    ) -> Result<Stored<T, K>, StoreError> {
         let list = |page: ListParams| async move { self.api.list(&page).await };
         let maps = all_pages(self.label, list).await.map_err(StoreError::Api)?;
-        Ok(Stored::of(maps, read, object))
+        Ok(Stored::of(maps, read, key))
     }
 
     /// Replaces the ConfigMap of the same name and `resourceVersion`, or creates it if that is not

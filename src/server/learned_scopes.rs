@@ -1,0 +1,177 @@
+//! Keeps learned scopes: what workloads have used is stored in the cluster, and restored from there
+//! at the start. Without a cluster it is kept in memory alone.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::Config;
+use super::boot::Boot;
+use navarch_api::learned_scope::LearnedWorkload;
+use navarch_api::names::Hostname;
+use navarch_push::context::PushContext;
+use navarch_push::learned::LearnedChange;
+use navarch_push::mesh_state::Change;
+use navarch_push::worker::{Ended, PushHandle};
+use navarch_status::{
+    Cluster, KeptScope, LearnedScopeStore, StoreError, StoredScopes, UnreadableMaps, forgotten,
+    list_at_start, to_store,
+};
+
+/// Interval at which what is stored is read and written, with learned scopes and without any.
+const INTERVAL: Duration = Duration::from_secs(5);
+const IDLE_INTERVAL: Duration = Duration::from_secs(15);
+/// Maximum number of scopes that are written at once; others are written in the next rounds.
+const MAX_WRITES: usize = 32;
+
+/// The scopes that are stored, as this replica read them last.
+struct Keeper {
+    push: PushHandle,
+    store: LearnedScopeStore,
+    kept: BTreeMap<LearnedWorkload, KeptScope>,
+    unreadable: UnreadableMaps,
+    /// Why the last round failed.
+    failed: Option<String>,
+}
+
+/// Restores learned scopes before proxies are served, and keeps them. If objects come from the
+/// Kubernetes API, they are stored there.
+pub(super) async fn start(
+    client: Option<&kube::Client>,
+    config: &Config,
+    push: &PushHandle,
+    boot: &mut Boot,
+) -> Result<(), Ended> {
+    let client = client.filter(|_| config.settings.discover_configuration);
+    let Some(client) = client else {
+        return Ok(());
+    };
+
+    let namespace = config.settings.system_namespace.as_str();
+    let mut keeper = Keeper {
+        push: push.clone(),
+        store: LearnedScopeStore::new(&Cluster(client.clone()), namespace),
+        kept: BTreeMap::new(),
+        unreadable: UnreadableMaps::new(),
+        failed: None,
+    };
+
+    let store = &keeper.store;
+    match list_at_start(|| store.list()).await {
+        Ok(stored) => _ = keeper.follow(stored).await?,
+        Err(error) => tracing::warn!(
+            %error,
+            "failed to read learned scopes; sidecars request clusters on demand until they are read"
+        ),
+    }
+
+    let stop = boot.stop.clone();
+    boot.spawn("learned scopes", keeper.run(stop));
+    Ok(())
+}
+
+impl Keeper {
+    /// Reads and writes until `stop` is cancelled.
+    async fn run(mut self, stop: CancellationToken) {
+        let work = async {
+            self.push.wait_synced().await?;
+            loop {
+                tokio::time::sleep(self.interval()).await;
+                self.round().await?;
+            }
+        };
+        tokio::select! {
+            () = stop.cancelled() => {}
+            ended = work => {
+                let ended: Result<(), Ended> = ended;
+                if let Err(error) = ended {
+                    tracing::debug!(%error, "learned scopes are no longer stored");
+                }
+            }
+        }
+    }
+
+    fn interval(&self) -> Duration {
+        match self.kept.is_empty() && self.push.context().learned.is_empty() {
+            true => IDLE_INTERVAL,
+            false => INTERVAL,
+        }
+    }
+
+    /// Reads what is stored, and adds what is used and not stored.
+    async fn round(&mut self) -> Result<(), Ended> {
+        let stored = match self.store.list().await {
+            Ok(stored) => stored,
+            Err(error) => {
+                self.note(&error, "failed to read learned scopes");
+                return Ok(());
+            }
+        };
+
+        if self.follow(stored).await? {
+            // The snapshot still has what was deleted.
+            return Ok(());
+        }
+        match self.write(&self.push.context()).await {
+            Ok(()) => self.failed = None,
+            // The next round reads the other replica's version first.
+            Err(StoreError::Stale) => {}
+            Err(error) => self.note(&error, "failed to store learned scopes"),
+        }
+        Ok(())
+    }
+
+    /// Takes over what is stored: further hosts are learned, deleted ones are forgotten. Returns
+    /// whether any were deleted.
+    async fn follow(&mut self, stored: StoredScopes) -> Result<bool, Ended> {
+        stored.log_unreadable(&self.unreadable);
+        let context = self.push.context();
+        let deleted = forgotten(&self.kept, &stored);
+        let has_deleted = !deleted.is_empty();
+        let mut changes: Vec<Change> = deleted
+            .into_iter()
+            .map(|(workload, hosts)| Change::Learned(workload, LearnedChange::Forget(hosts)))
+            .collect();
+
+        for (workload, kept) in &stored.readable {
+            let known = context.learned.get(workload);
+            if known.is_none_or(|known| !kept.hosts.is_subset(known)) {
+                let added = LearnedChange::Add(kept.hosts.clone());
+                changes.push(Change::Learned(workload.clone(), added));
+            }
+        }
+
+        self.kept = stored.readable;
+        self.unreadable = stored.unreadable;
+        if !changes.is_empty() {
+            self.push.change(changes).await?;
+        }
+        Ok(has_deleted)
+    }
+
+    /// Stores hosts that are used and not stored.
+    async fn write(&mut self, context: &PushContext) -> Result<(), StoreError> {
+        let used = context
+            .learned
+            .iter()
+            .map(|(workload, hosts)| (workload, &**hosts));
+        let exists = |host: &Hostname| context.directory.namespaces_of_host.contains_key(host);
+        let unstored = to_store(used, &self.kept, &self.unreadable, exists);
+
+        for scope in unstored.into_iter().take(MAX_WRITES) {
+            let kept = self.store.put(&scope).await?;
+            self.kept.insert(kept.workload.clone(), kept);
+        }
+        Ok(())
+    }
+
+    /// Logs an error, unless it was the last one, too.
+    fn note(&mut self, error: &StoreError, what: &str) {
+        let error = error.to_string();
+        if self.failed.as_ref() != Some(&error) {
+            tracing::warn!(error, "{what}; they are kept in memory");
+        }
+        self.failed = Some(error);
+    }
+}
