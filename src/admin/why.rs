@@ -17,7 +17,9 @@ use super::reply::{self, Parameters};
 use super::state::AdminState;
 use navarch_answers::STACK;
 use navarch_answers::ambient;
+use navarch_answers::client::Client;
 use navarch_answers::fields::{Effect, effects};
+use navarch_answers::mirror::Mirror;
 use navarch_answers::why::{
     FieldsKnown, Pushed, ResourceProvenance, SourceObject, WhyProxy, WhyPush,
 };
@@ -411,54 +413,55 @@ fn read_claims(text: &str) -> Result<Claims, String> {
     })
 }
 
-/// Why a request of the proxy's workload, or one that enters at a gateway, fails. The request is
-/// described by `host`, `port`, `path`, `method` and the `claims` of its token.
-pub(super) async fn not(State(state): State<AdminState>, parameters: Parameters) -> Response {
-    let context = state.push.context();
-    let origin = match proxy(&state, &parameters) {
-        Ok(info) => Origin::Proxy(place(&info)),
-        Err(answer) => match ambient_pod(&context, &parameters) {
-            Some(pod) => Origin::Ambient(Arc::new(pod)),
-            None => return *answer,
-        },
-    };
-
+/// The request that the parameters describe; the error is the reason why they do not.
+fn read_request(parameters: &Parameters) -> Result<Request, String> {
     let text = |name: &str, usual: &str| {
         parameters
             .get(name)
             .cloned()
             .unwrap_or_else(|| usual.to_owned())
     };
-
-    let port = match parameters.get("port").map(|port| port.parse::<u16>()) {
-        Some(Err(_)) => {
-            return (StatusCode::BAD_REQUEST, "port must be a number\n").into_response();
-        }
-        Some(Ok(port)) => Some(port),
-        None => None,
-    };
-
-    let claims = match parameters
+    let port = parameters
+        .get("port")
+        .map(|port| port.parse::<u16>())
+        .transpose()
+        .map_err(|_| "port must be a number\n".to_owned())?;
+    let claims = parameters
         .get("claims")
         .filter(|claims| !claims.is_empty())
         .map(|claims| read_claims(claims))
-    {
-        Some(Err(reason)) => return (StatusCode::BAD_REQUEST, reason).into_response(),
-        Some(Ok(claims)) => Some(claims),
-        None => None,
-    };
+        .transpose()?;
 
-    let host = text("host", "");
-    let method = text("method", "GET");
-    let path = text("path", "/");
-    let request = Request {
-        host,
+    Ok(Request {
+        host: text("host", ""),
         port,
-        method,
-        path,
+        method: text("method", "GET"),
+        path: text("path", "/"),
         headers: BTreeMap::new(),
         claims,
         to_all: false,
+    })
+}
+
+/// Why a request of the proxy's workload, or one that enters at a gateway, fails. The request is
+/// described by `host`, `port`, `path`, `method` and the `claims` of its token.
+pub(super) async fn not(State(state): State<AdminState>, parameters: Parameters) -> Response {
+    let context = state.push.context();
+    let mut learning = None;
+    let mut origin = match proxy(&state, &parameters) {
+        Ok(info) => {
+            learning = info.proxy.has_learned_scope.then(|| client(&info));
+            Origin::Proxy(place(&info))
+        }
+        Err(answer) => match ambient_pod(&context, &parameters) {
+            Some(pod) => Origin::Ambient(Arc::new(pod)),
+            None => return *answer,
+        },
+    };
+
+    let request = match read_request(&parameters) {
+        Ok(request) => request,
+        Err(reason) => return (StatusCode::BAD_REQUEST, reason).into_response(),
     };
 
     let others: BTreeMap<IpAddr, ConnectionInfo> = {
@@ -477,6 +480,10 @@ pub(super) async fn not(State(state): State<AdminState>, parameters: Parameters)
 
     let (answer, found) = oneshot::channel();
     let work = move || {
+        if let (Origin::Proxy(from), Some(client)) = (&mut origin, learning) {
+            add_on_demand(from, &context, client);
+        }
+
         let at = |ip: IpAddr| others.get(&ip).map(place);
         let of_kind = |kind: ProxyKind| -> Vec<ProxySnapshot> {
             others
@@ -513,6 +520,17 @@ pub(super) async fn not(State(state): State<AdminState>, parameters: Parameters)
             "failed to compute the answer; see the log",
         )
             .into_response(),
+    }
+}
+
+/// Adds the clusters of all routes to those of a proxy with a learned scope, which requests them when
+/// a request needs them.
+fn add_on_demand(from: &mut ProxySnapshot, context: &PushContext, client: Client) {
+    let mut all = Mirror::of(context, vec![client]).had(0);
+    for resource_type in [ResourceType::Cluster, ResourceType::Endpoint] {
+        if let Some(collection) = all.remove(&resource_type) {
+            from.had.insert(resource_type, collection);
+        }
     }
 }
 

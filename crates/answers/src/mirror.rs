@@ -16,8 +16,8 @@ use navarch_push::resource::{Collection, Resource, ResourceType};
 use navarch_tables::hash::KeyedMap;
 
 /// Maximum number of subscription rounds. One, for the names in clusters and listeners, is normally
-/// enough.
-const MAX_ROUNDS: usize = 3;
+/// enough; with a learned scope those in routes and in their clusters follow.
+const MAX_ROUNDS: usize = 4;
 
 /// A mesh state, an engine on it, and proxies.
 #[derive(Debug)]
@@ -108,6 +108,9 @@ impl Mirror {
                 let subscribes = |resource_type| one.client.interests.contains_key(&resource_type);
                 if subscribes(ResourceType::Endpoint) || subscribes(ResourceType::Route) {
                     one.followed = had;
+                    if one.client.proxy.has_learned_scope {
+                        one.followed.remove(&ResourceType::Route);
+                    }
                 }
             }
         }
@@ -137,7 +140,10 @@ impl Mirror {
         }
 
         let known = |(id, client): (ProxyId, Client)| {
-            let followed = had(&engine, id, &client);
+            let mut followed = had(&engine, id, &client);
+            if client.proxy.has_learned_scope {
+                followed.remove(&ResourceType::Route);
+            }
             Mirrored {
                 client,
                 id,
@@ -146,11 +152,29 @@ impl Mirror {
         };
 
         let clients = clients.into_iter().map(known).collect();
-        Self {
+        let mut mirror = Self {
             state,
             engine,
             clients,
             names: Names::default(),
+        };
+        mirror.follow_learned();
+        mirror
+    }
+
+    /// Has proxies with a learned scope request the clusters of all their routes: what requests to
+    /// hosts do that they have not used is known only with these.
+    fn follow_learned(&mut self) {
+        for at in 0..self.clients.len() {
+            let is_learned = self
+                .clients
+                .get(at)
+                .is_some_and(|one| one.client.proxy.has_learned_scope);
+            for _ in 0..MAX_ROUNDS {
+                if !is_learned || !self.follow_one(at) {
+                    break;
+                }
+            }
         }
     }
 
@@ -235,7 +259,12 @@ impl Mirror {
             (ResourceType::Listener, ResourceType::Route),
             (ResourceType::Listener, ResourceType::ExtensionConfig),
             (ResourceType::Listener, ResourceType::VirtualHost),
+            (ResourceType::Route, ResourceType::Cluster),
         ] {
+            // Only a proxy with a learned scope requests clusters by name: those that requests need.
+            if resource_type == ResourceType::Cluster && !one.client.proxy.has_learned_scope {
+                continue;
+            }
             let Some(collection) = now.get(&from) else {
                 continue;
             };
@@ -257,7 +286,11 @@ impl Mirror {
                 .names
                 .after(resource_type, &requested, followed, collection);
             if *names != *requested {
-                let wildcard = resource_type == ResourceType::VirtualHost
+                let keeps_wildcard = matches!(
+                    resource_type,
+                    ResourceType::VirtualHost | ResourceType::Cluster
+                );
+                let wildcard = keeps_wildcard
                     && one
                         .client
                         .interests

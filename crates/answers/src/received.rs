@@ -9,6 +9,8 @@ use navarch_envoy::routes::with_hosts;
 use navarch_proto::envoy::config::cluster::v3::Cluster;
 use navarch_proto::envoy::config::cluster::v3::cluster::{ClusterDiscoveryType, DiscoveryType};
 use navarch_proto::envoy::config::endpoint::v3::ClusterLoadAssignment;
+use navarch_proto::envoy::config::route::v3::route_action::ClusterSpecifier;
+use navarch_proto::envoy::config::route::v3::{RouteConfiguration, route};
 use navarch_proto::envoy::config::listener::v3::filter::ConfigType;
 use navarch_proto::envoy::config::listener::v3::{FilterChain, Listener};
 use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::RouteSpecifier;
@@ -189,7 +191,8 @@ fn endpoints_of(cluster: &Cluster) -> Option<String> {
 }
 
 /// The names of type `resource_type` to which a client subscribes because of one resource of type `from`:
-/// endpoints of a cluster; routes, with their virtual hosts, or extensions of a listener.
+/// endpoints of a cluster; routes, with their virtual hosts, or extensions of a listener; clusters of
+/// routes, on demand.
 #[must_use]
 pub fn names_in(
     from: ResourceType,
@@ -207,8 +210,32 @@ pub fn names_in(
             names_in_listener(&listener, resource_type)
         });
     }
+    if from == ResourceType::Route {
+        let routes = RouteConfiguration::decode(resource.body.clone()).ok();
+        return routes.map_or_else(Vec::new, |routes| clusters_of(&routes));
+    }
 
     Vec::new()
+}
+
+/// The clusters to which the routes of a configuration send requests.
+fn clusters_of(routes: &RouteConfiguration) -> Vec<ResourceName> {
+    let routes = routes.virtual_hosts.iter().flat_map(|host| &host.routes);
+    let mut names = Vec::new();
+    for action in routes.filter_map(|route| route.action.as_ref()) {
+        let route::Action::Route(action) = action else {
+            continue;
+        };
+        match &action.cluster_specifier {
+            Some(ClusterSpecifier::Cluster(name)) => names.push(ResourceName::new(name)),
+            Some(ClusterSpecifier::WeightedClusters(weighted)) => {
+                let clusters = weighted.clusters.iter();
+                names.extend(clusters.map(|cluster| ResourceName::new(&cluster.name)));
+            }
+            Some(_) | None => {}
+        }
+    }
+    names
 }
 
 /// The routes, or the extensions, to which a listener refers.

@@ -10,6 +10,7 @@ use navarch_push::proxy::{Locality, Proxy};
 use serde_json::json;
 
 use super::*;
+use crate::received::find;
 
 const MESH: &str = r"
 apiVersion: v1
@@ -207,5 +208,26 @@ fn a_plan_on_copies_equals_a_plan_from_scratch() {
             copied.reached, reached,
             "as many proxies as get a push when the change is made"
         );
+    }
+}
+
+#[test]
+fn a_plan_has_clusters_that_a_learned_scope_gets_on_demand() {
+    let mut state = MeshState::new(Settings::default());
+    state.apply(changes(MESH));
+    let labels = [("app", "web"), ("navarch.io/scope", "learned")];
+    let mut learner = sidecar("web-1", "shop", [10, 0, 0, 2], &labels);
+    Arc::make_mut(&mut learner.proxy).has_learned_scope = true;
+    let served = Mirror::of(&state.context(), vec![learner]);
+
+    let reviews = "outbound|9080||reviews.shop.svc.cluster.local";
+    for mirror in [&served, &served.copy()] {
+        let client = mirror.clients().next().unwrap();
+        let interest = &client.interests[&ResourceType::Cluster];
+        assert!(interest.wildcard && interest.names.contains(reviews));
+        let had = mirror.had(0);
+        for resource_type in [ResourceType::Cluster, ResourceType::Endpoint] {
+            assert!(find(&had, resource_type, reviews).is_some());
+        }
     }
 }
