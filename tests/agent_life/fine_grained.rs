@@ -125,8 +125,9 @@ async fn is_fine_grained(pod: &Pod) -> Result<bool> {
     Ok(routes.contains("\"vhds\""))
 }
 
-/// Whether the Envoy of this run is one that gets virtual hosts one by one without being told to.
-async fn takes_virtual_hosts(pod: &Pod) -> Result<bool> {
+/// Whether the Envoy of this run is from 1.40 on: one that gets virtual hosts one by one without
+/// being told to, and clusters on demand.
+pub(crate) async fn is_envoy_1_40(pod: &Pod) -> Result<bool> {
     let (_, text) = pod.get(pod.admin, "/server_info").await?;
     let info: Value = serde_json::from_str(&text)?;
     let build = info["version"].as_str().context("a version")?;
@@ -139,7 +140,7 @@ async fn takes_virtual_hosts(pod: &Pod) -> Result<bool> {
 }
 
 /// Waits until the agent has opened two more streams.
-async fn until_reconnected(pod: &Pod) {
+pub(crate) async fn until_reconnected(pod: &Pod) {
     let count = || pod.log().matches(CONNECTED).count();
     let before = count();
     let has_more = async || count() >= before + 2;
@@ -153,7 +154,7 @@ async fn an_envoy_that_starts_with_a_large_table_gets_virtual_hosts_one_by_one_f
     let mut pod = Pod::start(&world.server, &[])?;
     pod.wait_ready().await?;
     world.edit(HOSTS_OF_LARGE_TABLE, "1").await?;
-    let expected = takes_virtual_hosts(&pod).await?;
+    let expected = is_envoy_1_40(&pod).await?;
     ensure!(is_fine_grained(&pod).await? == expected, "{}", pod.log());
 
     let requests = Requests::begin(world.listener(), BANK, "/");
@@ -200,7 +201,7 @@ async fn an_envoy_that_starts_with_a_small_table_keeps_whole_tables_when_it_grow
     world
         .edit(HOSTS_OF_LARGE_TABLE, "with the next Envoy")
         .await?;
-    let expected = takes_virtual_hosts(&next).await?;
+    let expected = is_envoy_1_40(&next).await?;
     ensure!(is_fine_grained(&next).await? == expected, "{}", next.log());
     next.stop().await?;
     Ok(())

@@ -23,6 +23,7 @@ mod detected;
 mod dynamic_bootstrap;
 mod epochs;
 mod fine_grained;
+mod learned_scope;
 mod metrics;
 mod other_ca;
 mod pilot_agent;

@@ -16,21 +16,24 @@ use std::path::{Path, PathBuf};
 use k8s_openapi::api::core::v1::ConfigMap;
 use navarch::api::any_object::AnyObject;
 use navarch::api::decode::{Outcome, decode_value};
-use navarch::api::names::Namespace;
+use navarch::api::learned_scope::LearnedWorkload;
+use navarch::api::names::{Hostname, Namespace, ServiceAccount};
 use navarch::api::object::{Kind, NamespacedName, ObjectRef};
 use navarch::api::uid::Uid;
 use navarch::push::quarantine::instance::{Instance, Mark};
 use navarch::push::quarantine::jury::StoredJury;
 use navarch::push::quarantine::turnout::Turnout;
 use navarch::push::quarantine::votes::{Answer, VoteCounter, Voter, Votes};
-use navarch::status::{KeptQuarantine, KeptRollout, QuarantineOutcome, ReplicaVotes, SharedState};
+use navarch::status::{
+    KeptQuarantine, KeptRollout, KeptScope, QuarantineOutcome, ReplicaVotes, SharedState,
+};
 use navarch_migration::{Change, DoneStep, Edit, FORMAT, ObjectName, RecordedStep, State};
 use navarch_record::Segment;
 use navarch_record::format::{Input, Line};
 use serde_json::{Value, json};
 
 /// All files: none is ever removed.
-const FILES: [&str; 12] = [
+const FILES: [&str; 14] = [
     "ca-replica-report.1.json",
     "ca-rotation-secret.1.json",
     "ca-secret.istio.json",
@@ -38,15 +41,17 @@ const FILES: [&str; 12] = [
     "distribution-report.1.json",
     "leader-config-map.istio.json",
     "leader-lease.istio.json",
+    "learned-scope.1.json",
     "migration-config-map.1.json",
     "quarantine-config-map.1.json",
     "quarantine-decision.1.json",
     "recording.1.jsonl",
+    "recording.2.jsonl",
     "rollout-config-map.1.json",
 ];
 
-/// The kinds of lines and inputs that a recording has.
-const RECORDED: usize = 31;
+/// The kinds of lines and inputs that a recording has, by its format, from 1 on.
+const RECORDED: [usize; 2] = [31, 33];
 
 /// The `metadata.uid` of the object in the files.
 const UID: &str = "0b5e1c4e-6f5b-4a57-9d2a-3f1f1a5a7c11";
@@ -390,6 +395,27 @@ fn a_decision_about_a_quarantine_is_read_and_written() {
     assert_eq!(read, Some(turnout));
 }
 
+#[test]
+fn a_learned_scope_is_read_and_written() {
+    let kept = KeptScope {
+        workload: LearnedWorkload {
+            namespace: Namespace::new("shop"),
+            account: ServiceAccount::new("web"),
+            name: "web".into(),
+        },
+        hosts: ["reviews.example", "ratings.example"]
+            .map(Hostname::new)
+            .into(),
+        version: None,
+    };
+    let name = "learned-scope.1.json";
+    let written = serde_json::to_value(kept.to_config_map().unwrap()).unwrap();
+    is_written_as(name, &written);
+
+    let map: ConfigMap = serde_json::from_value(committed(name)).unwrap();
+    assert_eq!(KeptScope::from_config_map(&map).unwrap(), kept);
+}
+
 /// The name of a kind of line or input. Another kind needs a higher version of the format, a line
 /// in its file, and another number in [`RECORDED`].
 fn recorded(line: &Line) -> &'static str {
@@ -425,6 +451,8 @@ fn recorded_input(input: &Input) -> &'static str {
         Input::GatewayHost(..) => "gatewayHost",
         Input::Stages => "stages",
         Input::FindPeers => "findPeers",
+        Input::Learned(..) => "learned",
+        Input::Forgotten(..) => "forgotten",
         Input::Rollout(..) => "rollout",
         Input::RemotePut(..) => "remotePut",
         Input::RemoteRemoved(..) => "remoteRemoved",
@@ -436,10 +464,16 @@ fn recorded_input(input: &Input) -> &'static str {
 
 #[test]
 fn every_line_of_a_recording_is_read_and_written() {
-    let file = path(&format!(
-        "recording.{}.jsonl",
-        navarch_record::format::VERSION
-    ));
+    let newest = usize::try_from(navarch_record::format::VERSION).unwrap();
+    assert_eq!(RECORDED.len(), newest);
+    for (format, kinds) in (1..).zip(RECORDED) {
+        every_line_is_read_and_written(format, kinds);
+    }
+}
+
+/// Reads the recording of a format, which has lines and inputs of this many kinds.
+fn every_line_is_read_and_written(format: usize, expected: usize) {
+    let file = path(&format!("recording.{format}.jsonl"));
     let text = fs::read_to_string(&file).unwrap();
     let mut segment = Segment::open(&file, true).unwrap();
     let mut kinds = BTreeSet::new();
@@ -460,5 +494,5 @@ fn every_line_of_a_recording_is_read_and_written() {
 
     assert!(segment.next_line().unwrap().is_none());
     assert_eq!(lost, Vec::<String>::new());
-    assert_eq!(kinds.len(), RECORDED, "{kinds:?}");
+    assert_eq!(kinds.len(), expected, "format {format}: {kinds:?}");
 }

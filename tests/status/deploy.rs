@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{
     Deployed, NAMESPACE, addresses, ambient, analysis, gateway_api, inference_pools, leaders,
-    quarantine, registration, rollouts, roots, unready, untaint, whole,
+    learned_scopes, quarantine, registration, rollouts, roots, unready, untaint, whole,
 };
 
 /// Whether Navarch's service account may change a ConfigMap.
@@ -108,6 +108,7 @@ async fn the_manifests_apply_and_grant_every_write_of_navarch() {
     analysis::faults_are_written_and_removed(&deployed).await;
     quarantine::a_quarantine_is_reported_by_a_condition_and_an_event(&deployed).await;
     quarantine::replicas_share_quarantines_and_their_end(&deployed).await;
+    learned_scopes::learned_scopes_are_stored_and_stay_deleted(&deployed).await;
     unready::an_unready_control_plane_writes_an_event_of_its_pod(&deployed).await;
 
     rollouts::replicas_agree_and_forget_no_abort(&deployed).await;

@@ -24,6 +24,7 @@ mod gateways;
 mod helm;
 mod inference_pools;
 mod leaders;
+mod learned_scopes;
 mod machines;
 mod quarantine;
 mod registration;

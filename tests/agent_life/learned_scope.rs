@@ -1,0 +1,261 @@
+//! An Envoy with a learned scope: it starts with the clusters that its workload has used, requests
+//! others with the first request, and loses none when its stream or the control plane ends.
+
+use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use navarch_testkit::backend::Backend;
+use navarch_testkit::wait::until_within;
+use navarch_testkit::{client, ports};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::fine_grained::{is_envoy_1_40, until_reconnected};
+use crate::pod::Pod;
+use crate::server::{LOOPBACK, Server};
+
+/// Services that nobody calls.
+const OTHERS: usize = 40;
+/// Longer than an edit takes, or a stream lives.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// The counter of requested clusters.
+const REQUESTED: &str = "navarch_on_demand_clusters_total";
+
+/// A sidecar's port for all hosts of a mesh, and two hosts with backends.
+struct World {
+    server: Server,
+    port: u16,
+    reviews: Backend,
+    ledger: Backend,
+}
+
+impl World {
+    /// A control plane that ends each stream after two seconds, and two pods of one workload.
+    async fn start() -> Result<Self> {
+        let port = ports::free()?;
+        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let reviews = Backend::start("reviews", any).await?;
+        let ledger = Backend::start("ledger", any).await?;
+
+        let folder: TempDir = tempfile::tempdir()?;
+        std::fs::create_dir(folder.path().join("mesh"))?;
+        let services = [
+            service("reviews", port, reviews.address, "*"),
+            service("ledger", port, ledger.address, "*"),
+            service("hidden", port, ledger.address, "bank"),
+        ];
+        let text = mesh(port, &services.concat());
+        std::fs::write(folder.path().join("mesh/mesh.yaml"), text)?;
+
+        let age = "--keepaliveMaxServerConnectionAge=2s".to_owned();
+        let issuer = crate::issuer::Issuer::with_new_key();
+        let server = Server::start_in(folder, issuer, String::new(), LOOPBACK, &[age]).await?;
+        Ok(Self {
+            server,
+            port,
+            reviews,
+            ledger,
+        })
+    }
+
+    /// The sidecar's listener for all hosts.
+    fn listener(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
+    }
+
+    /// The cluster of a host.
+    fn cluster(&self, host: &str) -> String {
+        format!("outbound|{}||{host}.example", self.port)
+    }
+
+    /// The clusters of hosts.
+    fn clusters(&self, hosts: &[&str]) -> BTreeSet<String> {
+        hosts.iter().map(|host| self.cluster(host)).collect()
+    }
+
+    /// How many clusters Envoys have requested by name.
+    async fn requested(&self) -> Result<u64> {
+        let metrics = self.server.metrics().await?;
+        let line = metrics
+            .lines()
+            .find_map(|line| line.strip_prefix(REQUESTED));
+        Ok(line.unwrap_or("0").trim().parse()?)
+    }
+}
+
+/// A service of HTTP.
+fn service(name: &str, port: u16, backend: SocketAddr, exported_to: &str) -> String {
+    format!(
+        "
+---
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {{name: {name}, namespace: bank}}
+spec:
+  hosts: [{name}.example]
+  exportTo: ['{exported_to}']
+  location: MESH_EXTERNAL
+  ports: [{{number: {port}, name: http, protocol: HTTP}}]
+  resolution: STATIC
+  endpoints: [{{address: 127.0.0.1, ports: {{http: {}}}}}]
+",
+        backend.port()
+    )
+}
+
+/// A namespace that opts in, its pods, and the listener of its sidecars.
+fn mesh(port: u16, services: &str) -> String {
+    let unused = SocketAddr::from((Ipv4Addr::LOCALHOST, 9));
+    let others: String = (0..OTHERS)
+        .map(|number| service(&format!("other-{number}"), port, unused, "*"))
+        .collect();
+    let pods: String = [1, 2]
+        .map(|number| {
+            format!(
+                "
+---
+apiVersion: v1
+kind: Pod
+metadata: {{name: web-{number}, namespace: shop, labels: {{app: web, service.istio.io/workload-name: web}}}}
+spec: {{serviceAccountName: web}}
+status: {{phase: Running, podIP: 127.0.0.1}}
+"
+            )
+        })
+        .concat();
+
+    format!(
+        "
+apiVersion: v1
+kind: Namespace
+metadata: {{name: shop, labels: {{navarch.io/scope: learned}}}}
+---
+apiVersion: networking.istio.io/v1
+kind: Sidecar
+metadata: {{name: web, namespace: shop}}
+spec:
+  workloadSelector: {{labels: {{app: web}}}}
+  egress:
+  - port: {{number: {port}, protocol: HTTP, name: http}}
+    bind: 127.0.0.1
+    captureMode: NONE
+    hosts: ['*/*']
+{pods}{services}{others}"
+    )
+}
+
+/// The clusters of services that an Envoy has in force.
+async fn active_clusters(pod: &Pod) -> Result<BTreeSet<String>> {
+    let dump = "/config_dump?resource=dynamic_active_clusters";
+    let (status, text) = pod.get(pod.admin, dump).await?;
+    ensure!(status == 200, "{dump}: {status}");
+    let dump: Value = serde_json::from_str(&text)?;
+    let clusters = dump["configs"].as_array().into_iter().flatten();
+    let names = clusters.filter_map(|one| one["cluster"]["name"].as_str());
+    Ok(names
+        .filter(|name| name.starts_with("outbound|"))
+        .map(str::to_owned)
+        .collect())
+}
+
+/// Waits until an Envoy has exactly these clusters of services.
+async fn until_clusters(pod: &Pod, expected: &BTreeSet<String>) {
+    let has_them = async || {
+        active_clusters(pod)
+            .await
+            .is_ok_and(|found| found == *expected)
+    };
+    until_within(TIMEOUT, &format!("clusters {expected:?}"), has_them).await;
+}
+
+#[tokio::test]
+async fn an_envoy_starts_with_what_its_workload_has_used_and_gets_the_rest_on_demand() -> Result<()>
+{
+    let world = World::start().await?;
+    let mut first = Pod::start(&world.server, &[])?;
+    first.wait_ready().await?;
+    if !is_envoy_1_40(&first).await? {
+        println!("skipped: this Envoy is older than 1.40");
+        first.stop().await?;
+        return Ok(());
+    }
+    let found = active_clusters(&first).await?;
+    ensure!(found.is_empty(), "before the first request: {found:?}");
+
+    // The first requests succeed, one of them with a body.
+    let reply = client::get(world.listener(), "reviews.example", "/", &[]).await?;
+    ensure!(reply.status == 200 && reply.body == "reviews", "{reply:?}");
+    until_clusters(&first, &world.clusters(&["reviews"])).await;
+    let body = format!("\"{}\"", "x".repeat(100_000));
+    let reply = client::post(world.listener(), "ledger.example", "/", body).await?;
+    ensure!(reply.status == 200 && reply.body == "ledger", "{reply:?}");
+
+    // What the proxy must not see it cannot request.
+    let served = world.ledger.served();
+    let reply = client::get(world.listener(), "hidden.example", "/", &[]).await?;
+    ensure!(reply.status != 200, "not exported: {reply:?}");
+    ensure!(world.ledger.served() == served, "nothing arrived");
+    let used = world.clusters(&["ledger", "reviews"]);
+    ensure!(active_clusters(&first).await? == used, "{}", first.log());
+
+    // New streams change nothing.
+    until_reconnected(&first).await;
+    ensure!(active_clusters(&first).await? == used, "a new stream");
+    ensure!(first.stop().await? == 0, "it exits with 0");
+
+    // The next pod starts with both, and requests none.
+    let requested = world.requested().await?;
+    ensure!(requested >= 2, "{requested} clusters were requested");
+    let mut second = Pod::start(&world.server, &[("POD_NAME", "web-2")])?;
+    second.wait_ready().await?;
+    ensure!(active_clusters(&second).await? == used, "{}", second.log());
+    for host in ["reviews", "ledger"] {
+        let authority = format!("{host}.example");
+        let reply = client::get(world.listener(), &authority, "/", &[]).await?;
+        ensure!(reply.status == 200 && reply.body == host, "{reply:?}");
+    }
+    ensure!(world.requested().await? == requested, "no request waits");
+
+    // A service that goes takes its cluster with it, one that comes back is there again.
+    let reviews = service("reviews", world.port, world.reviews.address, "*");
+    world.server.write_mesh(&mesh(world.port, &reviews))?;
+    until_clusters(&second, &world.clusters(&["reviews"])).await;
+    let ledger = service("ledger", world.port, world.ledger.address, "*");
+    let both = [reviews, ledger].concat();
+    world.server.write_mesh(&mesh(world.port, &both))?;
+    until_clusters(&second, &used).await;
+
+    // Without the control plane, what was used still works.
+    let listener = world.listener();
+    let World {
+        server,
+        reviews: _reviews,
+        ledger: _ledger,
+        ..
+    } = world;
+    drop(server);
+    for host in ["reviews", "ledger"] {
+        let reply = client::get(listener, &format!("{host}.example"), "/", &[]).await?;
+        ensure!(reply.status == 200 && reply.body == host, "{reply:?}");
+    }
+    let reply = client::get(listener, "other-7.example", "/", &[]).await?;
+    ensure!(reply.status == 503, "never used: {reply:?}");
+    second.stop().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_pod_that_opts_out_has_all_clusters() -> Result<()> {
+    let world = World::start().await?;
+    let labels = [("app", "web"), ("navarch.io/scope", "whole")];
+    let variables = [("POD_NAME", "web-9")];
+    let mut pod = Pod::start_as(&world.server, "sidecar", &labels, &variables)?;
+    pod.wait_ready().await?;
+    let found = active_clusters(&pod).await?;
+    ensure!(found.len() == OTHERS + 2, "{} clusters", found.len());
+    ensure!(!found.contains(&world.cluster("hidden")), "not exported");
+    pod.stop().await?;
+    Ok(())
+}
