@@ -46,6 +46,7 @@ use navarch_proto::istio::workload::Address;
 use navarch_proto::istio::workload::address::Type;
 use prost::Message;
 
+use navarch_api::learned_scope::{LearnedHosts, LearnedWorkload};
 use navarch_api::names::ResourceName;
 use navarch_push::name_list::NameList;
 use navarch_push::resource::ResourceType;
@@ -137,6 +138,14 @@ impl<T: Translator> Translator for AmbientTranslator<T> {
             true => members::on_own_node(view),
             false => self.0.unnamed(resource_type, view),
         }
+    }
+
+    fn learned(
+        &self,
+        clusters: &BTreeSet<ResourceName>,
+        view: &View<'_>,
+    ) -> Option<(LearnedWorkload, LearnedHosts)> {
+        self.0.learned(clusters, view)
     }
 
     fn has_large_routes(&self, view: &View<'_>) -> bool {

@@ -1,5 +1,6 @@
 mod by_address;
 mod clusters;
+mod delegated;
 mod networks;
 mod peers;
 mod status;
