@@ -30,7 +30,7 @@ pub(crate) const TYPES: [ResourceType; 7] = [
     ResourceType::NameTable,
 ];
 
-pub(crate) const PROXIES: usize = 9;
+pub(crate) const PROXIES: usize = 10;
 
 /// The number of mesh configs.
 pub(crate) const MESHES: u8 = 6;
@@ -241,7 +241,7 @@ fn names(names: BTreeSet<String>) -> Interest {
 }
 
 /// The proxies: two that differ in name and address only, and others with another namespace, kind,
-/// version, locality or form of routes.
+/// version, locality, form of routes or of scope.
 pub(crate) fn proxy(n: usize) -> Arc<Proxy> {
     let (kind, namespace, pod, app) = match n {
         0 => ("sidecar", "a", "p0", "s0"),
@@ -252,6 +252,7 @@ pub(crate) fn proxy(n: usize) -> Arc<Proxy> {
         6 => ("sidecar", "a", "p2", "s0"),
         7 => ("router", "istio-system", "gateway-2", "gateway"),
         8 => ("waypoint", "a", "p2", "s2"),
+        9 => ("sidecar", "b", "learner", "s1"),
         _ => ("sidecar", "a", "workloadentry-1", "we"),
     };
 
@@ -263,6 +264,7 @@ pub(crate) fn proxy(n: usize) -> Arc<Proxy> {
         4 => "10.8.0.1",
         6 | 8 => "10.0.0.3",
         7 => "10.0.2.8",
+        9 => "10.0.1.9",
         _ => "10.1.0.1",
     };
 
@@ -279,6 +281,7 @@ pub(crate) fn proxy(n: usize) -> Arc<Proxy> {
         }
         3 | 7 => metadata["LABELS"] = json!({ "istio": "ingressgateway" }),
         8 => metadata["LABELS"]["gateway.networking.k8s.io/gateway-name"] = json!("gateway-0"),
+        9 => metadata["LABELS"]["navarch.io/scope"] = json!("learned"),
         _ => {}
     }
 
@@ -294,6 +297,7 @@ pub(crate) fn proxy(n: usize) -> Arc<Proxy> {
     proxy.identity =
         Identity::parse(&format!("spiffe://cluster.local/ns/{namespace}/sa/default")).ok();
     proxy.uses_delta = true;
+    proxy.has_learned_scope = n == 9;
     if n == 4 {
         proxy.extensions = Some(Arc::default());
     }
