@@ -16,7 +16,7 @@ use navarch_api::settings::Settings;
 
 /// The version of the format. Readers reject higher ones. A new kind of line or input is a higher
 /// version, as a replay without it computes something else.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// A moment, written as RFC 3339.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -274,13 +274,13 @@ mod tests {
     fn other_versions_are_rejected() {
         // Its settings have another type.
         let other = HEADER
-            .replace("\"format\":1", "\"format\":2")
+            .replace("\"format\":1", "\"format\":3")
             .replace("\"settings\":{}", "\"settings\":[]");
         let broken = open(&format!("{other}\n"), true).next_line().unwrap_err();
         assert_eq!(
             broken.reason,
-            "header: format is 2, written by a later release of Navarch; this release supports \
-             format 1; it was written by navarch 1"
+            "header: format is 3, written by a later release of Navarch; this release supports \
+             format 2; it was written by navarch 1"
         );
         let broken = open("{\"synced\":{\"at\":\"2026-01-01T00:00:00Z\"}}\n", true)
             .next_line()
