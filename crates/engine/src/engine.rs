@@ -221,6 +221,20 @@ impl<I: Inputs> Engine<I> {
         Some(self.view(id)?.get(query))
     }
 
+    /// As [`Self::query`], for a value that is not needed again: the next sweep frees it, also if no
+    /// subscription ends until then.
+    ///
+    /// # Panics
+    /// As [`Self::query`].
+    pub fn query_once<Q: Query>(&self, id: SubscriberId, query: &Q) -> Option<Arc<I::Value>>
+    where
+        I: Computes<Q>,
+    {
+        let value = self.view(id)?.get(query);
+        self.core.borrow_mut().sweeps.add_orphans();
+        Some(value)
+    }
+
     /// The snapshot as seen for a subscriber, outside of any computation; `None` if the subscriber
     /// is not connected.
     ///

@@ -257,8 +257,8 @@ impl Engine {
         self.delivery.take_kept()
     }
 
-    /// Whether subscriptions have ended or changed since the last sweep, so that results may be
-    /// unused.
+    /// Whether subscriptions have ended or changed since the last sweep, or values were read once,
+    /// so that results may be unused.
     #[must_use]
     pub fn has_orphans(&self) -> bool {
         self.engine.has_orphans()

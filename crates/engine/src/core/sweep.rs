@@ -29,7 +29,8 @@ pub(crate) struct Sweeps {
     last: Swept,
     /// Edges of results dropped since then that are still in lists of parents.
     loose_edges: usize,
-    /// Whether subscriptions have ended since the last sweep, so that results may be unused.
+    /// Whether subscriptions have ended since the last sweep, or values were read once, so that
+    /// results may be unused.
     has_orphans: bool,
 }
 
@@ -150,12 +151,12 @@ impl Sweeps {
         self.loose_edges += count;
     }
 
-    /// Notes that a subscription has ended, so that results may be unused.
+    /// Notes that a subscription has ended or a value was read once, so that results may be unused.
     pub(crate) fn add_orphans(&mut self) {
         self.has_orphans = true;
     }
 
-    /// Whether subscriptions have ended since the last sweep, so that results may be unused.
+    /// Whether results may be unused since the last sweep.
     pub(crate) fn has_orphans(&self) -> bool {
         self.has_orphans
     }

@@ -10,8 +10,8 @@ use crate::inputs::Inputs;
 const SWEEP_TIME_CHECKS: u32 = 8;
 
 impl<I: Inputs> Engine<I> {
-    /// Whether subscriptions have ended or changed since the last sweep, so that results may be
-    /// unused.
+    /// Whether subscriptions have ended or changed since the last sweep, or values were read once,
+    /// so that results may be unused.
     #[must_use]
     pub fn has_orphans(&self) -> bool {
         self.core.borrow().sweeps.has_orphans()

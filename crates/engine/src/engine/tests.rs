@@ -457,6 +457,22 @@ fn held_results_outlive_sweeps_until_they_are_released() {
 }
 
 #[test]
+fn a_value_that_is_read_once_is_left_to_the_next_sweep() {
+    let mut engine = engine(Cells::from([(0, 1)]));
+    let id = engine.connect(Arc::new(Reader { group: 0, name: 7 }));
+    assert_eq!(*engine.query(id, &OwnName).unwrap(), [7]);
+    assert!(!engine.has_orphans());
+
+    assert_eq!(*engine.query_once(id, &OwnName).unwrap(), [7]);
+    assert!(engine.has_orphans(), "a sweep is due");
+    sweep_all(&mut engine);
+    assert_eq!((engine.has_orphans(), engine.sizes().results), (false, 0));
+
+    engine.disconnect(id);
+    assert!(engine.query_once(id, &OwnName).is_none());
+}
+
+#[test]
 fn a_query_for_a_reader_that_is_not_connected_returns_at_once() {
     let mut engine = engine(Cells::new());
     let reader = Reader { group: 1, name: 7 };

@@ -35,7 +35,7 @@ impl Engine {
         id: ProxyId,
         clusters: BTreeSet<ResourceName>,
     ) -> Option<(LearnedWorkload, LearnedHosts)> {
-        let learned = self.engine.query(id, &LearnedBy { clusters })?;
+        let learned = self.engine.query_once(id, &LearnedBy { clusters })?;
         (*learned).clone()
     }
 }
