@@ -11,7 +11,7 @@ mod name_sets;
 mod order;
 pub(crate) mod payload;
 pub(crate) mod push_ring;
-mod subscription;
+pub(crate) mod subscription;
 mod virtual_hosts;
 pub(crate) mod watch;
 

@@ -307,7 +307,11 @@ impl Stream {
     ) -> Result<(), Status> {
         self.register_workload().await?;
         self.on_request(first, requests.length()).await?;
-        self.talk(requests, outbox).await
+        let ended = self.talk(requests, outbox).await;
+
+        // A client that lives for less than a second teaches its workload, too.
+        let learned = self.learn().await;
+        ended.and(learned)
     }
 
     /// Registers the proxy's workload, if auto-registration is enabled.
@@ -366,8 +370,6 @@ impl Stream {
                     (may_send, wake) = match self.next(turn, outbox.encoding()).await? {
                         Some(message) => {
                             outbox.send(message);
-                            // The client waits for clusters, not for what others learn from them.
-                            self.learn().await?;
                             (!self.is_at_rest(), None)
                         }
                         None => (false, self.wake_at()),
@@ -379,6 +381,10 @@ impl Stream {
                 () = tokio::time::sleep_until(wake.unwrap_or(waiting)), if wake.is_some() => {
                     wake = None;
                     true
+                }
+                () = at(self.unlearned.due()) => {
+                    self.learn().await?;
+                    continue;
                 }
             };
 

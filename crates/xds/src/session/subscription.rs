@@ -11,7 +11,7 @@ use navarch_push::engine::Interest;
 use navarch_push::resource::ResourceType;
 
 /// What the names of clusters of services begin with. Only these are sent on demand.
-const SERVICE_CLUSTER: &str = "outbound|";
+pub(crate) const SERVICE_CLUSTER: &str = "outbound|";
 
 impl Session {
     /// Applies a state-of-the-world request: the whole subscription of a type, and the answer to

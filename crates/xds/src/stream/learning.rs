@@ -1,27 +1,64 @@
 //! What a workload learns from the clusters that its sidecars request.
+//!
+//! Requested clusters are collected for a second, and at most so often the workload learns from them:
+//! the client that has requested one goes on to request its endpoints, and each lesson is a change
+//! for all sidecars of the workload. What is collected is learned, too, when the stream ends.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
+use tokio::time::Instant;
 use tonic::Status;
 use tracing::debug;
 
 use super::{Stream, push_ended};
 use crate::session::discovery_request::Request;
+use crate::session::subscription::SERVICE_CLUSTER;
 use navarch_api::names::ResourceName;
 use navarch_push::learned::LearnedChange;
 use navarch_push::mesh_state::Change;
 use navarch_push::resource::ResourceType;
 
-/// Maximum number of requested clusters that a stream remembers until the workload learns them.
-/// Nothing is learned from further ones, which are sent all the same.
-const MAX_UNLEARNED: usize = 4_096;
+/// How long requested clusters are collected.
+const COLLECTED_FOR: Duration = Duration::from_secs(1);
+/// Maximum number of requested clusters that a stream collects. Nothing is learned from further ones,
+/// which are sent all the same. Their memory is not charged, as that of subscribed names is.
+const MAX_UNLEARNED: usize = 2_048;
+/// The longest name of a cluster of a service that can exist: its host has at most 253 characters,
+/// its subset 63.
+const MAX_CLUSTER_BYTES: usize = 384;
 
 /// Clusters that a client has requested, and that its workload has not learned yet.
 #[derive(Debug, Default)]
-pub(super) struct Unlearned(BTreeSet<ResourceName>);
+pub(super) struct Unlearned {
+    clusters: BTreeSet<ResourceName>,
+    /// When the workload learns from them.
+    due: Option<Instant>,
+}
+
+impl Unlearned {
+    /// Collects clusters of services, as far as there is room.
+    fn collect(&mut self, names: &BTreeSet<ResourceName>, now: Instant) {
+        let is_cluster = |name: &&ResourceName| {
+            name.as_str().starts_with(SERVICE_CLUSTER) && name.as_str().len() <= MAX_CLUSTER_BYTES
+        };
+        let room = MAX_UNLEARNED.saturating_sub(self.clusters.len());
+        let clusters = names.iter().filter(is_cluster).take(room);
+        self.clusters.extend(clusters.cloned());
+
+        if !self.clusters.is_empty() {
+            self.due = self.due.or(Some(now + COLLECTED_FOR));
+        }
+    }
+
+    /// When the workload learns from what is collected; `None` if that is nothing.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.due
+    }
+}
 
 impl Stream {
-    /// Notes the clusters that a sidecar with a learned scope requests by name: on demand, or again
+    /// Collects the clusters that a sidecar with a learned scope requests by name: on demand, or again
     /// on a new stream.
     pub(super) fn note_clusters(&mut self, request: &Request) {
         let Request::Delta(request) = request else {
@@ -35,17 +72,20 @@ impl Stream {
 
         debug!(?names, "clusters requested by name");
         self.core.metrics.requested_on_demand(names.len());
-        let room = MAX_UNLEARNED.saturating_sub(self.unlearned.0.len());
-        self.unlearned.0.extend(names.iter().take(room).cloned());
+        self.unlearned.collect(names, Instant::now());
     }
 
-    /// Has the workload learn from the noted clusters, once all services are known.
+    /// Has the workload learn from the collected clusters. All services are known by now: streams of
+    /// proxies with a learned scope begin after that.
+    ///
+    /// # Errors
+    /// If the push thread has ended.
     pub(super) async fn learn(&mut self) -> Result<(), Status> {
-        if self.unlearned.0.is_empty() || !self.core.push.is_synced() {
+        let Unlearned { clusters, .. } = std::mem::take(&mut self.unlearned);
+        if clusters.is_empty() {
             return Ok(());
         }
 
-        let clusters = std::mem::take(&mut self.unlearned.0);
         let id = self.connection.proxy_id;
         let learned = self
             .core
@@ -64,5 +104,53 @@ impl Stream {
             .change(vec![change])
             .await
             .map_err(push_ended)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(all: impl IntoIterator<Item = String>) -> BTreeSet<ResourceName> {
+        all.into_iter().map(ResourceName::new).collect()
+    }
+
+    #[test]
+    fn clusters_are_collected_from_the_first_one_on() {
+        let mut unlearned = Unlearned::default();
+        let begun = Instant::now();
+        unlearned.collect(&names(["PassthroughCluster".to_owned()]), begun);
+        assert_eq!(unlearned.due(), None, "it is no service's");
+
+        let cluster = |host: &str| format!("outbound|80||{host}.example");
+        unlearned.collect(&names([cluster("a")]), begun);
+        let later = begun + COLLECTED_FOR / 2;
+        unlearned.collect(&names([cluster("a"), cluster("b")]), later);
+        assert_eq!(unlearned.due(), Some(begun + COLLECTED_FOR));
+        assert_eq!(unlearned.clusters, names([cluster("a"), cluster("b")]));
+    }
+
+    #[test]
+    fn names_take_bounded_memory() {
+        let mut unlearned = Unlearned::default();
+        let now = Instant::now();
+        let long = format!("outbound|80||{}", "x".repeat(MAX_CLUSTER_BYTES));
+        unlearned.collect(&names([long]), now);
+        assert!(unlearned.clusters.is_empty());
+
+        for round in 0..3 {
+            let many = (0..MAX_UNLEARNED).map(|at| format!("outbound|{round}||h{at}.example"));
+            unlearned.collect(&names(many), now);
+        }
+        assert_eq!(unlearned.clusters.len(), MAX_UNLEARNED);
+    }
+
+    #[test]
+    fn the_longest_name_of_a_cluster_is_collected() {
+        let host = format!("{}.example", "x".repeat(245));
+        let longest = format!("outbound|65535|{}|{host}", "v".repeat(63));
+        let mut unlearned = Unlearned::default();
+        unlearned.collect(&names([longest]), Instant::now());
+        assert_eq!(unlearned.clusters.len(), 1);
     }
 }
