@@ -10,6 +10,11 @@ use navarch_api::names::{Hostname, ServiceAccount};
 /// Maximum number of workloads of a namespace for which hosts are kept. Their clients are pods with
 /// an identity of the namespace: who may create pods there could otherwise make many.
 const MAX_WORKLOADS_OF_NAMESPACE: usize = 1_000;
+/// Maximum number of hosts that are kept for all workloads of a namespace, each as often as there are
+/// workloads that use it. Who may create pods and services in a namespace could otherwise fill the
+/// memory of the control plane, and the API server's database, where they are stored: with the longest
+/// names these are 12 MiB.
+const MAX_HOSTS_OF_NAMESPACE: usize = 50_000;
 
 /// The hosts by workload; copies of a snapshot share it.
 pub type LearnedTable = OrdMap<LearnedWorkload, Arc<LearnedHosts>>;
@@ -23,30 +28,37 @@ pub enum LearnedChange {
     Forget(LearnedHosts),
 }
 
-/// Applies a change; returns whether the workload's hosts differ. One host more than
-/// [`MAX_HOSTS`] is kept, which tells that there are too many; no further ones are.
+/// What is kept for all workloads of a namespace.
+#[derive(Default)]
+struct KeptOfNamespace {
+    workloads: usize,
+    hosts: usize,
+}
+
+/// Applies a change; returns whether the workload's hosts differ.
 pub(crate) fn apply(
     table: &mut LearnedTable,
     workload: &LearnedWorkload,
     change: &LearnedChange,
+    exists: impl Fn(&Hostname) -> bool,
 ) -> bool {
-    let known = table.get(workload);
-    let mut hosts = known.map(|hosts| (**hosts).clone()).unwrap_or_default();
-    let before = hosts.len();
+    let before = table.get(workload).cloned().unwrap_or_default();
+    let mut hosts = (*before).clone();
 
     match change {
         LearnedChange::Add(added) => {
-            if known.is_none() && is_full(table, workload) {
+            let kept = KeptOfNamespace::in_table(table, workload);
+            if before.is_empty() && kept.workloads >= MAX_WORKLOADS_OF_NAMESPACE {
                 return false;
             }
-            let new: Vec<Hostname> = added.difference(&hosts).cloned().collect();
-            let room = (MAX_HOSTS + 1).saturating_sub(before);
-            hosts.extend(new.into_iter().take(room));
+            let others = kept.hosts - before.len();
+            let room = MAX_HOSTS_OF_NAMESPACE.saturating_sub(others);
+            add(&mut hosts, added, room, exists);
         }
         LearnedChange::Forget(gone) => hosts.retain(|host| !gone.contains(host)),
     }
 
-    if hosts.len() == before {
+    if hosts == *before {
         return false;
     }
     if hosts.is_empty() {
@@ -57,23 +69,46 @@ pub(crate) fn apply(
     true
 }
 
+/// Adds hosts to those of a workload, up to `room`, and up to one more than [`MAX_HOSTS`], which tells
+/// that there are too many. Hosts that no service has any more make room for others.
+fn add(
+    hosts: &mut LearnedHosts,
+    added: &LearnedHosts,
+    room: usize,
+    exists: impl Fn(&Hostname) -> bool,
+) {
+    let new: Vec<Hostname> = added.difference(hosts).cloned().collect();
+    if hosts.len() + new.len() > MAX_HOSTS {
+        hosts.retain(exists);
+    }
+
+    let room = room.min(MAX_HOSTS + 1).saturating_sub(hosts.len());
+    hosts.extend(new.into_iter().take(room));
+}
+
 /// Whether a workload has used more hosts than its proxies start with.
 #[must_use]
 pub fn has_too_many(hosts: &BTreeSet<Hostname>) -> bool {
     hosts.len() > MAX_HOSTS
 }
 
-/// Whether no further workload of the namespace is kept.
-fn is_full(table: &LearnedTable, workload: &LearnedWorkload) -> bool {
-    let first = LearnedWorkload {
-        namespace: workload.namespace.clone(),
-        account: ServiceAccount::new(""),
-        name: Arc::from(""),
-    };
-    let of_namespace = table
-        .range(first..)
-        .take_while(|(other, _)| other.namespace == workload.namespace);
-    of_namespace.take(MAX_WORKLOADS_OF_NAMESPACE).count() == MAX_WORKLOADS_OF_NAMESPACE
+impl KeptOfNamespace {
+    /// What a table has for the namespace of a workload.
+    fn in_table(table: &LearnedTable, workload: &LearnedWorkload) -> Self {
+        let first = LearnedWorkload {
+            namespace: workload.namespace.clone(),
+            account: ServiceAccount::new(""),
+            name: Arc::from(""),
+        };
+
+        let mut kept = Self::default();
+        let workloads = table.range(first..);
+        for (_, hosts) in workloads.take_while(|(other, _)| other.namespace == workload.namespace) {
+            kept.workloads += 1;
+            kept.hosts += hosts.len();
+        }
+        kept
+    }
 }
 
 #[cfg(test)]
@@ -102,6 +137,11 @@ mod tests {
 
     fn add(names: impl IntoIterator<Item = usize>) -> LearnedChange {
         LearnedChange::Add(hosts(names))
+    }
+
+    /// Applies a change while all hosts have services.
+    fn apply(table: &mut LearnedTable, workload: &LearnedWorkload, change: &LearnedChange) -> bool {
+        super::apply(table, workload, change, |_| true)
     }
 
     #[test]
@@ -170,5 +210,42 @@ mod tests {
         assert!(apply(&mut table, &workload("shop", "7"), &add([2])));
         assert!(apply(&mut table, &workload("bank", "web"), &add([1])));
         assert!(apply(&mut table, &workload("zoo", "web"), &add([1])));
+    }
+
+    #[test]
+    fn the_hosts_of_a_namespace_are_bounded_and_take_no_room_of_others() {
+        let mut table = LearnedTable::new();
+        let full = MAX_HOSTS_OF_NAMESPACE / MAX_HOSTS;
+        for number in 0..full {
+            let web = workload("shop", &number.to_string());
+            assert!(apply(&mut table, &web, &add(0..MAX_HOSTS)));
+        }
+
+        assert!(!apply(&mut table, &workload("shop", "more"), &add([1])));
+        assert!(!apply(&mut table, &workload("shop", "7"), &add([9_999])));
+        assert!(apply(&mut table, &workload("bank", "web"), &add([1])));
+
+        let forget = LearnedChange::Forget(hosts([3]));
+        assert!(apply(&mut table, &workload("shop", "7"), &forget));
+        assert!(apply(&mut table, &workload("shop", "more"), &add([1, 2])));
+        assert_eq!(*table[&workload("shop", "more")], hosts([1]));
+    }
+
+    #[test]
+    fn hosts_without_services_make_room_for_others() {
+        let mut table = LearnedTable::new();
+        let web = workload("shop", "web");
+        assert!(apply(&mut table, &web, &add(0..MAX_HOSTS)));
+
+        let exists = |host: &Hostname| host.as_str() != "h00007.example";
+        assert!(super::apply(&mut table, &web, &add([99_999]), exists));
+        assert_eq!(table[&web].len(), MAX_HOSTS);
+        assert!(!table[&web].contains("h00007.example"));
+
+        // As long as there is room they stay: services come back.
+        let few = workload("shop", "few");
+        assert!(super::apply(&mut table, &few, &add([1]), |_| false));
+        assert!(super::apply(&mut table, &few, &add([2]), |_| false));
+        assert_eq!(*table[&few], hosts([1, 2]));
     }
 }

@@ -17,7 +17,7 @@ use super::remotes::{RemoteChanges, Remotes};
 use super::rollouts::{CurrentObjects, Rollouts};
 use navarch_api::key_source::KeySource;
 use navarch_api::mesh::{MeshConfig, MeshNetworks};
-use navarch_api::names::ClusterId;
+use navarch_api::names::{ClusterId, Hostname};
 use navarch_api::object::{NamespacedName, ObjectRef};
 use navarch_api::settings::Settings;
 use navarch_registry::directory::DirectoryChange;
@@ -260,7 +260,9 @@ impl MeshState {
                 }
                 Change::FindPeers => finds_peers = true,
                 Change::Learned(workload, change) => {
-                    let differs = learned::apply(&mut self.learned, &workload, &change);
+                    let directory = self.registry.directory();
+                    let exists = |host: &Hostname| directory.namespaces_of_host.contains_key(host);
+                    let differs = learned::apply(&mut self.learned, &workload, &change, exists);
                     facts.extend(differs.then(|| FactKey::Learned(Box::new(workload))));
                 }
                 Change::TrustBundle(roots) => {
