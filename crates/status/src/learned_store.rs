@@ -26,6 +26,11 @@ const WORKLOAD: &str = "workload.json";
 const HOSTS: &str = "hosts";
 /// Maximum number of ConfigMaps that are created: fewer than a list reads.
 const MAX_STORED: usize = 10_000;
+/// Maximum number of hosts in all of them: with the longest names 60 MB in the API server's database,
+/// and in each list.
+const MAX_STORED_HOSTS: usize = 250_000;
+/// Up to this number of hosts, those that have no service stay stored.
+const MAX_WITH_GONE: usize = MAX_HOSTS / 2;
 
 /// What is stored, by workload.
 pub type StoredScopes = Stored<KeptScope, LearnedWorkload>;
@@ -179,8 +184,11 @@ pub fn forgotten(
     all
 }
 
-/// The scopes to store: those of workloads that use hosts which are not stored. Hosts that no service
-/// has any more are left out then.
+/// The scopes to store: those of workloads that use hosts which are not stored.
+///
+/// Stored hosts of which this replica has no service stay, as another replica may have it: one of
+/// another revision, or one that reads a remote cluster which this one does not reach. They are left
+/// out once there are more than [`MAX_WITH_GONE`], so that names which change do not fill the list.
 #[must_use]
 pub fn to_store<'a>(
     used: impl IntoIterator<Item = (&'a LearnedWorkload, &'a LearnedHosts)>,
@@ -188,33 +196,38 @@ pub fn to_store<'a>(
     unreadable: &UnreadableMaps,
     exists: impl Fn(&Hostname) -> bool,
 ) -> Vec<KeptScope> {
-    let mut room = MAX_STORED.saturating_sub(stored.len() + unreadable.len());
+    let mut workloads = MAX_STORED.saturating_sub(stored.len() + unreadable.len());
+    let stored_hosts: usize = stored.values().map(|kept| kept.hosts.len()).sum();
+    let mut hosts_left = MAX_STORED_HOSTS.saturating_sub(stored_hosts);
     let mut all = Vec::new();
 
-    for (workload, hosts) in used {
+    for (workload, used) in used {
         let kept = stored.get(workload);
+        let known = kept.map(|kept| &kept.hosts);
         let is_new =
-            |host: &&Hostname| exists(host) && kept.is_none_or(|kept| !kept.hosts.contains(*host));
+            |host: &&Hostname| exists(host) && known.is_none_or(|known| !known.contains(*host));
+        let new: LearnedHosts = used.iter().filter(is_new).cloned().collect();
+        let has_too_many = known.is_some_and(|known| known.len() > MAX_HOSTS);
         let is_unreadable = || unreadable.contains_key(&KeptScope::map_name(workload));
-        if !hosts.iter().any(|host| is_new(&host)) || is_unreadable() {
+        if new.is_empty() || has_too_many || is_unreadable() {
             continue;
         }
 
-        if kept.is_none() {
-            if room == 0 {
-                continue;
-            }
-            room -= 1;
+        let is_created = kept.is_none();
+        if new.len() > hosts_left || is_created && workloads == 0 {
+            continue;
         }
-        let known = kept.iter().flat_map(|kept| &kept.hosts);
+        hosts_left -= new.len();
+        workloads -= usize::from(is_created);
+
+        let mut hosts = new;
+        hosts.extend(known.into_iter().flatten().cloned());
+        if hosts.len() > MAX_WITH_GONE {
+            hosts.retain(&exists);
+        }
         all.push(KeptScope {
             workload: workload.clone(),
-            hosts: hosts
-                .iter()
-                .chain(known)
-                .filter(|host| exists(host))
-                .cloned()
-                .collect(),
+            hosts: hosts.into_iter().take(MAX_HOSTS + 1).collect(),
             version: kept.and_then(|kept| kept.version.clone()),
         });
     }
@@ -341,7 +354,61 @@ mod tests {
             version: None,
             ..kept("new", &["a"])
         };
-        assert_eq!(written, [new, kept("web", &["a", "b"])]);
+        assert_eq!(written, [new, kept("web", &["a", "b", "gone-too"])]);
+    }
+
+    #[test]
+    fn hosts_without_services_leave_a_long_list() {
+        let all: LearnedHosts = (0..MAX_WITH_GONE)
+            .map(|at| Hostname::new(format!("h{at}")))
+            .collect();
+        let long = KeptScope {
+            hosts: all,
+            ..kept("web", &[])
+        };
+        let used = BTreeMap::from([(workload("web"), hosts(&["a"]))]);
+        let exists = |host: &Hostname| host.as_str() != "h7";
+        let written = to_store(&used, &by_workload([long]), &UnreadableMaps::new(), exists);
+        assert_eq!(written[0].hosts.len(), MAX_WITH_GONE);
+        assert!(written[0].hosts.contains("a") && !written[0].hosts.contains("h7"));
+    }
+
+    #[test]
+    fn a_list_that_tells_of_too_many_hosts_is_not_written_again() {
+        let many = |prefix: &str| -> LearnedHosts {
+            let names = (0..MAX_HOSTS).map(|at| Hostname::new(format!("{prefix}{at}")));
+            names.collect()
+        };
+        let stored = KeptScope {
+            hosts: many("a"),
+            ..kept("web", &[])
+        };
+        let used = BTreeMap::from([(workload("web"), many("b"))]);
+        let none = UnreadableMaps::new();
+        let written = to_store(&used, &by_workload([stored]), &none, |_| true);
+        assert_eq!(written[0].hosts.len(), MAX_HOSTS + 1);
+        let now = by_workload(written);
+        assert_eq!(to_store(&used, &now, &none, |_| true), []);
+    }
+
+    #[test]
+    fn no_more_hosts_are_stored_than_there_is_room() {
+        let many: LearnedHosts = (0..MAX_HOSTS - 1)
+            .map(|at| Hostname::new(format!("h{at}")))
+            .collect();
+        let full = MAX_STORED_HOSTS / many.len();
+        let stored = (0..full).map(|at| KeptScope {
+            hosts: many.clone(),
+            ..kept(&at.to_string(), &[])
+        });
+        let now = by_workload(stored);
+        let used = BTreeMap::from([
+            (workload("7"), hosts(&["a", "b"])),
+            (workload("more"), many),
+        ]);
+        let written = to_store(&used, &now, &UnreadableMaps::new(), |_| true);
+        let names: Vec<&str> = written.iter().map(|kept| &*kept.workload.name).collect();
+        assert_eq!(names, ["7"]);
     }
 
     #[test]
