@@ -22,11 +22,14 @@ use navarch_status::{
 /// Interval at which what is stored is read and written, with learned scopes and without any.
 const INTERVAL: Duration = Duration::from_secs(5);
 const IDLE_INTERVAL: Duration = Duration::from_secs(15);
+/// What each stored scope adds to the interval: each round reads all of them, so that a replica reads
+/// at most 200 in a second, however many there are.
+const INTERVAL_OF_SCOPE: Duration = Duration::from_millis(5);
 /// Maximum number of scopes that are written at once; others are written in the next rounds.
 const MAX_WRITES: usize = 32;
 
 /// The scopes that are stored, as this replica read them last.
-struct Keeper {
+pub(super) struct Keeper {
     push: PushHandle,
     store: LearnedScopeStore,
     kept: BTreeMap<LearnedWorkload, KeptScope>,
@@ -35,17 +38,16 @@ struct Keeper {
     failed: Option<String>,
 }
 
-/// Restores learned scopes before proxies are served, and keeps them. If objects come from the
-/// Kubernetes API, they are stored there.
-pub(super) async fn start(
+/// Restores learned scopes, before proxies are served. `None` if they are not stored, as objects do
+/// not come from the Kubernetes API.
+pub(super) async fn restore(
     client: Option<&kube::Client>,
     config: &Config,
     push: &PushHandle,
-    boot: &mut Boot,
-) -> Result<(), Ended> {
+) -> Result<Option<Keeper>, Ended> {
     let client = client.filter(|_| config.settings.discover_configuration);
     let Some(client) = client else {
-        return Ok(());
+        return Ok(None);
     };
 
     let namespace = config.settings.system_namespace.as_str();
@@ -66,9 +68,15 @@ pub(super) async fn start(
         ),
     }
 
-    let stop = boot.stop.clone();
-    boot.spawn("learned scopes", keeper.run(stop));
-    Ok(())
+    Ok(Some(keeper))
+}
+
+/// Keeps learned scopes from now on.
+pub(super) fn start(keeper: Option<Keeper>, boot: &mut Boot) {
+    if let Some(keeper) = keeper {
+        let stop = boot.stop.clone();
+        boot.spawn("learned scopes", keeper.run(stop));
+    }
 }
 
 impl Keeper {
@@ -92,11 +100,10 @@ impl Keeper {
         }
     }
 
+    /// The time until the next round.
     fn interval(&self) -> Duration {
-        match self.kept.is_empty() && self.push.context().learned.is_empty() {
-            true => IDLE_INTERVAL,
-            false => INTERVAL,
-        }
+        let scopes = self.kept.len().max(self.push.context().learned.len());
+        interval_of(scopes)
     }
 
     /// Reads what is stored, and adds what is used and not stored.
@@ -173,5 +180,27 @@ impl Keeper {
             tracing::warn!(error, "{what}; they are kept in memory");
         }
         self.failed = Some(error);
+    }
+}
+
+/// The time between two rounds with this number of scopes.
+fn interval_of(scopes: usize) -> Duration {
+    if scopes == 0 {
+        return IDLE_INTERVAL;
+    }
+    let scopes = u32::try_from(scopes).unwrap_or(u32::MAX);
+    INTERVAL.saturating_add(INTERVAL_OF_SCOPE.saturating_mul(scopes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_become_rarer_with_more_scopes() {
+        assert_eq!(interval_of(0), IDLE_INTERVAL);
+        assert_eq!(interval_of(1), INTERVAL + INTERVAL_OF_SCOPE);
+        assert_eq!(interval_of(10_000), Duration::from_secs(55));
+        assert!(interval_of(usize::MAX) > interval_of(10_000));
     }
 }

@@ -39,9 +39,13 @@ impl Xds {
         let nacks = NackQueue::default();
         let ads = ads(config, client, servers, engine, nacks.clone(), boot);
 
-        learned_scopes::start(client, config, push, boot).await?;
-        let (rollouts, stored) =
-            rollout::start(client, config, push, ads.connections(), boot).await?;
+        // Each waits for an API server that does not respond.
+        let (scopes, rollouts) = tokio::join!(
+            learned_scopes::restore(client, config, push),
+            rollout::start(client, config, push, ads.connections(), boot),
+        );
+        learned_scopes::start(scopes?, boot);
+        let (rollouts, stored) = rollouts?;
         let parts = quarantine::Parts {
             client,
             config,
