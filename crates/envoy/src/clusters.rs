@@ -26,6 +26,7 @@ mod tls_context;
 mod traffic_policy;
 mod transport;
 mod tunnels;
+mod warming;
 mod waypoint_outbound;
 
 pub(super) use builder::stat_name;
@@ -38,6 +39,7 @@ use navarch_proto::envoy::config::cluster::v3::{Cluster, Filter};
 use navarch_proto::envoy::config::listener::v3 as listener;
 pub(super) use outbound::draining_override;
 pub(super) use tls::accounts_of;
+pub(super) use warming::waits_for_others;
 
 use self::outbound_inputs::Purpose;
 use crate::build::encode;

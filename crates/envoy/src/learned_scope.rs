@@ -18,6 +18,8 @@
 //!   tracers, access logs, policies, extensions and their code. So do mirrors
 //!   (`MirroredHosts`), services of extension providers and token issuers, what EnvoyFilters name,
 //!   wildcard hosts, which share the cache of a filter, and clusters that are not a service's.
+//! - *What should not be lazy*: hosts that Envoy resolves, or to which it originates TLS with files or
+//!   secrets. While it waits for these it requests no other cluster (`clusters::waits_for_others`).
 //! - *Which proxies are served whole*: those with EnvoyFilters that do more to outbound listeners than
 //!   merge fields, and those whose workload has used more hosts than [`MAX_HOSTS`]; both with a remark.
 //!   About others the stream decides when it starts (`navarch_xds`): by the version of Envoy, its
@@ -87,7 +89,7 @@ struct LearnedScope {
 pub(super) fn cluster_names(view: &View<'_>) -> Vec<ResourceName> {
     let mut names = clusters::names(view);
     if let Some(scope) = LearnedScope::of(view) {
-        names.retain(|name| !scope.is_lazy(name));
+        names.retain(|name| !scope.is_lazy(name, view));
     }
     names
 }
@@ -101,7 +103,7 @@ pub(super) fn learned(
     let scope = LearnedScope::of(view)?;
     let hosts: LearnedHosts = requested
         .iter()
-        .filter(|name| scope.is_lazy(name) && clusters::has_outbound(view, name))
+        .filter(|name| scope.is_lazy(name, view) && clusters::has_outbound(view, name))
         .filter_map(|name| OutboundCluster::parse(name.as_str()))
         .map(|cluster| cluster.host)
         .take(MAX_HOSTS + 1)
@@ -155,7 +157,7 @@ impl LearnedScope {
     }
 
     /// Whether the proxy gets a cluster on demand only.
-    fn is_lazy(&self, name: &ResourceName) -> bool {
+    fn is_lazy(&self, name: &ResourceName, view: &View<'_>) -> bool {
         let Some(ClusterName::Outbound(cluster)) = ClusterName::parse(name.as_str()) else {
             return false;
         };
@@ -169,7 +171,8 @@ impl LearnedScope {
             || host.is_wildcard()
             || self.used.contains(host)
             || self.mirrored.contains(host)
-            || self.of_extensions.contains(host))
+            || self.of_extensions.contains(host)
+            || clusters::waits_for_others(view, host))
     }
 }
 

@@ -143,6 +143,35 @@ spec:
 }
 
 #[test]
+fn hosts_that_envoy_resolves_or_has_credentials_for_stay() {
+    let resolved = "
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: api, namespace: shop}
+spec:
+  hosts: [api.example.com]
+  ports: [{number: 80, name: http, protocol: HTTP}]
+  resolution: DNS
+";
+    assert_eq!(at_start(resolved), ["outbound|80||api.example.com"]);
+
+    let rule = |policy: &str| {
+        format!(
+            "
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {{name: ledger, namespace: shop}}
+spec: {{host: ledger.bank.svc.cluster.local, trafficPolicy: {policy}}}
+"
+        )
+    };
+    let of_port = "{portLevelSettings: [{port: {number: 80}, tls: {mode: SIMPLE, caCertificates: /etc/ca.pem}}]}";
+    assert_eq!(at_start(&rule(of_port)), [LEDGER]);
+    let of_mesh = "{tls: {mode: ISTIO_MUTUAL}}";
+    assert_eq!(at_start(&rule(of_mesh)), Vec::<String>::new());
+}
+
+#[test]
 fn services_of_extension_providers_stay() {
     let mut mesh = TestMesh::new(MESH);
     mesh.mesh_config(
