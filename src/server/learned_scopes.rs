@@ -1,7 +1,7 @@
 //! Keeps learned scopes: what workloads have used is stored in the cluster, and restored from there
 //! at the start. Without a cluster it is kept in memory alone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
@@ -16,7 +16,7 @@ use navarch_push::mesh_state::Change;
 use navarch_push::worker::{Ended, PushHandle};
 use navarch_status::{
     Cluster, KeptScope, LearnedScopeStore, StoreError, StoredScopes, UnreadableMaps, forgotten,
-    list_at_start, to_store,
+    list_at_start, to_delete, to_store,
 };
 
 /// Interval at which what is stored is read and written, with learned scopes and without any.
@@ -120,7 +120,12 @@ impl Keeper {
             // The snapshot still has what was deleted.
             return Ok(());
         }
-        match self.write(&self.push.context()).await {
+        let context = self.push.context();
+        let mut kept = self.write(&context).await;
+        if kept.is_ok() {
+            kept = self.delete(&context).await;
+        }
+        match kept {
             Ok(()) => self.failed = None,
             // The next round reads the other replica's version first.
             Err(StoreError::Stale) => {}
@@ -173,6 +178,16 @@ impl Keeper {
         Ok(())
     }
 
+    /// Deletes what is stored for workloads that are gone, where there is much. All replicas forget it
+    /// with the next list.
+    async fn delete(&self, context: &PushContext) -> Result<(), StoreError> {
+        let gone = to_delete(&self.kept, || running(context));
+        for scope in gone.iter().take(MAX_WRITES) {
+            self.store.delete(scope).await?;
+        }
+        Ok(())
+    }
+
     /// Logs an error, unless it was the last one, too.
     fn note(&mut self, error: &StoreError, what: &str) {
         let error = error.to_string();
@@ -181,6 +196,20 @@ impl Keeper {
         }
         self.failed = Some(error);
     }
+}
+
+/// The workloads with pods, in all clusters.
+fn running(context: &PushContext) -> BTreeSet<LearnedWorkload> {
+    let directory = &context.directory;
+    let remotes = directory.remotes.values();
+    let of_remotes = remotes.flat_map(|remote| remote.workloads.values());
+    let all = directory.workloads.values().chain(of_remotes);
+    all.map(|workload| LearnedWorkload {
+        namespace: workload.namespace.clone(),
+        account: workload.service_account.clone(),
+        name: workload.name.clone(),
+    })
+    .collect()
 }
 
 /// The time between two rounds with this number of scopes.

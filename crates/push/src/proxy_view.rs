@@ -256,7 +256,8 @@ impl ProxyView<'_> {
     }
 
     /// The workload for which it learns: that of the pod with its name, if the pod has the service
-    /// account and the namespace that the client has proved. `None` if there is no such pod (yet).
+    /// account and the namespace that the client has proved. `None` if there is no such pod (yet), or
+    /// if it has no controller.
     #[must_use]
     pub fn learned_workload(self) -> Option<LearnedWorkload> {
         (*self.0.derived(&WorkloadOfIdentity)).clone()
@@ -435,7 +436,10 @@ impl Query for WorkloadOfIdentity {
 
         let is_proved = pod.namespace == identity.namespace
             && workload.service_account == identity.service_account;
-        is_proved.then(|| LearnedWorkload {
+        // Without a controller the pod is its own workload, which nothing is kept for: no other pod
+        // starts with it, and a pipeline makes many.
+        let outlives_pod = workload.name != pod.name;
+        (is_proved && outlives_pod).then(|| LearnedWorkload {
             namespace: identity.namespace,
             account: identity.service_account,
             name: workload.name.clone(),

@@ -5,7 +5,7 @@
 //! and the control plane needs no further rights. Replicas add hosts; who deletes a ConfigMap, or
 //! hosts of one, makes all replicas forget them ([`forgotten`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde::{Deserialize, Serialize};
@@ -29,6 +29,10 @@ const MAX_STORED: usize = 10_000;
 /// Maximum number of hosts in all of them: with the longest names 60 MB in the API server's database,
 /// and in each list.
 const MAX_STORED_HOSTS: usize = 250_000;
+/// With more ConfigMaps than these, of a namespace or of all, those of workloads that are gone are
+/// deleted: names of workloads may be those of single runs, as Jobs have, and would fill the store.
+const CROWDED_NAMESPACE: usize = 500;
+const CROWDED: usize = MAX_STORED / 2;
 /// Up to this number of hosts, those that have no service stay stored.
 const MAX_WITH_GONE: usize = MAX_HOSTS / 2;
 
@@ -89,6 +93,15 @@ impl LearnedScopeStore {
             version: self.maps.put(&kept.to_config_map()?).await?,
             ..kept.clone()
         })
+    }
+
+    /// Deletes a scope, unless another replica has changed it since it was read.
+    ///
+    /// # Errors
+    /// If another replica has changed it, or a request to the API server fails.
+    pub async fn delete(&self, kept: &KeptScope) -> Result<(), StoreError> {
+        let name = KeptScope::map_name(&kept.workload);
+        self.maps.delete(&name, kept.version.clone()).await
     }
 }
 
@@ -233,6 +246,33 @@ pub fn to_store<'a>(
     }
 
     all
+}
+
+/// The scopes to delete: those of workloads without pods, where there are many. `running` returns the
+/// workloads with pods.
+#[must_use]
+pub fn to_delete(
+    stored: &BTreeMap<LearnedWorkload, KeptScope>,
+    running: impl FnOnce() -> BTreeSet<LearnedWorkload>,
+) -> Vec<KeptScope> {
+    let mut by_namespace: BTreeMap<&Namespace, Vec<&KeptScope>> = BTreeMap::new();
+    for (workload, kept) in stored {
+        by_namespace
+            .entry(&workload.namespace)
+            .or_default()
+            .push(kept);
+    }
+    by_namespace.retain(|_, all| stored.len() > CROWDED || all.len() > CROWDED_NAMESPACE);
+    if by_namespace.is_empty() {
+        return Vec::new();
+    }
+
+    let running = running();
+    let candidates = by_namespace.into_values().flatten();
+    candidates
+        .filter(|kept| !running.contains(&kept.workload))
+        .cloned()
+        .collect()
 }
 
 #[cfg(test)]
@@ -421,5 +461,28 @@ mod tests {
         ]);
         let written = to_store(&used, &now, &UnreadableMaps::new(), |_| true);
         assert_eq!(written, [kept("7", &["a", "b"])]);
+    }
+
+    #[test]
+    fn scopes_of_workloads_that_are_gone_make_room_in_a_crowded_namespace() {
+        let of_bank = |kept: KeptScope| KeptScope {
+            workload: LearnedWorkload {
+                namespace: Namespace::new("bank"),
+                ..kept.workload
+            },
+            ..kept
+        };
+        let runs = |count: usize| (0..count).map(|at| kept(&format!("run-{at}"), &["a"]));
+        let few = by_workload(runs(CROWDED_NAMESPACE));
+        assert_eq!(to_delete(&few, || unreachable!()), []);
+
+        let elsewhere = runs(3).map(of_bank);
+        let many = by_workload(runs(CROWDED_NAMESPACE + 1).chain(elsewhere));
+        let last = workload(&format!("run-{CROWDED_NAMESPACE}"));
+        let deleted = to_delete(&many, || BTreeSet::from([last.clone()]));
+        assert_eq!(deleted.len(), CROWDED_NAMESPACE);
+        let is_gone =
+            |kept: &KeptScope| kept.workload != last && kept.workload.namespace.as_str() == "shop";
+        assert!(deleted.iter().all(is_gone));
     }
 }

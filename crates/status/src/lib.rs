@@ -83,7 +83,9 @@ pub use election::{Election, Timing};
 pub use gateways::{GatewayClasses, GatewayControllerSettings, GatewayDeployments};
 pub use inference_pools::{InferencePoolServices, service_of_pool};
 pub use ingress::{IngressAddress, IngressAddresses, IngressStatus};
-pub use learned_store::{KeptScope, LearnedScopeStore, StoredScopes, forgotten, to_store};
+pub use learned_store::{
+    KeptScope, LearnedScopeStore, StoredScopes, forgotten, to_delete, to_store,
+};
 pub use lock::Lock;
 pub use namespaces::NamespaceScope;
 pub use object_reports::{ObjectReport, ObjectReports, ReportedCondition, ReportedObjects};

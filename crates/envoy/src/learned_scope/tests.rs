@@ -279,6 +279,14 @@ fn a_client_widens_the_scope_of_its_own_workload_only() {
 }
 
 #[test]
+fn nothing_is_kept_for_a_pod_without_a_controller() {
+    let mut mesh = TestMesh::new(&MESH.replace("workload-name: web", "other: web"));
+    let proxy = mesh.learned_sidecar("shop", "web");
+    assert_eq!(clusters(&mut mesh, proxy), Vec::<String>::new());
+    assert!(!mesh.learn(proxy, &[REVIEWS]));
+}
+
+#[test]
 fn the_label_of_the_pod_takes_precedence_and_unknown_values_have_no_effect() {
     let whole = [REVIEWS_V1, LEDGER, REVIEWS];
     let mut mesh = TestMesh::new(MESH);
