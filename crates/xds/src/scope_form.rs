@@ -33,7 +33,6 @@ use navarch_net::log_limit::LogLimit;
 use navarch_proto::envoy::config::core::v3::Node;
 use navarch_push::context::PushContext;
 use navarch_push::proxy::{Proxy, ProxyKind};
-use navarch_push::worker::{Ended, PushHandle};
 
 use crate::{node, route_form};
 
@@ -66,30 +65,17 @@ pub(crate) fn takes_clusters(node: &Node) -> bool {
 }
 
 /// Whether the label selects a learned scope for a proxy that can have one, as far as its routes
-/// allow it ([`settle`]). Waits until all objects are read, if the proxy can have one.
-///
-/// # Errors
-/// If the push thread has ended.
-pub(crate) async fn is_wanted(
-    proxy: &Proxy,
-    takes_clusters: bool,
-    push: &PushHandle,
-) -> Result<bool, Ended> {
+/// allow it ([`settle`]). The labels are known: no stream starts before all objects are read.
+pub(crate) fn is_wanted(proxy: &Proxy, takes_clusters: bool, context: &PushContext) -> bool {
     let is_envoy = proxy.meta("GENERATOR").is_none_or(|name| name.is_empty());
     if proxy.kind != ProxyKind::Sidecar || !is_envoy {
-        return Ok(false);
+        return false;
     }
-
-    let unfit = unfit(proxy, takes_clusters);
-    if unfit.is_none() {
-        // The labels are known then. The stream gets nothing before that anyway.
-        push.wait_synced().await?;
-    }
-
-    let Some(value) = label(proxy, &push.context()) else {
-        return Ok(false);
+    let Some(value) = label(proxy, context) else {
+        return false;
     };
-    Ok(match (ScopeForm::parse(&value), unfit) {
+
+    match (ScopeForm::parse(&value), unfit(proxy, takes_clusters)) {
         (None, _) => {
             let known = format!("the value {value:?} is not known; there are learned and whole");
             warn(proxy, &known);
@@ -101,7 +87,7 @@ pub(crate) async fn is_wanted(
         }
         (Some(ScopeForm::Learned), None) => true,
         (Some(ScopeForm::Whole), _) => false,
-    })
+    }
 }
 
 /// The proxy, whose route form is settled, with the form of its scope.
@@ -178,7 +164,7 @@ mod tests {
     use navarch_push::proxy::Locality;
     use navarch_push::resource::ResourceType;
     use navarch_push::view::{Translator, View};
-    use navarch_push::worker::{self, Debounce};
+    use navarch_push::worker::{self, Debounce, PushHandle};
     use serde_json::{Value, json};
 
     use super::*;
@@ -225,16 +211,17 @@ mod tests {
         push
     }
 
-    async fn is_learned(proxy: Proxy, takes_clusters: bool, push: &PushHandle) -> bool {
-        let is_wanted = is_wanted(&proxy, takes_clusters, push).await.unwrap();
-        settle(proxy, is_wanted, &push.context().mesh.settings).has_learned_scope
+    fn is_learned(proxy: Proxy, takes_clusters: bool, push: &PushHandle) -> bool {
+        let context = push.context();
+        let is_wanted = is_wanted(&proxy, takes_clusters, &context);
+        settle(proxy, is_wanted, &context.mesh.settings).has_learned_scope
     }
 
     #[tokio::test]
     async fn only_sidecars_that_are_known_to_request_clusters_have_a_learned_scope() {
         let push = push("", Settings::default()).await;
-        assert!(is_learned(labelled("learned"), true, &push).await);
-        assert!(!is_learned(labelled("learned"), false, &push).await);
+        assert!(is_learned(labelled("learned"), true, &push));
+        assert!(!is_learned(labelled("learned"), false, &push));
 
         let on_plaintext = Proxy {
             identity: None,
@@ -270,7 +257,7 @@ mod tests {
             ),
         ] {
             let shown = format!("{other:?}");
-            assert!(!is_learned(other, true, &push).await, "{shown}");
+            assert!(!is_learned(other, true, &push), "{shown}");
         }
     }
 
@@ -281,7 +268,7 @@ mod tests {
             ..Settings::default()
         };
         let push = push("", settings).await;
-        assert!(!is_learned(labelled("learned"), true, &push).await);
+        assert!(!is_learned(labelled("learned"), true, &push));
     }
 
     #[tokio::test]
@@ -293,8 +280,8 @@ metadata: {name: shop, labels: {navarch.io/scope: learned}}
 ";
         let of_namespace = push(namespace, Settings::default()).await;
         let unlabelled = || proxy("sidecar", json!({}));
-        assert!(is_learned(unlabelled(), true, &of_namespace).await);
-        assert!(!is_learned(labelled("whole"), true, &of_namespace).await);
+        assert!(is_learned(unlabelled(), true, &of_namespace));
+        assert!(!is_learned(labelled("whole"), true, &of_namespace));
 
         // What the registry has of the pod precedes what the proxy says.
         let pod = "
@@ -306,6 +293,6 @@ spec: {serviceAccountName: web}
 status: {phase: Running, podIP: 10.1.2.3}
 ";
         let of_pod = push(&format!("{namespace}{pod}"), Settings::default()).await;
-        assert!(!is_learned(labelled("learned"), true, &of_pod).await);
+        assert!(!is_learned(labelled("learned"), true, &of_pod));
     }
 }

@@ -157,7 +157,7 @@ async fn serve<M: Wire>(
     proxy.uses_delta = M::PROTOCOL == Protocol::Delta;
     let address = origin.peer.map(|peer| peer.ip().to_canonical());
     let settled = async {
-        let is_learned = scope_form::is_wanted(&proxy, takes_clusters, &core.push).await?;
+        let is_learned = scope_form::is_wanted(&proxy, takes_clusters, &core.push.context());
         let takes_virtual_hosts = takes_virtual_hosts && !is_learned;
         let proxy = route_form::settle(proxy, takes_virtual_hosts, address, &core.push).await?;
         let context = core.push.context();
