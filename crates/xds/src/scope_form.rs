@@ -123,7 +123,12 @@ fn unfit(proxy: &Proxy, takes_clusters: bool) -> Option<Unfit> {
 fn label(proxy: &Proxy, context: &PushContext) -> Option<String> {
     let (pod, namespace) = proxy.name.rsplit_once('.').unwrap_or((&proxy.name, ""));
     let pod = NamespacedName::new(namespace, pod);
-    let own = match context.directory.workloads.get(&pod) {
+    // Pods of two clusters can have the same name, as those of StatefulSets do.
+    let cluster = proxy.meta("CLUSTER_ID");
+    let remote = cluster.and_then(|cluster| context.directory.remotes.get(cluster.as_str()));
+    let directory = remote.map_or(&context.directory, |remote| &**remote);
+
+    let own = match directory.workloads.get(&pod) {
         Some(workload) => workload.own_labels.get(LABEL),
         None => proxy.labels.get(LABEL),
     };
