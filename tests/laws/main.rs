@@ -28,9 +28,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use mesh::{
-    Interests, MESHES, Mesh, PROXIES, Shown, State, TYPES, difference, first_interests, mesh_config,
+    Interests, MESHES, Mesh, PROXIES, Shown, State, TYPES, difference, first_interests, learned,
+    mesh_config,
 };
 use navarch::envoy::EnvoyTranslator;
+use navarch::push::learned::LearnedChange;
 use navarch::push::mesh_state::Change;
 use navarch::push::resource::ResourceType;
 use navarch::push::view::Translator;
@@ -39,7 +41,7 @@ use probe::Probe;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
-use universe::places;
+use universe::{HOSTS, places};
 
 /// A random event.
 #[derive(Clone, Debug)]
@@ -52,6 +54,10 @@ enum Event {
     Delete(usize),
     /// Another mesh config is read.
     Mesh(u8),
+    /// A workload has used a host.
+    Learn(usize),
+    /// An operator has deleted a host that a workload has used.
+    Forget(usize),
     /// A proxy connects, or reconnects.
     Connect(usize),
     /// A proxy disconnects.
@@ -84,6 +90,8 @@ fn event() -> impl Strategy<Value = Event> {
         1 => place.clone().prop_map(Event::Rewrite),
         3 => place.prop_map(Event::Delete),
         1 => (0..MESHES).prop_map(Event::Mesh),
+        2 => (0..HOSTS.len()).prop_map(Event::Learn),
+        1 => (0..HOSTS.len()).prop_map(Event::Forget),
         2 => (0..PROXIES).prop_map(Event::Connect),
         1 => (0..PROXIES).prop_map(Event::Disconnect),
         3 => (0..PROXIES).prop_map(Event::Follow),
@@ -103,6 +111,7 @@ fn state_of(objects: &[(usize, u32)], mesh: u8) -> State {
     State {
         objects: objects.collect(),
         mesh,
+        learned: BTreeSet::new(),
     }
 }
 
@@ -167,6 +176,14 @@ impl Walk {
             Event::Mesh(mesh) => {
                 self.state.mesh = *mesh;
                 self.pending.push(mesh_config(*mesh));
+            }
+            Event::Learn(host) => {
+                self.state.learned.insert(*host);
+                self.pending.push(learned(LearnedChange::Add, *host));
+            }
+            Event::Forget(host) => {
+                self.state.learned.remove(host);
+                self.pending.push(learned(LearnedChange::Forget, *host));
             }
             Event::Connect(proxy) => self.mesh.connect(*proxy, first_interests()),
             Event::Disconnect(proxy) => self.mesh.disconnect(*proxy),

@@ -6,10 +6,12 @@ use std::sync::{Arc, Mutex};
 
 use navarch::api::any_object::AnyObject;
 use navarch::api::identity::Identity;
+use navarch::api::learned_scope::{LearnedHosts, LearnedWorkload};
 use navarch::api::mesh::MeshConfig;
-use navarch::api::names::ResourceName;
+use navarch::api::names::{Hostname, Namespace, ResourceName, ServiceAccount};
 use navarch::api::settings::Settings;
 use navarch::push::engine::{Engine, Interest, ProxyId, PushCause, Sink};
+use navarch::push::learned::LearnedChange;
 use navarch::push::mesh_state::{Change, MeshState};
 use navarch::push::proxy::{Locality, Proxy};
 use navarch::push::resource::{Collection, ResourceType, Version};
@@ -17,7 +19,7 @@ use navarch::push::view::Translator;
 use navarch_proto::json::Codec;
 use serde_json::{Value, json};
 
-use crate::universe::Slot;
+use crate::universe::{HOSTS, LEARNER, Slot};
 
 /// The types to which proxies subscribe, in Envoy's order.
 pub(crate) const TYPES: [ResourceType; 7] = [
@@ -252,7 +254,7 @@ pub(crate) fn proxy(n: usize) -> Arc<Proxy> {
         6 => ("sidecar", "a", "p2", "s0"),
         7 => ("router", "istio-system", "gateway-2", "gateway"),
         8 => ("waypoint", "a", "p2", "s2"),
-        9 => ("sidecar", "b", "learner", "s1"),
+        9 => ("sidecar", "b", "p1", "s1"),
         _ => ("sidecar", "a", "workloadentry-1", "we"),
     };
 
@@ -264,7 +266,7 @@ pub(crate) fn proxy(n: usize) -> Arc<Proxy> {
         4 => "10.8.0.1",
         6 | 8 => "10.0.0.3",
         7 => "10.0.2.8",
-        9 => "10.0.1.9",
+        9 => "10.0.1.2",
         _ => "10.1.0.1",
     };
 
@@ -321,18 +323,33 @@ pub(crate) fn mesh_config(n: u8) -> Change {
     Change::Mesh(Arc::new(config))
 }
 
-/// The objects by slot, and the number of the mesh config.
+/// What a workload has used: `change` of one of the hosts in objects.
+pub(crate) fn learned(change: fn(LearnedHosts) -> LearnedChange, host: usize) -> Change {
+    let workload = LearnedWorkload {
+        namespace: Namespace::new("b"),
+        account: ServiceAccount::new("default"),
+        name: Arc::from(LEARNER),
+    };
+    let hosts = LearnedHosts::from([Hostname::new(HOSTS[host])]);
+    Change::Learned(workload, change(hosts))
+}
+
+/// The objects by slot, the number of the mesh config, and the hosts that the learner has used.
 #[derive(Clone, Default)]
 pub(crate) struct State {
     pub(crate) objects: BTreeMap<Slot, AnyObject>,
     pub(crate) mesh: u8,
+    pub(crate) learned: BTreeSet<usize>,
 }
 
 impl State {
     pub(crate) fn changes(&self) -> Vec<Change> {
         let objects = self.objects.values().cloned().map(Change::Put);
+        let hosts = self.learned.iter();
+        let learned = hosts.map(|host| learned(LearnedChange::Add, *host));
         std::iter::once(mesh_config(self.mesh))
             .chain(objects)
+            .chain(learned)
             .collect()
     }
 }

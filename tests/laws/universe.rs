@@ -23,6 +23,9 @@ pub(crate) const HOSTS: [&str; 8] = [
     "nobody.example.org",
 ];
 
+/// The workload of the second pod of namespace `b`, which opts in to a learned scope.
+pub(crate) const LEARNER: &str = "web";
+
 /// Values of `exportTo`.
 const EXPORTS: [&[&str]; 4] = [&[], &["."], &["*"], &["b"]];
 
@@ -269,6 +272,10 @@ impl Slot {
         metadata["labels"] = json!({ "app": app, "version": pick.of(&["v1", "v2"]) });
         if pick.yes() {
             metadata["labels"]["security.istio.io/tlsMode"] = json!("istio");
+        }
+        if self.namespace == "b" && self.n == 1 {
+            metadata["labels"]["navarch.io/scope"] = json!("learned");
+            metadata["labels"]["service.istio.io/workload-name"] = json!(LEARNER);
         }
 
         match pick.below(4) {
