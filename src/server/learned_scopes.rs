@@ -25,8 +25,9 @@ const IDLE_INTERVAL: Duration = Duration::from_secs(15);
 /// What each stored scope adds to the interval: each round reads all of them, so that a replica reads
 /// at most 200 in a second, however many there are.
 const INTERVAL_OF_SCOPE: Duration = Duration::from_millis(5);
-/// Maximum number of scopes that are written at once; others are written in the next rounds.
-const MAX_WRITES: usize = 32;
+/// Maximum number of scopes that a round writes, and deletes, for each second of the interval; others
+/// follow in the next rounds.
+const WRITES_PER_SECOND: u64 = 6;
 
 /// The scopes that are stored, as this replica read them last.
 pub(super) struct Keeper {
@@ -106,6 +107,12 @@ impl Keeper {
         interval_of(scopes)
     }
 
+    /// How many scopes a round writes.
+    fn writes(&self) -> usize {
+        let writes = self.interval().as_secs() * WRITES_PER_SECOND;
+        usize::try_from(writes).unwrap_or(usize::MAX)
+    }
+
     /// Reads what is stored, and adds what is used and not stored.
     async fn round(&mut self) -> Result<(), Ended> {
         let stored = match self.store.list().await {
@@ -127,8 +134,6 @@ impl Keeper {
         }
         match kept {
             Ok(()) => self.failed = None,
-            // The next round reads the other replica's version first.
-            Err(StoreError::Stale) => {}
             Err(error) => self.note(&error, "failed to store learned scopes"),
         }
         Ok(())
@@ -162,7 +167,8 @@ impl Keeper {
         Ok(has_deleted)
     }
 
-    /// Stores hosts that are used and not stored.
+    /// Stores hosts that are used and not stored. Where another replica was first, the next round reads
+    /// its version; the other scopes do not wait for that.
     async fn write(&mut self, context: &PushContext) -> Result<(), StoreError> {
         let used = context
             .learned
@@ -171,9 +177,12 @@ impl Keeper {
         let exists = |host: &Hostname| context.directory.namespaces_of_host.contains_key(host);
         let unstored = to_store(used, &self.kept, &self.unreadable, exists);
 
-        for scope in unstored.into_iter().take(MAX_WRITES) {
-            let kept = self.store.put(&scope).await?;
-            self.kept.insert(kept.workload.clone(), kept);
+        for scope in unstored.into_iter().take(self.writes()) {
+            match self.store.put(&scope).await {
+                Ok(kept) => _ = self.kept.insert(kept.workload.clone(), kept),
+                Err(StoreError::Stale) => tracing::debug!(workload = %scope.workload, "stale"),
+                Err(error) => return Err(error),
+            }
         }
         Ok(())
     }
@@ -182,8 +191,11 @@ impl Keeper {
     /// with the next list.
     async fn delete(&self, context: &PushContext) -> Result<(), StoreError> {
         let gone = to_delete(&self.kept, || running(context));
-        for scope in gone.iter().take(MAX_WRITES) {
-            self.store.delete(scope).await?;
+        for scope in gone.iter().take(self.writes()) {
+            match self.store.delete(scope).await {
+                Ok(()) | Err(StoreError::Stale) => {}
+                Err(error) => return Err(error),
+            }
         }
         Ok(())
     }
