@@ -1,5 +1,6 @@
 //! Applies requests to a session: subscriptions, ACK and NACK, by protocol.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::session::diff::Base;
@@ -7,6 +8,7 @@ use crate::session::discovery_request::{DeltaRequest, Quoted, RequestedNames, St
 use crate::session::encoding_cache::EncodingCache;
 use crate::session::watch::Watch;
 use crate::session::{Effect, Session};
+use navarch_api::names::ResourceName;
 use navarch_push::engine::Interest;
 use navarch_push::resource::ResourceType;
 
@@ -14,6 +16,22 @@ use navarch_push::resource::ResourceType;
 pub(crate) const SERVICE_CLUSTER: &str = "outbound|";
 
 impl Session {
+    /// Those of these clusters that exist for the client; `None` while that is not known.
+    pub(crate) fn known_clusters(
+        &self,
+        names: &BTreeSet<ResourceName>,
+    ) -> Option<BTreeSet<ResourceName>> {
+        if self.is_unanswered(ResourceType::Cluster) {
+            return None;
+        }
+        let watch = self.watches.get(&ResourceType::Cluster)?;
+        let latest = watch.latest.as_ref()?;
+        let exist = names
+            .iter()
+            .filter(|name| latest.resources.find(name).is_some());
+        Some(exist.cloned().collect())
+    }
+
     /// Applies a state-of-the-world request: the whole subscription of a type, and the answer to
     /// the last response.
     pub(crate) fn on_state(

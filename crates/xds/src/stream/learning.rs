@@ -75,13 +75,24 @@ impl Stream {
         self.unlearned.collect(names, Instant::now());
     }
 
-    /// Has the workload learn from the collected clusters. All services are known by now: streams of
-    /// proxies with a learned scope begin after that.
+    /// Has the workload learn from those of the collected clusters that exist for the client. The push
+    /// thread has looked these up for the client's subscription; it gets no other names, which would
+    /// take more of its time than this client's share.
     ///
     /// # Errors
     /// If the push thread has ended.
     pub(super) async fn learn(&mut self) -> Result<(), Status> {
-        let Unlearned { clusters, .. } = std::mem::take(&mut self.unlearned);
+        if self.unlearned.due.is_none() {
+            return Ok(());
+        }
+        let session = &self.connection.session;
+        let known = session.lock().known_clusters(&self.unlearned.clusters);
+        let Some(clusters) = known else {
+            self.unlearned.due = Some(Instant::now() + COLLECTED_FOR);
+            return Ok(());
+        };
+
+        self.unlearned = Unlearned::default();
         if clusters.is_empty() {
             return Ok(());
         }

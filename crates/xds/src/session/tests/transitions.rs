@@ -377,7 +377,11 @@ fn a_cluster_that_is_requested_beside_the_wildcard_is_sent_changed_and_removed()
         [(CDS, true, strings(&[A, B]))],
         "the wildcard stays"
     );
+    let wanted = BTreeSet::from([A, B].map(ResourceName::new));
+    assert_eq!(rig.session.known_clusters(&wanted), None);
     rig.answer(CDS, &[("fixed", "1"), (A, "1")]);
+    let known = BTreeSet::from([ResourceName::new(A)]);
+    assert_eq!(rig.session.known_clusters(&wanted), Some(known));
     let nonce = rig.sends(CDS, &[&format!("{A}=1")], &[B]);
     rig.request(delta(CDS, &[], &nonce, None));
     rig.is_silent();
