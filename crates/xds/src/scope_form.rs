@@ -200,7 +200,7 @@ mod tests {
         proxy("sidecar", json!({ "LABELS": { LABEL: value } }))
     }
 
-    /// A push thread with these objects, that has synced.
+    /// A push thread with these objects in force.
     async fn push(yaml: &str, settings: Settings) -> PushHandle {
         let (push, _) = worker::start(settings, Debounce::default(), Arc::new(Nothing)).unwrap();
         let put = |outcome| match outcome {
@@ -213,6 +213,7 @@ mod tests {
             push.change(changes).await.unwrap();
         }
         push.full_sync().await.unwrap();
+        push.wait_synced().await.unwrap();
         push
     }
 
