@@ -1,6 +1,9 @@
 //! An Envoy with a learned scope: it starts with the clusters that its workload has used, requests
 //! others with the first request, and loses none when its stream or the control plane ends.
 
+mod first_requests;
+mod labels;
+
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -20,6 +23,8 @@ use crate::server::{LOOPBACK, Server};
 const OTHERS: usize = 40;
 /// Longer than an edit takes, or a stream lives.
 const TIMEOUT: Duration = Duration::from_secs(30);
+/// Any port of the loopback address.
+const ANY_PORT: SocketAddr = SocketAddr::new(LOOPBACK, 0);
 /// The counter of requested clusters.
 const REQUESTED: &str = "navarch_on_demand_clusters_total";
 
@@ -35,9 +40,8 @@ impl World {
     /// A control plane that ends each stream after two seconds, and two pods of one workload.
     async fn start() -> Result<Self> {
         let port = ports::free()?;
-        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let reviews = Backend::start("reviews", any).await?;
-        let ledger = Backend::start("ledger", any).await?;
+        let reviews = Backend::start("reviews", ANY_PORT).await?;
+        let ledger = Backend::start("ledger", ANY_PORT).await?;
 
         let folder: TempDir = tempfile::tempdir()?;
         std::fs::create_dir(folder.path().join("mesh"))?;
@@ -158,6 +162,17 @@ async fn active_clusters(pod: &Pod) -> Result<BTreeSet<String>> {
         .filter(|name| name.starts_with("outbound|"))
         .map(str::to_owned)
         .collect())
+}
+
+/// Waits until an Envoy has a route for a host.
+async fn until_routed(pod: &Pod, host: &str) {
+    let domain = format!("{host}.example");
+    let is_routed = async || {
+        let dump = "/config_dump?resource=dynamic_route_configs";
+        let found = pod.get(pod.admin, dump).await;
+        found.is_ok_and(|(status, text)| status == 200 && text.contains(&domain))
+    };
+    until_within(TIMEOUT, &format!("a route for {domain}"), is_routed).await;
 }
 
 /// Waits until an Envoy has exactly these clusters of services.

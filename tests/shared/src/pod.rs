@@ -420,8 +420,8 @@ fn folder_with_token(server: &Server) -> Result<TempDir> {
     Ok(folder)
 }
 
-/// Sends a signal by name.
-fn signal(pid: u32, name: &str) -> Result<()> {
+/// Sends a process a signal by name, such as `TERM`.
+pub fn signal(pid: u32, name: &str) -> Result<()> {
     let status = Command::new("kill")
         .arg(format!("-{name}"))
         .arg(pid.to_string())
