@@ -3,6 +3,7 @@
 
 mod first_requests;
 mod labels;
+mod memory;
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -153,9 +154,9 @@ spec:
 /// The clusters of services that an Envoy has in force.
 async fn active_clusters(pod: &Pod) -> Result<BTreeSet<String>> {
     let dump = "/config_dump?resource=dynamic_active_clusters";
-    let (status, text) = pod.get(pod.admin, dump).await?;
-    ensure!(status == 200, "{dump}: {status}");
-    let dump: Value = serde_json::from_str(&text)?;
+    let reply = client::get(admin(pod), "envoy", dump, &[]).await?;
+    ensure!(reply.status == 200, "{dump}: {}", reply.status);
+    let dump: Value = serde_json::from_str(&reply.body)?;
     let clusters = dump["configs"].as_array().into_iter().flatten();
     let names = clusters.filter_map(|one| one["cluster"]["name"].as_str());
     Ok(names
@@ -164,13 +165,18 @@ async fn active_clusters(pod: &Pod) -> Result<BTreeSet<String>> {
         .collect())
 }
 
+/// The administration interface of an Envoy.
+fn admin(pod: &Pod) -> SocketAddr {
+    SocketAddr::new(LOOPBACK, pod.admin)
+}
+
 /// Waits until an Envoy has a route for a host.
 async fn until_routed(pod: &Pod, host: &str) {
     let domain = format!("{host}.example");
     let is_routed = async || {
         let dump = "/config_dump?resource=dynamic_route_configs";
-        let found = pod.get(pod.admin, dump).await;
-        found.is_ok_and(|(status, text)| status == 200 && text.contains(&domain))
+        let found = client::get(admin(pod), "envoy", dump, &[]).await;
+        found.is_ok_and(|reply| reply.status == 200 && reply.body.contains(&domain))
     };
     until_within(TIMEOUT, &format!("a route for {domain}"), is_routed).await;
 }
