@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::moment::Moment;
-use super::reading::{MAX_CALLERS, MAX_HOSTS, MAX_OUTSIDE, OTHERS, Reading, Seen};
+use super::reading::{MAX_CLIENTS, MAX_HOSTS, MAX_OUTSIDE, Reading, Seen};
 use super::workload::WorkloadName;
 
 /// The version of the JSON form.
@@ -70,15 +70,18 @@ pub struct Observed {
     /// or a host.
     #[serde(default)]
     pub outside: BTreeMap<String, Calls>,
+    /// The sum of those that are not kept one by one.
+    #[serde(default)]
+    pub more_outside: Calls,
     /// Requests of clients, by principal; empty without mutual TLS.
     #[serde(default)]
-    pub callers: BTreeMap<String, Calls>,
+    pub clients: BTreeMap<String, Calls>,
     /// Whether its proxies have counted calls to more different hosts than are kept.
     #[serde(default)]
     pub is_truncated: bool,
     /// Whether they have counted more different clients than are kept.
     #[serde(default)]
-    pub has_more_callers: bool,
+    pub has_more_clients: bool,
     /// By the name of the pod or source.
     #[serde(default)]
     instances: BTreeMap<String, Instance>,
@@ -193,9 +196,10 @@ impl Observed {
             read,
             calls: BTreeMap::new(),
             outside: BTreeMap::new(),
-            callers: BTreeMap::new(),
+            more_outside: Calls::default(),
+            clients: BTreeMap::new(),
             is_truncated: false,
-            has_more_callers: false,
+            has_more_clients: false,
             instances: BTreeMap::new(),
         }
     }
@@ -230,22 +234,21 @@ impl Observed {
         let left_out = calls.add_to(&mut self.calls, MAX_HOSTS, reading);
         self.is_truncated |= seen.is_truncated || left_out.total() > 0;
 
-        let callers = Counters {
-            now: &seen.callers,
-            before: before.map(|seen| &seen.callers),
+        let clients = Counters {
+            now: &seen.clients,
+            before: before.map(|seen| &seen.clients),
         };
-        let left_out = callers.add_to(&mut self.callers, MAX_CALLERS, reading);
-        self.has_more_callers |= seen.has_more_callers || left_out.total() > 0;
+        let left_out = clients.add_to(&mut self.clients, MAX_CLIENTS, reading);
+        self.has_more_clients |= seen.has_more_clients || left_out.total() > 0;
 
         let outside = Counters {
             now: &seen.outside,
             before: before.map(|seen| &seen.outside),
         };
-        let left_out = outside.add_to(&mut self.outside, MAX_OUTSIDE, reading);
-        if left_out.total() > 0 {
-            let others = self.outside.entry(OTHERS.to_owned()).or_default();
-            others.grow(left_out, reading.read);
-        }
+        let mut more = outside.add_to(&mut self.outside, MAX_OUTSIDE, reading);
+        let earlier = before.map(|seen| seen.more_outside).unwrap_or_default();
+        more.add(seen.more_outside.growth_since(earlier, reading.is_window));
+        self.more_outside.grow(more, reading.read);
     }
 
     /// Keeps the counters for the next reading of the same source.
@@ -286,7 +289,7 @@ impl Evidence {
     ///
     /// # Errors
     /// If the text is no such output, or has another format.
-    pub fn parse(text: &str) -> Result<Self, EvidenceError> {
+    pub fn parse(text: &[u8]) -> Result<Self, EvidenceError> {
         #[derive(Deserialize)]
         struct Output<T> {
             evidence: T,
@@ -297,11 +300,11 @@ impl Evidence {
         }
 
         // Another format may have other fields.
-        let Output { evidence } = serde_json::from_str::<Output<Version>>(text)?;
+        let Output { evidence } = serde_json::from_slice::<Output<Version>>(text)?;
         if evidence.format != FORMAT {
             return Err(EvidenceError::Format(evidence.format));
         }
-        let Output { evidence } = serde_json::from_str(text)?;
+        let Output { evidence } = serde_json::from_slice(text)?;
         Ok(evidence)
     }
 
@@ -392,17 +395,17 @@ mod tests {
         let mut evidence = Evidence::default();
         evidence.add(&reading("web-1", 0, 10));
         let json = serde_json::json!({ "evidence": evidence, "workloads": [] }).to_string();
-        let mut again = Evidence::parse(&json).unwrap();
+        let mut again = Evidence::parse(json.as_bytes()).unwrap();
         assert_eq!(again, evidence);
         again.add(&reading("web-1", 1, 12));
         assert_eq!(requests(&again), 12);
 
-        assert!(Evidence::parse("{}").is_err());
+        assert!(Evidence::parse(b"{}").is_err());
         let later = json.replace("\"format\":1", "\"format\":2");
         let other_fields = r#"{"evidence":{"format":2,"proxies":[]}}"#;
         for later in [&later, other_fields] {
             assert!(matches!(
-                Evidence::parse(later),
+                Evidence::parse(later.as_bytes()),
                 Err(EvidenceError::Format(2))
             ));
         }
@@ -421,7 +424,7 @@ mod tests {
             let seen = Seen {
                 calls: only(),
                 outside: only(),
-                callers: only(),
+                clients: only(),
                 ..Seen::default()
             };
             evidence.add(&Reading {
@@ -432,11 +435,38 @@ mod tests {
 
         let observed = &evidence.workloads[&WorkloadName::new("shop", "web")];
         assert_eq!(observed.calls.len(), MAX_HOSTS);
-        assert_eq!(observed.callers.len(), MAX_CALLERS);
-        assert_eq!(observed.outside.len(), MAX_OUTSIDE + 1);
-        let others = u64::try_from(MAX_HOSTS + 1 - MAX_OUTSIDE).unwrap();
-        assert_eq!(observed.outside[OTHERS].counts.requests, others);
-        assert!(observed.is_truncated && observed.has_more_callers);
+        assert_eq!(observed.clients.len(), MAX_CLIENTS);
+        assert_eq!(observed.outside.len(), MAX_OUTSIDE);
+        let more = u64::try_from(MAX_HOSTS + 1 - MAX_OUTSIDE).unwrap();
+        assert_eq!(observed.more_outside.counts.requests, more);
+        assert!(observed.is_truncated && observed.has_more_clients);
+    }
+
+    #[test]
+    fn no_name_of_a_destination_is_that_of_the_sum_of_further_ones() {
+        let with_more = |minute, more| {
+            let counts = |requests| Counts {
+                requests,
+                ..Counts::default()
+            };
+            let seen = Seen {
+                outside: BTreeMap::from([("others".to_owned(), counts(7))]),
+                more_outside: counts(more),
+                ..Seen::default()
+            };
+            Reading {
+                workloads: BTreeMap::from([(WorkloadName::new("shop", "web"), seen)]),
+                ..Reading::new("web-1", at(minute))
+            }
+        };
+
+        let mut evidence = Evidence::default();
+        evidence.add(&with_more(0, 5));
+        evidence.add(&with_more(1, 8));
+        let observed = &evidence.workloads[&WorkloadName::new("shop", "web")];
+        assert_eq!(observed.outside["others"].counts.requests, 7);
+        assert_eq!(observed.more_outside.counts.requests, 8);
+        assert_eq!(observed.more_outside.last_seen, Some(at(1)));
     }
 
     #[test]

@@ -44,7 +44,7 @@ impl PolicySuggestion {
         suggestion.add_clients(observed);
         suggestion.add_policies_in_force(context, workload, labels);
 
-        if observed.has_more_callers {
+        if observed.has_more_clients {
             let reason = "its proxies have counted more different clients than are kept";
             suggestion.against.push(reason.to_owned());
         }
@@ -69,7 +69,7 @@ impl PolicySuggestion {
 
     /// Adds the clients, and those that no policy can name.
     fn add_clients(&mut self, observed: &Observed) {
-        for (principal, calls) in &observed.callers {
+        for (principal, calls) in &observed.clients {
             if calls.counts.total() == 0 {
                 continue;
             }

@@ -26,7 +26,7 @@ pub(crate) const MAX_HOSTS: usize = 2000;
 /// The maximum number of different destinations outside of the registry.
 pub(crate) const MAX_OUTSIDE: usize = 50;
 /// The maximum number of different clients.
-pub(crate) const MAX_CALLERS: usize = 1000;
+pub(crate) const MAX_CLIENTS: usize = 1000;
 /// The maximum number of different workloads.
 const MAX_WORKLOADS: usize = 20_000;
 /// The longest name of a host, in bytes.
@@ -34,8 +34,6 @@ const MAX_NAME: usize = 253;
 /// The longest principal, in bytes. That of a service account has a trust domain, a namespace and a
 /// name of up to 253 bytes.
 const MAX_PRINCIPAL: usize = 1024;
-/// The key under which destinations outside of the registry are summed that exceed [`MAX_OUTSIDE`].
-pub(crate) const OTHERS: &str = "others";
 /// Values above it are no counters: 2^53, up to which an `f64` has every integer.
 const MAX_COUNT: f64 = 9_007_199_254_740_992.0;
 
@@ -61,12 +59,15 @@ pub struct Seen {
     pub calls: BTreeMap<String, Counts>,
     /// By what is not in the registry.
     pub outside: BTreeMap<String, Counts>,
+    /// The sum of those that exceed [`MAX_OUTSIDE`]. It has no key in `outside`, as a destination may
+    /// have any name.
+    pub more_outside: Counts,
     /// By principal of the client; empty without one.
-    pub callers: BTreeMap<String, Counts>,
+    pub clients: BTreeMap<String, Counts>,
     /// Whether hosts of the registry were left out because there are too many.
     pub is_truncated: bool,
     /// Whether clients were left out. Clients can cause this, so that it prevents policies alone.
-    pub has_more_callers: bool,
+    pub has_more_clients: bool,
 }
 
 /// One reading of one source.
@@ -137,7 +138,7 @@ impl Seen {
         let (map, limit, length) = match kind {
             Kind::Call => (&mut self.calls, MAX_HOSTS, MAX_NAME),
             Kind::Outside => (&mut self.outside, MAX_OUTSIDE, MAX_NAME),
-            Kind::Caller => (&mut self.callers, MAX_CALLERS, MAX_PRINCIPAL),
+            Kind::Client => (&mut self.clients, MAX_CLIENTS, MAX_PRINCIPAL),
         };
         if let Some(known) = map.get_mut(key) {
             known.add(counts);
@@ -150,9 +151,9 @@ impl Seen {
 
         match kind {
             // What is outside gets no host of a Sidecar: its sum is enough.
-            Kind::Outside => map.entry(OTHERS.to_owned()).or_default().add(counts),
+            Kind::Outside => self.more_outside.add(counts),
             Kind::Call => self.is_truncated = true,
-            Kind::Caller => self.has_more_callers = true,
+            Kind::Client => self.has_more_clients = true,
         }
     }
 }
@@ -162,7 +163,7 @@ impl Seen {
 enum Kind {
     Call,
     Outside,
-    Caller,
+    Client,
 }
 
 impl<'a> Reader<'a> {
@@ -233,7 +234,7 @@ impl<'a> Reader<'a> {
         let counts = counts(series);
         if reporter == "destination" {
             let principal = known(series.label("source_principal"));
-            self.add(workload, Kind::Caller, principal, counts);
+            self.add(workload, Kind::Client, principal, counts);
             return;
         }
         let (kind, key) = self.destination(series);
@@ -382,7 +383,7 @@ istio_requests_total{reporter="source",source_workload="unknown",source_workload
         assert_eq!(reading.workloads.len(), 1);
         let hosts: Vec<&String> = seen(&reading).calls.keys().collect();
         assert_eq!(hosts, ["b.local"], "it is the pod's own page");
-        assert!(seen(&reading).callers.is_empty());
+        assert!(seen(&reading).clients.is_empty());
     }
 
     #[test]
@@ -428,16 +429,16 @@ istio_requests_total{reporter="source",source_workload="unknown",source_workload
         let seen = seen(&reading);
         assert_eq!(seen.calls.len(), MAX_HOSTS);
         assert!(seen.is_truncated);
-        assert_eq!(seen.outside.len(), MAX_OUTSIDE + 1);
-        let others = u64::try_from(MAX_HOSTS + 10 - MAX_OUTSIDE).unwrap();
-        assert_eq!(seen.outside["others"].requests, others);
+        assert_eq!(seen.outside.len(), MAX_OUTSIDE);
+        let more = u64::try_from(MAX_HOSTS + 10 - MAX_OUTSIDE).unwrap();
+        assert_eq!(seen.more_outside.requests, more);
     }
 
     #[test]
     fn clients_cannot_spoil_a_sidecar() {
         let mut text = String::new();
         let account = "a".repeat(253);
-        for at in 0..=MAX_CALLERS {
+        for at in 0..=MAX_CLIENTS {
             text.push_str(&format!(
                 "istio_requests_total{{reporter=\"destination\",destination_workload=\"web\",\
                  destination_workload_namespace=\"shop\",\
@@ -446,8 +447,8 @@ istio_requests_total{reporter="source",source_workload="unknown",source_workload
         }
         let reading = of_pod(&text);
         let seen = seen(&reading);
-        assert_eq!(seen.callers.len(), MAX_CALLERS);
-        assert!(seen.has_more_callers);
+        assert_eq!(seen.clients.len(), MAX_CLIENTS);
+        assert!(seen.has_more_clients);
         assert!(!seen.is_truncated);
     }
 
@@ -472,8 +473,8 @@ envoy_server_uptime{} 30
         let reading = reader.finish();
         let names: Vec<String> = reading.workloads.keys().map(ToString::to_string).collect();
         assert_eq!(names, ["istio-system/ingress", "shop/a", "shop/web"]);
-        let callers = &reading.workloads[&WorkloadName::new("shop", "a")].callers;
-        assert_eq!(callers["spiffe://d/ns/shop/sa/web"].requests, 7);
+        let clients = &reading.workloads[&WorkloadName::new("shop", "a")].clients;
+        assert_eq!(clients["spiffe://d/ns/shop/sa/web"].requests, 7);
         assert_eq!(reading.malformed.first[0].number, 8);
         assert_eq!(reading.since, Some(moment().before(30)), "the youngest");
     }

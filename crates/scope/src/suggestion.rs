@@ -61,6 +61,8 @@ pub struct Suggestion {
     pub warnings: Vec<String>,
     /// Calls to what is not in the registry.
     pub outside: BTreeMap<String, Calls>,
+    /// The sum of those that are not kept one by one.
+    pub more_outside: Calls,
     /// The Sidecar.
     pub sidecar: Option<Value>,
     /// Its hosts, with the evidence.
@@ -152,6 +154,7 @@ impl Draft {
                 against: Vec::new(),
                 warnings: Vec::new(),
                 outside: BTreeMap::new(),
+                more_outside: Calls::default(),
                 sidecar: None,
                 hosts: Vec::new(),
                 before: config.size,
@@ -170,6 +173,7 @@ impl Draft {
         };
 
         draft.suggestion.outside.clone_from(&observed.outside);
+        draft.suggestion.more_outside = observed.more_outside;
         draft.check_evidence(observed, options);
         let labels = labels_of(context, workload);
         draft.check_sidecars(context, workload, &labels);
@@ -245,6 +249,13 @@ impl Draft {
                 let total = calls.counts.total();
                 self.warn(format!("{total} calls to {destination}: {consequence}"));
             }
+        }
+        let more = observed.more_outside.counts.total();
+        if more > 0 {
+            self.warn(format!(
+                "{more} calls to further destinations outside of the registry, which are not kept \
+                 one by one"
+            ));
         }
     }
 

@@ -416,8 +416,8 @@ mod tests {
         let name = WorkloadName::new("shop", "web");
         let reading = reading(&name, &found, Duration::from_hours(1), &|_| true);
         assert_eq!(reading.foreign, 1);
-        let callers: Vec<&String> = reading.workloads[&name].callers.keys().collect();
-        assert_eq!(callers, ["spiffe://d/ns/shop/sa/a"]);
+        let clients: Vec<&String> = reading.workloads[&name].clients.keys().collect();
+        assert_eq!(clients, ["spiffe://d/ns/shop/sa/a"]);
     }
 
     #[test]

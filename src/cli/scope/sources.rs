@@ -117,7 +117,7 @@ impl SourceFlags {
             return Ok(Evidence::default());
         };
         let text = read(file)?;
-        Evidence::parse(&text).with_context(|| file.display().to_string())
+        Evidence::parse(text.as_bytes()).with_context(|| file.display().to_string())
     }
 }
 
