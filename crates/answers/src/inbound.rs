@@ -189,6 +189,7 @@ pub(super) fn trace_endpoints(
             Some(waypoint) => match (request.others.at)(waypoint.ip()) {
                 Some(place) => trace_waypoint(answer, &place, destination, request),
                 None => {
+                    answer.unseen.insert(waypoint.to_string());
                     answer.step_once(format!("{NO_PROXY} {waypoint}, its waypoint"));
                     true
                 }
@@ -238,6 +239,7 @@ pub(super) fn trace_endpoint(
         return ztunnel::allows(answer, &pod, destination, transport, request);
     }
 
+    answer.unseen.insert(destination.to_string());
     if !answer.steps.iter().any(|step| step.starts_with(NO_PROXY)) {
         answer.steps.push(format!("{NO_PROXY} {destination}"));
     }

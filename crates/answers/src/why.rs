@@ -103,6 +103,9 @@ pub struct WhyNot {
     /// The last destinations, each with its share of the requests in thousandths.
     #[serde(skip)]
     pub destinations: BTreeMap<String, u64>,
+    /// The destinations without a proxy that is known here: no policies were evaluated for them.
+    #[serde(skip)]
+    pub unseen: BTreeSet<String>,
     /// The destinations that refuse the request, if it is followed to all.
     #[serde(skip)]
     pub refused_at: BTreeSet<String>,
