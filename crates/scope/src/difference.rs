@@ -19,7 +19,10 @@ use super::workload::{Workload, WorkloadName};
 /// How many unused hosts of a workload are listed.
 const MAX_UNUSED: usize = 200;
 /// The destination of calls that Envoy rejects because the registry has no such host.
-const BLACK_HOLE: &str = "BlackHoleCluster";
+pub(crate) const BLACK_HOLE: &str = "BlackHoleCluster";
+/// Why Envoy rejects them.
+pub(crate) const NO_SUCH_HOST: &str =
+    "the proxy sees no such host, and outboundTrafficPolicy is REGISTRY_ONLY";
 
 /// Calls to a host, and why they are listed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -150,8 +153,7 @@ impl Difference {
             difference.denied.push(HostCalls {
                 host: BLACK_HOLE.to_owned(),
                 calls: *calls,
-                reason: "the proxy sees no such host, and outboundTrafficPolicy is REGISTRY_ONLY"
-                    .to_owned(),
+                reason: NO_SUCH_HOST.to_owned(),
             });
         }
 
@@ -208,4 +210,4 @@ impl Difference {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -308,6 +308,17 @@ impl Evidence {
         Ok(evidence)
     }
 
+    /// The sums over all readings, without what further readings are added by: the last counters of
+    /// each pod. Clients are left out, too, as edges have none.
+    #[must_use]
+    pub fn into_edge_evidence(mut self) -> Self {
+        for observed in self.workloads.values_mut() {
+            observed.instances.clear();
+            observed.clients.clear();
+        }
+        self
+    }
+
     /// Adds a reading. Workloads beyond `MAX_WORKLOADS` are left out.
     pub fn add(&mut self, reading: &Reading) {
         for (name, seen) in &reading.workloads {

@@ -7,11 +7,14 @@
 //! snapshot, workloads ─▶ Mirror ─▶ what each proxy has ────────┴─▶ suggestions, differences
 //!                          ▲                                          │
 //!                          └──────── the suggested Sidecars ◀─────────┘ what it would have
+//!
+//! evidence, connected proxies ─▶ edges: used, denied, allowed and never used
 //! ```
 //!
 //! Pure functions: nothing here reads or changes a cluster.
 
 pub mod difference;
+pub mod edges;
 pub mod evidence;
 pub mod exposition;
 mod kept;
@@ -32,4 +35,5 @@ mod workload;
 mod test_mesh;
 
 pub use moment::Moment;
+pub use walks::Walks;
 pub use workload::{Workload, WorkloadName};

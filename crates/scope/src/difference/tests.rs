@@ -15,7 +15,7 @@ spec: { egress: [{ hosts: ['./*'] }] }
 ";
 
 /// A pod with a sidecar behind the service `shop/reviews`.
-const REVIEWS: &str = "
+pub(crate) const REVIEWS: &str = "
 ---
 apiVersion: v1
 kind: Pod
@@ -31,7 +31,7 @@ ports: [{ name: http, port: 9080 }]
 endpoints: [{ addresses: [10.0.0.2], conditions: { ready: true }, targetRef: { kind: Pod, name: reviews-1, namespace: shop } }]
 ";
 
-const CLOSED: &str = "
+pub(crate) const CLOSED: &str = "
 ---
 apiVersion: security.istio.io/v1
 kind: AuthorizationPolicy

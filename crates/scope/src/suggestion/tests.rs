@@ -26,7 +26,7 @@ pub(crate) fn called(service: &str, namespace: &str) -> String {
     )
 }
 
-const TWO_DAYS: &str = "envoy_server_uptime{} 172800\n";
+pub(crate) const TWO_DAYS: &str = "envoy_server_uptime{} 172800\n";
 
 /// The suggestion for `shop/web`.
 fn suggestion(objects: &str, metrics: &str, options: Options) -> Suggestion {
