@@ -32,8 +32,8 @@ pub struct DebugAccess {
     pub by_namespace: bool,
 }
 
-/// The page that uses `POST` without changing anything.
-const PLAN_PAGE: &str = "plan";
+/// The pages that use `POST` without changing anything.
+const READING_POSTS: [&str; 2] = ["plan", "view/edges"];
 
 /// Admits a request for a debug page with its visibility, or rejects it.
 pub(super) async fn guard(
@@ -97,7 +97,7 @@ pub(super) async fn visibility(
         return Ok(Visibility::Everything);
     }
 
-    if !request.method.is_safe() && page(request.uri.path()) != PLAN_PAGE {
+    if !request.method.is_safe() && !READING_POSTS.contains(&page(request.uri.path())) {
         tracing::debug!(
             ?peer,
             path = request.uri.path(),

@@ -14,7 +14,7 @@ use super::{
 };
 
 /// Each page with what it shows, in the order of the list of names.
-const PAGES: [(&str, &str); 48] = [
+const PAGES: [(&str, &str); 49] = [
     (
         "adsz",
         "Connected proxies and the resources they watch (?proxyID=)",
@@ -129,6 +129,10 @@ const PAGES: [(&str, &str); 48] = [
         "The last changes, each from the event to the last ACK (?limit=)",
     ),
     (
+        "view/edges",
+        "Used, denied and allowed calls of a namespace's workloads (POST of the output of navarch scope suggest -o json; ?namespace=, &workload=, &allowed, &filter=, &offset=, &limit=)",
+    ),
+    (
         "view/mesh",
         "Who may call whom, and whether over mutual TLS: namespaces, or the services of one (?namespace=)",
     ),
@@ -226,6 +230,10 @@ pub(super) fn pages(state: &AdminState) -> Router<AdminState> {
         .route("/debug/syncz", get(syncz::syncz))
         .route("/debug/telemetryz", get(policies::telemetryz))
         .route("/debug/view/changes", get(page::changes::changes))
+        .route(
+            "/debug/view/edges",
+            post(page::edges::edges).layer(DefaultBodyLimit::max(page::edges::MAX_BYTES)),
+        )
         .route("/debug/view/mesh", get(page::mesh::mesh))
         .route("/debug/view/objects", get(page::objects::objects))
         .route("/debug/view/proxies", get(page::proxies::proxies))

@@ -4,6 +4,7 @@
 //! from other sites, to run inline scripts, and to show the page in a frame.
 
 pub(super) mod changes;
+pub(super) mod edges;
 pub(super) mod mesh;
 pub(super) mod objects;
 pub(super) mod proxies;

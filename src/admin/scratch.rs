@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::state::AdminState;
 use navarch_ambient::AmbientTranslator;
@@ -26,6 +26,13 @@ impl Default for PlanLimit {
     }
 }
 
+impl PlanLimit {
+    /// Waits for other queries; `None` during shutdown.
+    pub(super) async fn turn(&self) -> Option<OwnedSemaphorePermit> {
+        self.0.clone().acquire_owned().await.ok()
+    }
+}
+
 /// Drops what is published: the query reads results from the engine by proxy.
 struct NullSink;
 
@@ -39,9 +46,8 @@ pub(super) async fn run<T: Send + 'static>(
     proxies: Vec<Arc<Proxy>>,
     question: impl FnOnce(&mut Engine, &[ProxyId]) -> T + Send + 'static,
 ) -> Option<T> {
-    let turns: PlanLimit = state.turns.clone();
     let context: Arc<PushContext> = state.push.context();
-    let turn = turns.0.acquire_owned().await.ok()?;
+    let turn = state.turns.turn().await?;
     let answer = tokio::task::spawn_blocking(move || {
         let _turn = turn;
         let mut engine = Engine::new(context, Arc::new(AmbientTranslator(EnvoyTranslator)));

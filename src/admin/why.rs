@@ -17,9 +17,9 @@ use super::reply::{self, Parameters};
 use super::state::AdminState;
 use navarch_answers::STACK;
 use navarch_answers::ambient;
-use navarch_answers::client::Client;
 use navarch_answers::fields::{Effect, effects};
 use navarch_answers::mirror::Mirror;
+use navarch_answers::received::ProxyResources;
 use navarch_answers::why::{
     FieldsKnown, Pushed, ResourceProvenance, SourceObject, WhyProxy, WhyPush,
 };
@@ -481,7 +481,7 @@ pub(super) async fn not(State(state): State<AdminState>, parameters: Parameters)
     let (answer, found) = oneshot::channel();
     let work = move || {
         if let (Origin::Proxy(from), Some(client)) = (&mut origin, learning) {
-            add_on_demand(from, &context, client);
+            add_on_demand(from, Mirror::of(&context, vec![client]).had(0));
         }
 
         let at = |ip: IpAddr| others.get(&ip).map(place);
@@ -524,9 +524,8 @@ pub(super) async fn not(State(state): State<AdminState>, parameters: Parameters)
 }
 
 /// Adds the clusters of all routes to those of a proxy with a learned scope, which requests them when
-/// a request needs them.
-fn add_on_demand(from: &mut ProxySnapshot, context: &PushContext, client: Client) {
-    let mut all = Mirror::of(context, vec![client]).had(0);
+/// a request needs them. `all` is what a mirror of the proxy has.
+pub(super) fn add_on_demand(from: &mut ProxySnapshot, mut all: ProxyResources) {
     for resource_type in [ResourceType::Cluster, ResourceType::Endpoint] {
         if let Some(collection) = all.remove(&resource_type) {
             from.had.insert(resource_type, collection);
@@ -541,7 +540,7 @@ fn ambient_pod(context: &PushContext, parameters: &Parameters) -> Option<Proxy> 
 }
 
 /// A proxy and its resources.
-fn place(info: &ConnectionInfo) -> ProxySnapshot {
+pub(super) fn place(info: &ConnectionInfo) -> ProxySnapshot {
     let had = info
         .types
         .iter()

@@ -53,7 +53,7 @@ const fn debug(what: &'static str, rule: Rule) -> Row {
     }
 }
 
-const TABLE: [Row; 61] = [
+const TABLE: [Row; 62] = [
     xds("cds", Rule::Anyone),
     xds("eds", Rule::Anyone),
     xds("lds", Rule::Anyone),
@@ -110,6 +110,7 @@ const TABLE: [Row; 61] = [
     debug("sidecarz", Rule::Operator),
     debug("syncz", Rule::Operator),
     debug("view/changes", Rule::Operator),
+    debug("view/edges", Rule::Operator),
     debug("view/mesh", Rule::Operator),
     debug("view/objects", Rule::Operator),
     debug("view/proxies", Rule::Operator),
