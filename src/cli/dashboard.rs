@@ -1,9 +1,11 @@
 //! `navarch dashboard`: serves the page of a control plane on this machine, with the token for the
 //! control plane.
 
+mod evidence;
 mod proxies;
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +26,7 @@ use tokio::time::Instant;
 
 use super::debug_api::{ACCESS_ADVICE, ControlPlane, DebugApi, Servers};
 use super::output::{print_text, report};
+use evidence::{EDGES_PATH, EvidenceFile};
 use navarch_agent::local_http::{LocalRequest, LocalResponse};
 use navarch_base::printable::{escape_json, escape_lines};
 use navarch_net::same_machine::is_of_this_machine;
@@ -32,7 +35,7 @@ use navarch_net::same_machine::is_of_this_machine;
 const REQUEST_TIMEOUT: Duration = Duration::from_mins(10);
 /// Maximum size of a response, and of a request body, in bytes.
 const MAX_RESPONSE: usize = 256 << 20;
-const MAX_BODY: usize = 4 << 20;
+const MAX_BODY: usize = 16 << 20;
 /// Maximum number of concurrent requests; others wait.
 const MAX_CONCURRENT_REQUESTS: usize = 8;
 /// Maximum number of replicas whose proxies are listed.
@@ -57,7 +60,8 @@ const RESPONSE_HEADERS: [HeaderName; 7] = [
 /// Serve the dashboard of a control plane on this machine
 ///
 /// Serves until Ctrl-C: the mesh as a graph, proxies, objects, changes as they happen,
-/// certificates, traces of requests and plans.
+/// certificates, traces of requests and plans. With --evidence the mesh has the calls that were
+/// counted, too.
 ///
 /// All users of this machine can use the port, and see what the token or the kubeconfig permits.
 /// Nothing can be changed through it. The page lists the proxies of all ready control planes (or of
@@ -67,6 +71,7 @@ const RESPONSE_HEADERS: [HeaderName; 7] = [
 #[command(after_help = "Examples:
   navarch dashboard
   kubectl navarch dashboard --context production --browser
+  navarch dashboard --evidence shop.json    of navarch scope suggest -n shop -o json > shop.json
   navarch dashboard --address istiod.istio-system:15014 --token-file token --port 8800")]
 pub(super) struct Dashboard {
     /// Port on this machine; a free one if unset
@@ -75,6 +80,10 @@ pub(super) struct Dashboard {
     /// Open it in a browser
     #[arg(long)]
     browser: bool,
+    /// File with the output (-o json) of navarch scope: the page shows its calls beside what is
+    /// allowed. It is read whenever the page asks
+    #[arg(long, value_name = "FILE")]
+    evidence: Option<PathBuf>,
     #[command(flatten)]
     api: DebugApi,
 }
@@ -90,6 +99,7 @@ struct Forward {
     place: Arc<Mutex<ControlPlane>>,
     known: Arc<Mutex<ReadyReplicas>>,
     turns: Arc<Semaphore>,
+    evidence: Option<EvidenceFile>,
 }
 
 impl Dashboard {
@@ -98,6 +108,11 @@ impl Dashboard {
     /// # Errors
     /// If the port is in use, or the control plane does not respond.
     pub(super) fn run(&self) -> anyhow::Result<ExitCode> {
+        let evidence = self
+            .evidence
+            .clone()
+            .map(EvidenceFile::checked)
+            .transpose()?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -109,7 +124,7 @@ impl Dashboard {
             let place = Arc::new(Mutex::new(place));
             let known = Arc::default();
             let turns = Arc::new(Semaphore::new(MAX_CONCURRENT_REQUESTS));
-            let forward = Forward { servers, place, known, turns };
+            let forward = Forward { servers, place, known, turns, evidence };
 
             // Checked here, to print an error instead of serving an empty page.
             let page = forward.send(Method::GET, "/", HeaderMap::new(), Bytes::new()).await?;
@@ -336,7 +351,7 @@ async fn forward_request(State(forward): State<Forward>, request: Request) -> Re
     }
 
     let path = head.uri.path();
-    if !(head.method == Method::GET || (head.method == Method::POST && path == "/debug/plan")) {
+    if !is_reading(&head.method, path) {
         return (StatusCode::METHOD_NOT_ALLOWED, "this port is read-only\n").into_response();
     }
 
@@ -362,6 +377,15 @@ async fn forward_request(State(forward): State<Forward>, request: Request) -> Re
         };
     }
 
+    // The page has no evidence of its own, unless its user has chosen a file.
+    let body = match &forward.evidence {
+        Some(evidence) if path == EDGES_PATH && body.is_empty() => match evidence.body().await {
+            Ok(body) => body,
+            Err(error) => return failure(&error),
+        },
+        Some(_) | None => body,
+    };
+
     let is_of_one = proxies::is_of_one(path);
     let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
     let headers = some(&head.headers, &REQUEST_HEADERS);
@@ -379,6 +403,12 @@ async fn forward_request(State(forward): State<Forward>, request: Request) -> Re
             .into_response(),
         Err(error) => failure(&error),
     }
+}
+
+/// Whether a request only reads: these pages have what they are asked about as the body of a POST.
+fn is_reading(method: &Method, path: &str) -> bool {
+    *method == Method::GET
+        || (*method == Method::POST && matches!(path, "/debug/plan" | EDGES_PATH))
 }
 
 /// The list of all proxies, whose texts are escaped as in the lists that it was read from.
