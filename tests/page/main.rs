@@ -13,6 +13,7 @@
 mod ambient;
 mod browser;
 mod build;
+mod edges;
 mod replicas;
 mod served;
 
@@ -65,7 +66,17 @@ async fn start() -> (TempDir, Navarch) {
 /// Starts `navarch dashboard` for some control planes, with its log in a directory, and returns its
 /// address.
 async fn dashboard(planes: &[&Navarch], folder: &Path) -> (Process, SocketAddr) {
+    dashboard_with(planes, folder, &[]).await
+}
+
+/// Like [`dashboard`], with further arguments.
+async fn dashboard_with(
+    planes: &[&Navarch],
+    folder: &Path,
+    further: &[String],
+) -> (Process, SocketAddr) {
     let mut args = vec!["dashboard".to_owned()];
+    args.extend_from_slice(further);
     args.extend(
         planes
             .iter()

@@ -191,6 +191,37 @@ export interface Services extends Rows<Service> {
   namespace: string;
 }
 
+export type EdgeClass = "used" | "denied" | "allowed";
+
+/** A workload, a service, and the calls between them. */
+export interface Edge {
+  /** Namespace and name of the workload. */
+  from: string;
+  /** The host of the service. */
+  to: string;
+  toNamespace: string | null;
+  class: EdgeClass;
+  requests: number;
+  connections: number;
+  failed: number;
+  denied: number;
+  lastSeen: string | null;
+  perSecond: number | null;
+  note: string | null;
+}
+
+export interface Edges extends Rows<Edge> {
+  namespace: string;
+  /** Whether there is evidence. */
+  isRead: boolean;
+  since: string | null;
+  read: string | null;
+  counts: { used: number; denied: number };
+  workloads: { name: string; isRead: boolean }[];
+  moreWorkloads: number;
+  allowed: { rows: Edge[]; refused: number; more: number; moreWorkloads: number } | null;
+}
+
 export interface Health {
   version: string;
   proxies: number;

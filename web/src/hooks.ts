@@ -11,8 +11,8 @@ export interface Loaded<T> {
   again: () => void;
 }
 
-/** The response of a page, requested again every `every` milliseconds while the page is visible. */
-export function useLoaded<T>(page: string | undefined, every = 0): Loaded<T> {
+/** The response of a page, requested again every `every` milliseconds while the page is visible; by POST if there is a body. */
+export function useLoaded<T>(page: string | undefined, every = 0, body?: string): Loaded<T> {
   const [state, setState] = useState<{ page?: string | undefined; value?: T; error?: RequestError | undefined; at?: Date }>({});
   const [turn, setTurn] = useState(0);
   useEffect(() => {
@@ -23,7 +23,7 @@ export function useLoaded<T>(page: string | undefined, every = 0): Loaded<T> {
       timer = undefined;
       if (!document.hidden) {
         try {
-          const value = await ask<T>(page, { signal: ending.signal });
+          const value = await ask<T>(page, { signal: ending.signal, ...(body === undefined ? {} : posted(body)) });
           setState({ page, value, at: new Date() });
         } catch (error) {
           if (ending.signal.aborted) return;
@@ -46,10 +46,14 @@ export function useLoaded<T>(page: string | undefined, every = 0): Loaded<T> {
       window.clearTimeout(timer);
       document.removeEventListener("visibilitychange", seen);
     };
-  }, [page, every, turn]);
+  }, [page, every, body, turn]);
   const again = useCallback(() => setTurn((turn) => turn + 1), []);
   // The previous rows stay until the new ones are loaded, so that the layout does not jump.
   return { value: state.value, error: state.error, at: state.at, again };
+}
+
+function posted(body: string): RequestInit {
+  return { method: "POST", headers: { "content-type": "application/json" }, body };
 }
 
 /** Parts of the address after `#/`, each decoded. */

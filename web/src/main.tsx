@@ -6,6 +6,7 @@ import type { Health } from "./api";
 import { at, useLoaded, usePlace } from "./hooks";
 import { Badge } from "./parts";
 import { count } from "./words";
+import { CallsView } from "./views/calls";
 import { CertificatesView } from "./views/certificates";
 import { ChangesView } from "./views/changes";
 import { MeshView } from "./views/mesh";
@@ -90,6 +91,7 @@ function View({ view, rest, health }: { view: string; rest: string[]; health: Re
     case "":
       return <OverviewView health={health} />;
     case "mesh":
+      if (first && second === "calls") return <CallsView key={`${first}/${third ?? ""}`} namespace={first} workload={third ?? ""} />;
       return first ? <ServicesView key={first} namespace={first} /> : <MeshView />;
     case "proxies":
       return first ? <ProxyView key={first} id={first} /> : <ProxiesView />;

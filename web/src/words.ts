@@ -10,6 +10,19 @@ export function bytes(number: number): string {
   return `${(number / 1_000_000).toFixed(1)} MB`;
 }
 
+/** An average rate of calls, in the unit in which it is at least one. */
+export function perSecond(number: number): string {
+  const [rate, unit] = number >= 1 ? [number, "s"] : number * 60 >= 1 ? [number * 60, "min"] : number * 3600 >= 1 ? [number * 3600, "h"] : [number * 86_400, "day"];
+  return `${rate.toLocaleString("en", { maximumSignificantDigits: rate >= 100 ? 3 : 2 })}/${unit}`;
+}
+
+/** A part of a number in percent. */
+export function share(part: number, whole: number): string {
+  if (part === 0) return "0 %";
+  const percent = (100 * part) / whole;
+  return percent < 0.1 ? "< 0.1 %" : `${percent.toFixed(percent < 10 ? 1 : 0)} %`;
+}
+
 export function milliseconds(number: number): string {
   if (number < 10) return `${number.toFixed(1)} ms`;
   if (number < 1000) return `${Math.round(number)} ms`;

@@ -51,7 +51,7 @@ async function waypoints() {
   await row("web.shop").getByText("1 of 1 endpoint behind ztunnel").waitFor();
   const graph = page.getByRole("group", { name: "Who may call which service" });
   await graph.getByRole("img", { name: "shop/way, waypoint" }).waitFor();
-  const arrows = await graph.locator("path.arrow title").allTextContents();
+  const arrows = await graph.locator("g.line title").allTextContents();
   assert.ok(arrows.includes("anyone may call through waypoint shop/way: web"), arrows.join("; "));
   assert.ok(arrows.includes("waypoint shop/way handles the requests for web"), arrows.join("; "));
   assert.ok(!arrows.some((arrow) => arrow.startsWith("anyone may call web")), arrows.join("; "));

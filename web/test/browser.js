@@ -58,7 +58,9 @@ export async function fits(what) {
 
 /** Every text is legible: its contrast is at least 4.5:1. */
 export async function legible(what) {
-  const dim = await page.evaluate(() => {
+  const dim = await page.evaluate(async () => {
+    // Colours change slowly where a view stays while the scheme changes.
+    await Promise.allSettled(document.getAnimations().map((animation) => animation.finished));
     const parse = (text) => {
       const canvas = document.createElement("canvas");
       const paper = canvas.getContext("2d");

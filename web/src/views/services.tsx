@@ -22,6 +22,23 @@ function named(waypoint: { name: string; namespace: string }): string {
   return waypoint.namespace ? `${waypoint.namespace}/${waypoint.name}` : waypoint.name;
 }
 
+/** The two views of a namespace. */
+export function NamespaceTabs({ namespace, here }: { namespace: string; here: "policies" | "calls" }) {
+  const all: [here: string, text: string, href: string][] = [
+    ["policies", "Who may call", at("mesh", namespace)],
+    ["calls", "Who calls", at("mesh", namespace, "calls")],
+  ];
+  return (
+    <nav class="tabs" aria-label={`Views of ${namespace}`}>
+      {all.map(([name, text, href]) => (
+        <a key={name} href={href} aria-current={name === here ? "page" : undefined}>
+          {text}
+        </a>
+      ))}
+    </nav>
+  );
+}
+
 /** The services of one namespace and who may call each. */
 export function ServicesView({ namespace }: { namespace: string }) {
   const [filter, setFilter] = useState("");
@@ -34,6 +51,7 @@ export function ServicesView({ namespace }: { namespace: string }) {
         <a href={at("mesh")}>Mesh</a>
       </p>
       <Title note="Who may call each service according to AuthorizationPolicies, and which mode of mutual TLS PeerAuthentications require of its workloads.">{namespace}</Title>
+      <NamespaceTabs namespace={namespace} here="policies" />
       <div class="controls">
         <Filter label="Filter by service" value={filter} onChange={(text) => (setFilter(text), setOffset(0))} />
       </div>
