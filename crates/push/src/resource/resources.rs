@@ -1,8 +1,10 @@
 //! The resources of a collection: a sorted list in pieces. Collections before and after a change
 //! share all pieces that did not change.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::iter::FlatMap;
+use std::ops::Bound;
 use std::slice;
 use std::sync::Arc;
 
@@ -75,6 +77,29 @@ impl Resources {
             .binary_search_by(|resource| resource.name.cmp(name))
             .ok()?;
         piece.get(at)
+    }
+
+    /// The same list, in which resources of these names are as in `others`, or missing if they are
+    /// there. Pieces without any are shared: the cost is proportional to the number of pieces, and to
+    /// the resources of the others.
+    #[must_use]
+    pub fn replaced(&self, names: &BTreeSet<ResourceName>, others: &Self) -> Self {
+        let replace = |resource: &Arc<Resource>| match names.contains(&resource.name) {
+            true => others.find(&resource.name).cloned(),
+            false => Some(resource.clone()),
+        };
+        let pieces = self.pieces.iter().map(|piece| {
+            let ends = piece.first().zip(piece.last());
+            let is_concerned = ends.is_some_and(|(first, last)| {
+                let range = (Bound::Included(&first.name), Bound::Included(&last.name));
+                names.range::<ResourceName, _>(range).next().is_some()
+            });
+            match is_concerned {
+                true => Arc::new(piece.iter().filter_map(replace).collect()),
+                false => piece.clone(),
+            }
+        });
+        Self::of_pieces(pieces)
     }
 
     /// The resources of each list, by name, that are in no shared piece: all differences are among
@@ -211,5 +236,24 @@ mod tests {
         let new = Resources::of_pieces([a, piece(&[("b", "2")]), piece(&[("bb", "1")]), c]);
         let [before, after] = old.apart(&new);
         assert_eq!((names(before), names(after)), (vec!["b"], vec!["b", "bb"]));
+    }
+
+    #[test]
+    fn replaced_resources_are_those_of_another_list_or_missing() {
+        let kept = piece(&[("a", "1"), ("b", "1")]);
+        let all = Resources::of_pieces([kept.clone(), piece(&[("c", "1"), ("d", "1")])]);
+        let names: BTreeSet<ResourceName> = ["bb", "c", "d"].map(ResourceName::new).into();
+        let others = Resources::of_pieces([piece(&[("bb", "0"), ("c", "0"), ("e", "0")])]);
+
+        let replaced = all.replaced(&names, &others);
+        let expected = Resources::of_pieces([kept.clone(), piece(&[("c", "0")])]);
+        assert_eq!(replaced, expected);
+        assert!(
+            replaced
+                .pieces
+                .iter()
+                .any(|piece| Arc::ptr_eq(piece, &kept))
+        );
+        assert_eq!(all.replaced(&BTreeSet::new(), &others), all);
     }
 }
