@@ -54,7 +54,8 @@ pub struct Answer {
     pub after: Duration,
     /// Whether it is an ACK.
     pub is_taken: bool,
-    /// The error message of a NACK, if it is the newest of the type.
+    /// The error message of a NACK, if it is the newest of the type, and the client has not
+    /// acknowledged all since.
     pub message: Option<Arc<str>>,
 }
 
@@ -92,21 +93,11 @@ impl Connection {
     }
 
     fn response(&self, session: &Session, sent: &PushRecord, changes: [u64; 2]) -> ChangeResponse {
-        let is_last_word = || {
-            let mut newer = session.pushes.iter().filter(|other| {
-                other.resource_type == sent.resource_type && other.number > sent.number
-            });
-            newer.all(|other| other.answer.is_none())
-        };
-
         let message = || {
-            let rejection = session
-                .watches
-                .get(&sent.resource_type)?
-                .history
-                .rejected
-                .as_ref()?;
-            is_last_word().then(|| rejection.message.clone())
+            let history = &session.watches.get(&sent.resource_type)?.history;
+            let nonce = history.rejected_nonce.as_deref()?;
+            let rejection = history.rejected.as_ref()?;
+            sent.has_nonce(nonce).then(|| rejection.message.clone())
         };
         let answer = sent.answer.map(|(after, is_taken)| Answer {
             after,

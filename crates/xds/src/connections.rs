@@ -81,13 +81,15 @@ pub struct TypeInfo {
     pub sent: Option<Mark>,
     /// The last response that the client acknowledged.
     pub acked: Option<Mark>,
-    /// The error of the last answer, if it was a NACK.
+    /// The error of the last NACK, until the client has acknowledged all resources: also while those
+    /// that it has rejected are not sent again.
     pub rejected: Option<Rejection>,
-    /// The collection of the rejected response.
+    /// The newest collection with resources that the client has rejected.
     pub rejected_collection: Option<Arc<Collection>>,
-    /// The sent collection, as of the last response that was not rejected.
+    /// The sent collection, with rejected resources as they were when the client had last
+    /// acknowledged all.
     pub resources: Option<Arc<Collection>>,
-    /// The collection that the client has acknowledged, and its snapshot.
+    /// The last collection that the client has acknowledged as a whole, and its snapshot.
     pub taken: Option<(Arc<Collection>, u64)>,
     /// Whether everything is sent and acknowledged.
     pub in_sync: bool,
@@ -270,7 +272,7 @@ impl Connection {
                     .map(|response| self.mark(response)),
                 rejected: watch.history.rejected.clone(),
                 rejected_collection: watch.history.rejected_collection.clone(),
-                resources: watch.sent().cloned(),
+                resources: watch.sent(),
                 taken: watch
                     .taken()
                     .map(|(collection, revision)| (collection.clone(), revision)),

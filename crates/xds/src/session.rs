@@ -5,6 +5,7 @@ mod compose;
 pub(crate) mod diff;
 pub(crate) mod discovery_request;
 pub(crate) mod encoding_cache;
+mod history;
 pub(crate) mod initial_resource_versions;
 pub(crate) mod mailbox;
 mod name_sets;
@@ -14,6 +15,7 @@ pub(crate) mod push_ring;
 pub(crate) mod subscription;
 mod virtual_hosts;
 pub(crate) mod watch;
+mod withheld;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -119,6 +121,9 @@ pub(crate) struct Session {
     to_answer: VecDeque<String>,
     /// The newest known snapshot.
     revision: u64,
+    /// Types whose newest collection has resources that the client has rejected before, and that were
+    /// not sent again, since [`Self::take_rejected_again`].
+    rejected_again: BTreeSet<ResourceType>,
     /// History of responses.
     pub(super) pushes: PushRing,
 }
@@ -171,6 +176,7 @@ impl Session {
             unserved: BTreeSet::new(),
             to_answer: VecDeque::new(),
             revision: 0,
+            rejected_again: BTreeSet::new(),
             pushes: PushRing::new(bounds.history),
         }
     }
@@ -236,9 +242,15 @@ impl Session {
             .map(|watch| watch.resource_type)
     }
 
-    /// The rejection of the last answered response of a type, if it was rejected.
+    /// The last rejection of a response of a type, unless the client has acknowledged all since.
     pub(crate) fn rejection(&self, resource_type: ResourceType) -> Option<Rejection> {
         self.watches.get(&resource_type)?.history.rejected.clone()
+    }
+
+    /// The types of new collections that count as rejected, since the client has rejected some of
+    /// their resources before. Each is returned once.
+    pub(crate) fn take_rejected_again(&mut self) -> BTreeSet<ResourceType> {
+        std::mem::take(&mut self.rejected_again)
     }
 
     /// The client's `initial_resource_versions` of a type, until the first response.
@@ -385,7 +397,9 @@ impl Session {
         let response = composed
             .worth_sending
             .then(|| self.marks.next(watch.revision(), now));
-        watch.record_sent(&composed, response.clone(), now);
+        if watch.record_sent(&composed, response.clone(), now) {
+            self.rejected_again.insert(resource_type);
+        }
         let reason = watch.take_reason();
         if resource_type == ResourceType::Cluster {
             self.clusters_removed(&composed.changes);

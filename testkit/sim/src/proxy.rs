@@ -116,7 +116,7 @@ struct Shown {
     connected_since: Option<Instant>,
     /// The number of responses.
     responses: u64,
-    /// The types of which the last response was rejected.
+    /// The types of which it lacks resources since it has rejected a response.
     rejected: BTreeSet<Type>,
 }
 
@@ -222,7 +222,7 @@ impl Proxy {
         self.shown.lock().responses
     }
 
-    /// The types of which it rejected the last response.
+    /// The types of which it lacks resources that it has rejected, or that were beside these.
     #[must_use]
     pub fn rejected_types(&self) -> BTreeSet<Type> {
         self.shown.lock().rejected.clone()
@@ -317,7 +317,6 @@ impl Runner {
 
     fn on_response(&mut self, call: &mut Call, response: Response) -> io::Result<()> {
         let text = response.describe();
-        let kind = response.kind();
         let rejects = self.spec.rejects && response.contains(POISON.as_bytes());
         let requests = self.state.take(response, rejects);
         if rejects {
@@ -331,11 +330,7 @@ impl Runner {
             let mut shown = self.shown.lock();
             shown.held = self.state.held().clone();
             shown.responses += 1;
-            match (kind, rejects) {
-                (Some(kind), true) => _ = shown.rejected.insert(kind),
-                (Some(kind), false) => _ = shown.rejected.remove(&kind),
-                (None, _) => {}
-            }
+            shown.rejected = self.state.rejected_types();
         }
         (self.check)(&self.spec, self.state.held());
         for request in requests {

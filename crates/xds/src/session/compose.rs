@@ -9,7 +9,7 @@ use crate::session::diff::{
 use crate::session::discovery_request::Protocol;
 use crate::session::encoding_cache::EncodingCache;
 use crate::session::payload::Payload;
-use crate::session::watch::{PendingRemovals, Watch};
+use crate::session::watch::{ClientState, Pending, PendingRemovals, Watch};
 use navarch_api::names::ResourceName;
 use navarch_push::resource::{Collection, ResourceType};
 
@@ -50,7 +50,7 @@ impl Watch {
         removals: RemovalPolicy,
     ) -> Option<Composed> {
         let latest = self.latest.as_ref()?;
-        let changes = self.changes(cache, latest);
+        let changes = changes(&self.held, &self.owed, latest, cache);
         let gone = self.removed(&changes, latest);
         Some(match protocol {
             Protocol::Delta => self.compose_delta(changes, gone, latest, removals),
@@ -160,36 +160,6 @@ impl Watch {
         }
     }
 
-    /// The diff to send. It is shared, unless this client subscribed to resources that it already
-    /// has.
-    fn changes(&self, cache: &EncodingCache, latest: &Arc<Collection>) -> Arc<Diff> {
-        let meant = names_of_aliases(&self.owed.requested, latest);
-        let again = self
-            .owed
-            .requested
-            .iter()
-            .chain(self.held.leaving.keys())
-            .chain(&meant);
-
-        let again: BTreeSet<ResourceName> = again
-            .filter(|name| self.held.base.contains(name))
-            .cloned()
-            .collect();
-
-        match self.owed.forced.as_slice() {
-            [] if again.is_empty() => cache.changes(&self.held.base, latest, None),
-            [names] if again.is_empty() => cache.changes(&self.held.base, latest, Some(names)),
-            several => {
-                let all: BTreeSet<ResourceName> = several
-                    .iter()
-                    .flat_map(|names| names.iter().cloned())
-                    .chain(again)
-                    .collect();
-                Arc::new(Diff::between(&self.held.base, latest, Some(&all)))
-            }
-        }
-    }
-
     /// Resources that the client has and still subscribes to, but that no longer exist.
     fn removed(&self, changes: &Diff, latest: &Collection) -> PendingRemovals {
         // Envoy needs extensions as long as anything may refer to them (envoyproxy/envoy #32823).
@@ -219,5 +189,39 @@ impl Watch {
     /// lacks.
     fn has_all_resources(&self) -> bool {
         self.resource_type.is_wildcard_by_default() || self.interest.wildcard
+    }
+}
+
+/// The diff to send to a client with this state. It is shared, unless the client subscribed to
+/// resources that it already has.
+pub(super) fn changes(
+    held: &ClientState,
+    owed: &Pending,
+    latest: &Arc<Collection>,
+    cache: &EncodingCache,
+) -> Arc<Diff> {
+    let meant = names_of_aliases(&owed.requested, latest);
+    let again = owed
+        .requested
+        .iter()
+        .chain(held.leaving.keys())
+        .chain(&meant);
+
+    let again: BTreeSet<ResourceName> = again
+        .filter(|name| held.base.contains(name))
+        .cloned()
+        .collect();
+
+    match owed.forced.as_slice() {
+        [] if again.is_empty() => cache.changes(&held.base, latest, None),
+        [names] if again.is_empty() => cache.changes(&held.base, latest, Some(names)),
+        several => {
+            let all: BTreeSet<ResourceName> = several
+                .iter()
+                .flat_map(|names| names.iter().cloned())
+                .chain(again)
+                .collect();
+            Arc::new(Diff::between(&held.base, latest, Some(&all)))
+        }
     }
 }

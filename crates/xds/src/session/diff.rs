@@ -324,7 +324,7 @@ fn walk<'a, T>(
 
 /// The endpoint set that a resource waits for before it can be used, if it is a cluster with
 /// endpoints from EDS.
-fn required_endpoints(resource: &Resource) -> Option<ResourceName> {
+pub(crate) fn required_endpoints(resource: &Resource) -> Option<ResourceName> {
     if resource.resource_type != ResourceType::Cluster {
         return None;
     }

@@ -6,6 +6,7 @@
 //! arrives, not when a workload does. Every wait is bounded; policies that did not wait long enough
 //! are sent once more.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,6 +41,13 @@ pub(crate) struct Order {
     early_policies: NameSets,
     /// The client rejected routes: it is unknown whether it accepted their virtual hosts.
     pub(crate) hosts_in_doubt: bool,
+}
+
+impl Order {
+    /// Ends the wait for these endpoint sets.
+    pub(crate) fn warming_ends(&mut self, endpoints: &BTreeSet<ResourceName>) {
+        self.warming.remove(endpoints);
+    }
 }
 
 impl Session {

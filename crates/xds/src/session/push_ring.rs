@@ -56,6 +56,14 @@ impl Reason {
     }
 }
 
+impl PushRecord {
+    /// Whether this is the nonce of the response, by its last part.
+    pub(crate) fn has_nonce(&self, nonce: &str) -> bool {
+        let number = nonce.rsplit('.').next();
+        number.and_then(|number| number.parse().ok()) == Some(self.number)
+    }
+}
+
 impl PushRing {
     /// A ring of at most `most` responses; with 0 it is always empty.
     pub(crate) fn new(most: usize) -> Self {
@@ -79,15 +87,11 @@ impl PushRing {
 
     /// Records the client's answer to the response with this nonce; only the first answer counts.
     pub(crate) fn answered(&mut self, nonce: &str, is_taken: bool, now: Duration) {
-        let number = nonce
-            .rsplit('.')
-            .next()
-            .and_then(|number| number.parse::<u64>().ok());
         let found = self
             .sent
             .iter_mut()
             .rev()
-            .find(|sent| Some(sent.number) == number && sent.answer.is_none());
+            .find(|sent| sent.answer.is_none() && sent.has_nonce(nonce));
         if let Some(sent) = found {
             sent.answer = Some((now.saturating_sub(sent.at), is_taken));
         }

@@ -16,7 +16,8 @@ use navarch_push::resource::ResourceType;
 pub(crate) const SERVICE_CLUSTER: &str = "outbound|";
 
 impl Session {
-    /// Those of these clusters that exist for the client; `None` while that is not known.
+    /// Those of these clusters that exist for the client, and that it has not rejected; `None` while
+    /// that is not known.
     pub(crate) fn known_clusters(
         &self,
         names: &BTreeSet<ResourceName>,
@@ -28,7 +29,7 @@ impl Session {
         let latest = watch.latest.as_ref()?;
         let exist = names
             .iter()
-            .filter(|name| latest.resources.find(name).is_some());
+            .filter(|name| latest.resources.find(name).is_some() && !watch.withheld.contains(name));
         Some(exist.cloned().collect())
     }
 
@@ -80,7 +81,7 @@ impl Session {
         };
 
         if let Some(error) = error {
-            watch.reject(&nonce, error);
+            watch.reject_state(&nonce, error);
         }
 
         if wants_nothing {
@@ -143,7 +144,12 @@ impl Session {
         let is_answer = match error {
             Some(error) => {
                 self.order.hosts_in_doubt |= *resource_type == ResourceType::Route;
-                watch.reject(nonce, error.clone())
+                let is_answer = watch.reject_resources(nonce, error.clone(), cache);
+                if *resource_type == ResourceType::Cluster {
+                    // Listeners and routes do not wait for those.
+                    self.order.warming_ends(&watch.endpoints_of_rejected());
+                }
+                is_answer
             }
             None => watch.acknowledge(nonce),
         };

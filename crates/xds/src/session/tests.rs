@@ -9,3 +9,4 @@ mod rig;
 mod routes;
 mod server;
 mod transitions;
+mod withheld;

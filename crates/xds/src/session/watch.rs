@@ -6,13 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::session::compose::Composed;
-use crate::session::diff::{Base, Diff, Names};
+use crate::session::diff::{Base, Diff, Names, find};
 use crate::session::discovery_request::Rejection;
+use crate::session::history::History;
 use crate::session::name_sets::NameSets;
 use crate::session::push_ring::Reason;
+use crate::session::withheld::Withheld;
 use navarch_api::names::ResourceName;
 use navarch_push::engine::Interest;
 use navarch_push::resource::{Collection, Resource, ResourceType};
+use navarch_push::resources::Resources;
 
 /// How long a response may stay unanswered before newer ones of its type are sent. Envoy answers
 /// late while it warms clusters; some clients never answer.
@@ -39,29 +42,21 @@ pub(crate) struct Watch {
     /// The reasons of unsent changes.
     reason: Reason,
     pub(crate) held: ClientState,
+    /// The collection that the client has last acknowledged without any doubt, and its snapshot.
+    accepted: Option<(Arc<Collection>, u64)>,
+    /// Resources of `held` that the client has rejected, and does not have (delta only).
+    pub(super) withheld: Withheld,
     /// Since when removals are pending.
     leaving_since: Option<Duration>,
     /// What must be sent.
     pub(crate) owed: Pending,
     /// Unanswered responses, oldest first.
-    in_flight: VecDeque<InFlight>,
-    /// The client rejected the newest collection: nothing is sent until it changes.
+    pub(super) in_flight: VecDeque<InFlight>,
+    /// The client rejected the newest collection: nothing is sent until it changes (state of the
+    /// world only).
     barred: bool,
     /// State for debug pages.
     pub(crate) history: History,
-}
-
-/// The last response and its answer.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct History {
-    /// Nonce and version of the last response.
-    pub(crate) sent: Option<SentResponse>,
-    /// Nonce and version of the last accepted response.
-    pub(crate) acked: Option<SentResponse>,
-    /// Why the last answered response was rejected, if it was.
-    pub(crate) rejected: Option<Rejection>,
-    /// The collection of the rejected response.
-    pub(crate) rejected_collection: Option<Arc<Collection>>,
 }
 
 /// Nonce and version of a response.
@@ -94,23 +89,31 @@ pub(crate) struct Pending {
     pub(crate) requested: BTreeSet<ResourceName>,
     /// Names that the client needs again.
     pub(crate) forced: NameSets,
+    /// Whether resources or removals of a rejected response, which are among those that leave, are
+    /// to be sent again.
+    pub(super) is_in_doubt: bool,
 }
 
 /// A response that the client has neither acknowledged nor rejected.
 #[derive(Debug)]
-struct InFlight {
+pub(super) struct InFlight {
     response: SentResponse,
     /// The collection that the client has once it has accepted the response.
-    collection: Arc<Collection>,
-    before: ClientState,
+    pub(super) collection: Arc<Collection>,
+    /// The snapshot of the collection.
+    revision: u64,
+    /// Whether the client then has all of the collection: it has rejected nothing of it, as far as
+    /// is known.
+    pub(super) is_whole: bool,
+    pub(super) before: ClientState,
     /// The pending state before.
-    owed: Pending,
+    pub(super) owed: Pending,
 }
 
 impl Pending {
     /// Whether nothing is pending.
     fn is_empty(&self) -> bool {
-        !self.first && self.requested.is_empty() && self.forced.is_empty()
+        !self.first && !self.is_in_doubt && self.requested.is_empty() && self.forced.is_empty()
     }
 }
 
@@ -137,11 +140,14 @@ impl Watch {
                 leaving: BTreeMap::new(),
                 revision: 0,
             },
+            accepted: None,
+            withheld: Withheld::default(),
             leaving_since: None,
             owed: Pending {
                 first: true,
                 requested,
                 forced: NameSets::default(),
+                is_in_doubt: false,
             },
             in_flight: VecDeque::new(),
             barred: false,
@@ -166,6 +172,7 @@ impl Watch {
     /// Resets the state of a client that has lost its own: everything is sent again.
     pub(crate) fn restart(&mut self) {
         self.held = ClientState::default();
+        self.accepted = None;
         self.in_flight.clear();
         self.barred = false;
         self.owed.first = true;
@@ -187,6 +194,7 @@ impl Watch {
         self.held
             .leaving
             .extend(base.names().map(|name| (name, None)));
+        self.withheld = Withheld::default();
         self.owed.first = true;
         self.barred = false;
     }
@@ -200,12 +208,26 @@ impl Watch {
         if !self.held.leaving.is_empty() {
             self.held.leaving.retain(|name, _| !names.contains(name));
         }
+        if !self.withheld.is_empty() {
+            names
+                .iter()
+                .for_each(|name| self.withheld.forget_changed(name));
+        }
     }
 
-    /// Sends these names again, if the client is subscribed to them.
+    /// Sends these names again, if the client is subscribed to them and has not rejected them.
     pub(crate) fn force(&mut self, names: &Names) {
-        if self.interest.wildcard || names.iter().any(|name| self.interest.names.contains(name)) {
+        let is_subscribed =
+            self.interest.wildcard || names.iter().any(|name| self.interest.names.contains(name));
+        if !is_subscribed {
+            return;
+        }
+
+        let rejected = self.withheld.rejected();
+        if rejected.is_disjoint(names) {
             self.owed.forced.add(names);
+        } else {
+            self.owed.forced.add(&Arc::new(&**names - rejected));
         }
     }
 
@@ -224,20 +246,23 @@ impl Watch {
     /// Records the ACK of the response with this nonce, and of all before it. Returns false if no
     /// such response is unanswered.
     pub(crate) fn acknowledge(&mut self, nonce: &str) -> bool {
-        let Some(answered) = self.take_answered(nonce).pop() else {
+        let Some(answered) = self.take_answered(nonce) else {
             return false;
         };
+
+        self.accept(&answered);
         self.history.acked = Some(answered.response);
-        self.history.rejected = None;
-        self.history.rejected_collection = None;
+        self.withheld.end_retries();
+        self.retry_suspects();
+        self.settle();
         true
     }
 
-    /// Records the NACK of the response with this nonce. The client's state is the one before,
-    /// except for a part that it may have applied; the next diff starts from there. Returns false
-    /// if no such response is unanswered.
-    pub(crate) fn reject(&mut self, nonce: &str, rejection: Rejection) -> bool {
-        let Some(answered) = self.take_answered(nonce).pop() else {
+    /// Records the NACK of the response of the state of the world with this nonce. The client's
+    /// state is the one before, except for a part that it may have applied; the next diff starts
+    /// from there. Returns false if no such response is unanswered.
+    pub(crate) fn reject_state(&mut self, nonce: &str, rejection: Rejection) -> bool {
+        let Some(answered) = self.take_answered(nonce) else {
             return false;
         };
 
@@ -263,31 +288,65 @@ impl Watch {
         self.owed.forced.extend(answered.owed.forced);
         for later in &mut self.in_flight {
             later.before = self.held.clone();
+            later.is_whole = false;
         }
 
-        self.history.rejected = Some(rejection);
         // What has changed since the rejected response was sent is not held back.
         let latest = self.latest.as_ref();
         self.barred = latest.is_none_or(|latest| Arc::ptr_eq(latest, &answered.collection));
-        self.history.rejected_collection = Some(answered.collection);
+        self.history
+            .reject(nonce, rejection, Some(answered.collection));
         true
     }
 
-    /// Removes the response with this nonce, and all before it.
-    fn take_answered(&mut self, nonce: &str) -> Vec<InFlight> {
-        let Some(at) = self
+    /// Removes the response with this nonce, and accepts all before it.
+    pub(super) fn take_answered(&mut self, nonce: &str) -> Option<InFlight> {
+        let at = self
             .in_flight
             .iter()
-            .position(|sent| &*sent.response.nonce == nonce)
-        else {
-            return Vec::new();
-        };
-        let answered = self.in_flight.drain(..=at).collect();
+            .position(|sent| &*sent.response.nonce == nonce)?;
+
+        let mut answered: Vec<InFlight> = self.in_flight.drain(..=at).collect();
         if self.in_flight.is_empty() {
             // Most proxies have usually answered everything.
             self.in_flight = VecDeque::new();
         }
-        answered
+
+        let last = answered.pop();
+        for earlier in &answered {
+            self.accept(earlier);
+        }
+        last
+    }
+
+    /// Records that the client has accepted a response.
+    fn accept(&mut self, answered: &InFlight) {
+        if answered.is_whole {
+            self.accepted = Some((answered.collection.clone(), answered.revision));
+            self.history.end_rejection();
+        }
+    }
+
+    /// Records that the client has all that is sent, if that is so. No response may have been needed
+    /// for the newest collection.
+    fn settle(&mut self) {
+        if !self.in_flight.is_empty() || !self.is_whole() {
+            return;
+        }
+        if let Base::Sent(collection) = &self.held.base {
+            self.accepted = Some((collection.clone(), self.held.revision));
+            self.history.end_rejection();
+        }
+    }
+
+    /// Whether the client has all of the collection of the last response once it has accepted that:
+    /// nothing of it is withheld, or to be sent again after a rejection.
+    fn is_whole(&self) -> bool {
+        let Base::Sent(collection) = &self.held.base else {
+            return false;
+        };
+        let mut leaving = self.held.leaving.keys();
+        self.withheld.is_empty() && !leaving.any(|name| find(collection, name).is_some())
     }
 
     /// Whether the client's answers allow a response now.
@@ -333,16 +392,10 @@ impl Watch {
         self.revision
     }
 
-    /// The collection that the client has acknowledged, and its snapshot.
+    /// The last collection that the client has acknowledged as a whole, and its snapshot.
     pub(crate) fn taken(&self) -> Option<(&Arc<Collection>, u64)> {
-        let held = self
-            .in_flight
-            .front()
-            .map_or(&self.held, |sent| &sent.before);
-        match &held.base {
-            Base::Sent(collection) => Some((collection, held.revision)),
-            Base::Nothing | Base::InitialVersions(_) => None,
-        }
+        let (collection, revision) = self.accepted.as_ref()?;
+        Some((collection, *revision))
     }
 
     /// The reasons of the current response.
@@ -350,26 +403,41 @@ impl Watch {
         std::mem::take(&mut self.reason)
     }
 
-    /// The collection of the last response.
-    pub(crate) fn sent(&self) -> Option<&Arc<Collection>> {
-        match &self.held.base {
-            Base::Sent(collection) => Some(collection),
-            Base::Nothing | Base::InitialVersions(_) => None,
+    /// The collection of the last response, with resources that the client has rejected as they were
+    /// when it had last acknowledged all.
+    pub(crate) fn sent(&self) -> Option<Arc<Collection>> {
+        let Base::Sent(collection) = &self.held.base else {
+            return None;
+        };
+        if self.withheld.is_empty() {
+            return Some(collection.clone());
         }
+
+        let nothing = Resources::default();
+        let accepted = self.accepted.as_ref();
+        let before = accepted.map_or(&nothing, |(accepted, _)| &accepted.resources);
+        let names = self.withheld.names();
+        Some(Arc::new(Collection {
+            resource_type: collection.resource_type,
+            resources: collection.resources.replaced(&names, before),
+            unknown: collection.unknown.clone(),
+        }))
     }
 
     /// Records that the client now has the composed state: sent as `response`, or `None` if no
-    /// response was needed.
+    /// response was needed. Returns true if the newest collection thus counts as rejected without
+    /// an answer: the client has rejected some of its resources, which were not sent again.
     pub(crate) fn record_sent(
         &mut self,
         composed: &Composed,
         response: Option<SentResponse>,
         now: Duration,
-    ) {
+    ) -> bool {
         let Some(latest) = self.latest.clone() else {
-            return;
+            return false;
         };
 
+        self.forget_withheld(&composed.changes);
         let held = ClientState {
             base: Base::Sent(latest.clone()),
             leaving: composed.leaving.clone(),
@@ -381,18 +449,50 @@ impl Watch {
             .owes_removals
             .then(|| self.leaving_since.unwrap_or(now));
 
-        if let Some(response) = response {
-            self.history.sent = Some(response.clone());
-            if self.in_flight.len() >= MAX_IN_FLIGHT {
-                self.in_flight.pop_front();
+        match response {
+            Some(response) => self.push_in_flight(response, latest.clone(), before, owed),
+            None => {
+                self.retry_suspects();
+                self.settle();
             }
-            self.in_flight.reserve_exact(1);
-            self.in_flight.push_back(InFlight {
-                response,
-                collection: latest,
-                before,
-                owed,
-            });
         }
+
+        let is_rejected = self.withheld.is_certain()
+            && self
+                .history
+                .rejected_collection
+                .as_ref()
+                .is_none_or(|known| !Arc::ptr_eq(known, &latest));
+        if is_rejected {
+            self.history.rejected_collection = Some(latest);
+        }
+        is_rejected
+    }
+
+    /// Adds a response to those that are not answered. If they are too many, the oldest one counts
+    /// as accepted.
+    fn push_in_flight(
+        &mut self,
+        response: SentResponse,
+        collection: Arc<Collection>,
+        before: ClientState,
+        owed: Pending,
+    ) {
+        self.history.sent = Some(response.clone());
+        if self.in_flight.len() >= MAX_IN_FLIGHT
+            && let Some(oldest) = self.in_flight.pop_front()
+        {
+            self.accept(&oldest);
+        }
+
+        self.in_flight.reserve_exact(1);
+        self.in_flight.push_back(InFlight {
+            response,
+            collection,
+            revision: self.revision,
+            is_whole: self.is_whole(),
+            before,
+            owed,
+        });
     }
 }

@@ -56,6 +56,20 @@ impl Stream {
             ));
         }
 
+        self.queue_rejection(resource_type);
+    }
+
+    /// Has the rejections looked into that follow from earlier ones: a new collection has resources
+    /// that the client has rejected before, and that were not sent to it again.
+    pub(super) fn queue_rejected_again(&self) {
+        let types = self.connection.session.lock().take_rejected_again();
+        for resource_type in types {
+            self.queue_rejection(resource_type);
+        }
+    }
+
+    /// Has the newest rejection of a type looked into.
+    fn queue_rejection(&self, resource_type: ResourceType) {
         let identity = self.connection.proxy.identity.as_ref();
         if let (Some(nacks), Some(identity)) = (&self.core.nacks, identity) {
             let nack = Nack {

@@ -48,6 +48,7 @@ impl Stream {
         let (turn, response) = turn
             .work(move || connection.session.lock().next(now, &core.cache))
             .await?;
+        self.queue_rejected_again();
         let Some(response) = response else {
             if self.connection.session.lock().is_all_sent() {
                 self.converged();

@@ -23,6 +23,9 @@ pub(super) struct State {
     /// The last version and nonce of each type (state of the world).
     accepted: BTreeMap<Type, String>,
     nonces: BTreeMap<Type, String>,
+    /// The names of the resources of rejected responses that it was not sent again on this stream: in
+    /// delta xDS, they come once they have changed.
+    rejected: BTreeMap<Type, BTreeSet<String>>,
 }
 
 /// A request in either protocol.
@@ -63,6 +66,7 @@ impl State {
             names: BTreeMap::from([(Type::Secret, secrets)]),
             accepted: BTreeMap::new(),
             nonces: BTreeMap::new(),
+            rejected: BTreeMap::new(),
         }
     }
 
@@ -71,9 +75,16 @@ impl State {
         &self.held
     }
 
+    /// The types of which it lacks resources that it has rejected, or that were beside these.
+    pub(super) fn rejected_types(&self) -> BTreeSet<Type> {
+        let rejected = self.rejected.iter().filter(|(_, names)| !names.is_empty());
+        rejected.map(|(kind, _)| *kind).collect()
+    }
+
     /// The requests on a new stream: subscriptions with what is held.
     pub(super) fn first_requests(&mut self) -> Vec<Request> {
         self.nonces.clear();
+        self.rejected.clear();
         let is_own = |kind: &Type| *kind != Type::ProxyConfig || !self.has_agent;
         let has_names = |kind: &Type| kind.is_wildcard() || !self.subscribed(*kind).is_empty();
         let is_subscribed = |kind: &Type| is_own(kind) && has_names(kind);
@@ -100,6 +111,7 @@ impl State {
             return Vec::new();
         };
         self.nonces.insert(kind, response.nonce.clone());
+        self.note_rejected(kind, &response, rejects);
         if rejects {
             let request = Request {
                 rejects: true,
@@ -138,6 +150,21 @@ impl State {
         requests
     }
 
+    /// Records which resources of a type are rejected after a response.
+    fn note_rejected(&mut self, kind: Type, response: &Response, rejects: bool) {
+        let rejected = self.rejected.entry(kind).or_default();
+        if rejects {
+            rejected.extend(response.resources.keys().cloned());
+        } else if response.is_partial {
+            let is_sent = |name: &String| {
+                response.resources.contains_key(name) || response.removed.contains(name)
+            };
+            rejected.retain(|name| !is_sent(name));
+        } else {
+            rejected.clear();
+        }
+    }
+
     /// Changes the names of a type; returns the request, if they differ.
     fn subscribe(&mut self, kind: Type, names: &BTreeSet<String>) -> Option<Request> {
         let before = self.names.insert(kind, names.clone()).unwrap_or_default();
@@ -147,6 +174,7 @@ impl State {
         let gone: Vec<String> = before.difference(names).cloned().collect();
         for name in &gone {
             self.held.entry(kind).remove(name);
+            self.rejected.entry(kind).or_default().remove(name);
         }
         Some(Request {
             nonce: match self.protocol {

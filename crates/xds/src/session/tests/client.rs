@@ -32,6 +32,22 @@ pub(crate) struct Client {
     /// conversations about order).
     pub(crate) warming: BTreeSet<String>,
     pub(crate) active: BTreeSet<String>,
+    /// Of a delta client that rejects bad clusters and listeners.
+    pub(crate) rejections: Option<Rejections>,
+}
+
+/// What a client has rejected.
+#[derive(Debug, Default)]
+pub(crate) struct Rejections {
+    /// The content of what it has named first, and was not sent otherwise since.
+    first: BTreeMap<(ResourceType, String), String>,
+    /// What it may be sent again as it is: the client has subscribed to it anew, or it was removed.
+    excused: BTreeSet<(ResourceType, String)>,
+}
+
+/// Whether a client rejects a cluster or a listener with this content.
+pub(crate) fn is_bad(body: &str) -> bool {
+    body.ends_with("=4")
 }
 
 pub(crate) const TYPES: [ResourceType; 4] = [CDS, EDS, LDS, RDS];
@@ -51,11 +67,21 @@ impl Client {
             to_server: VecDeque::new(),
             warming,
             active,
+            rejections: None,
+        }
+    }
+
+    /// Allows that resources are sent again that the client has rejected.
+    pub(crate) fn excuse(&mut self, resource_type: ResourceType, names: &[&str]) {
+        if let Some(rejections) = &mut self.rejections {
+            let names = names.iter().map(|name| (resource_type, (*name).to_owned()));
+            rejections.excused.extend(names);
         }
     }
 
     /// Adds a name to the subscription, or removes it.
     pub(crate) fn toggle(&mut self, resource_type: ResourceType, name: &str) {
+        self.excuse(resource_type, &[name]);
         let have = self.have.get_mut(&resource_type).unwrap();
         let more = have.names.insert(name.to_owned());
         if !more {
@@ -74,6 +100,7 @@ impl Client {
 
     /// Starts or ends a wildcard subscription.
     pub(crate) fn toggle_wildcard(&mut self, resource_type: ResourceType) {
+        self.excuse(resource_type, &NAMES);
         let have = self.have.get_mut(&resource_type).unwrap();
         have.wildcard = !have.wildcard;
         let star = Some("*");
@@ -136,6 +163,9 @@ impl Client {
     /// Starts a new stream with its resources.
     pub(crate) fn come_back(&mut self) {
         self.to_server.clear();
+        if let Some(rejections) = &mut self.rejections {
+            rejections.first.clear();
+        }
 
         for resource_type in TYPES {
             let have = self.have.get_mut(&resource_type).unwrap();
@@ -170,6 +200,11 @@ impl Client {
     /// Handles a response; rejects it after `taken` resources if that is given.
     pub(crate) fn receive(&mut self, response: &Response, taken: Option<usize>) {
         let resource_type = response.resource_type.unwrap();
+        if self.rejections.is_some() && matches!(resource_type, CDS | LDS) {
+            self.receive_good(resource_type, response);
+            return;
+        }
+
         let limit = taken.unwrap_or(usize::MAX);
         let error = taken.map(|_| ErrorDetail {
             code: 13,
@@ -197,6 +232,66 @@ impl Client {
                 }
             }
         }
+    }
+}
+
+impl Client {
+    /// Handles a response as Envoy does: it takes all resources but the bad ones, and names these.
+    fn receive_good(&mut self, resource_type: ResourceType, response: &Response) {
+        let have = self.have.get_mut(&resource_type).unwrap();
+        let rejections = self.rejections.as_mut().unwrap();
+        let decoded = RawDeltaDiscoveryResponse::decode(response.payload.plain().clone()).unwrap();
+        let mut bad = Vec::new();
+
+        for resource in decoded.resources {
+            let body = text_of(resource_type, &resource.resource.unwrap().value);
+            let key = (resource_type, resource.name.clone());
+            let rejected = rejections.first.remove(&key);
+            assert!(
+                rejected.as_ref() != Some(&body) || rejections.excused.contains(&key),
+                "{body} was rejected and is sent again"
+            );
+
+            if !have.wildcard && !have.names.contains(&resource.name) {
+                continue;
+            }
+            if is_bad(&body) {
+                bad.push((resource.name, body));
+            } else {
+                have.resources
+                    .insert(resource.name, (body, resource.version));
+            }
+        }
+
+        for name in &response.removed {
+            have.resources.remove(name.as_str());
+            rejections
+                .first
+                .remove(&(resource_type, name.as_str().to_owned()));
+        }
+
+        let errors: Vec<String> = bad.iter().map(|(name, _)| format!("{name}: bad")).collect();
+        let what = if resource_type == CDS {
+            "cluster(s)"
+        } else {
+            "listener(s)"
+        };
+        let error_detail = (!bad.is_empty()).then(|| ErrorDetail {
+            code: 13,
+            message: format!("Error adding/updating {what} {}", errors.join(", ")),
+            details: Vec::new(),
+        });
+        if let Some((name, body)) = bad.into_iter().next() {
+            rejections.first.insert((resource_type, name), body);
+        }
+
+        let request = DeltaDiscoveryRequest {
+            type_url: resource_type.type_url().to_owned(),
+            response_nonce: response.nonce.to_string(),
+            error_detail,
+            ..DeltaDiscoveryRequest::default()
+        };
+        self.to_server.push_back(request.parse().unwrap());
     }
 }
 

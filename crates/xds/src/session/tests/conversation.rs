@@ -87,6 +87,52 @@ fn settle(server: &mut Server, client: &mut Client) {
     panic!("the conversation does not end");
 }
 
+/// One event.
+fn apply(op: Op, server: &mut Server, client: &mut Client) {
+    match op {
+        Op::Change(edits) => server.change(|world| {
+            for (resource_type, name, value) in edits {
+                if value.is_none() {
+                    client.excuse(TYPES[resource_type], &[NAMES[name]]);
+                }
+                edit(
+                    world,
+                    TYPES[resource_type],
+                    NAMES[name],
+                    value.map(|value| value.to_string()),
+                );
+            }
+        }),
+        Op::Toggle(resource_type, _)
+            if client.protocol == Protocol::StateOfTheWorld
+                && TYPES[resource_type].is_wildcard_by_default() => {}
+        Op::Toggle(resource_type, name) => client.toggle(TYPES[resource_type], NAMES[name]),
+        Op::ToggleWildcard(resource_type) if client.protocol == Protocol::Delta => {
+            client.toggle_wildcard(TYPES[resource_type])
+        }
+        Op::ToggleWildcard(_) => {}
+        Op::ServerReads => client
+            .to_server
+            .pop_front()
+            .into_iter()
+            .for_each(|request| server.request(request)),
+        Op::PushThread => server.push_thread(),
+        Op::Send => {
+            server.send();
+        }
+        Op::ClientReads(taken) => {
+            if let Some(response) = server.to_client.pop_front() {
+                client.receive(&response, taken);
+            }
+        }
+        Op::Wait(seconds) => server.rig.now += Duration::from_secs(seconds),
+        Op::ComeBack => {
+            server.restart();
+            client.come_back();
+        }
+    }
+}
+
 fn converse(protocol: Protocol, ops: Vec<Op>) {
     let mut server = Server::new(protocol);
     let mut client = Client::new(protocol);
@@ -99,51 +145,12 @@ fn converse(protocol: Protocol, ops: Vec<Op>) {
     }
 
     for op in ops {
-        match op {
-            Op::Change(edits) => server.change(|world| {
-                for (resource_type, name, value) in edits {
-                    edit(
-                        world,
-                        TYPES[resource_type],
-                        NAMES[name],
-                        value.map(|value| value.to_string()),
-                    );
-                }
-            }),
-            Op::Toggle(resource_type, _)
-                if protocol == Protocol::StateOfTheWorld
-                    && TYPES[resource_type].is_wildcard_by_default() => {}
-            Op::Toggle(resource_type, name) => client.toggle(TYPES[resource_type], NAMES[name]),
-            Op::ToggleWildcard(resource_type) if protocol == Protocol::Delta => {
-                client.toggle_wildcard(TYPES[resource_type])
-            }
-            Op::ToggleWildcard(_) => {}
-            Op::ServerReads => client
-                .to_server
-                .pop_front()
-                .into_iter()
-                .for_each(|request| server.request(request)),
-            Op::PushThread => server.push_thread(),
-            Op::Send => {
-                server.send();
-            }
-            Op::ClientReads(taken) => {
-                if let Some(response) = server.to_client.pop_front() {
-                    client.receive(&response, taken);
-                }
-            }
-            Op::Wait(seconds) => server.rig.now += Duration::from_secs(seconds),
-            Op::ComeBack => {
-                server.restart();
-                client.come_back();
-            }
-        }
+        apply(op, &mut server, &mut client);
     }
 
     settle(&mut server, &mut client);
 
-    // Rejected resources are sent again with the next change of their type, which reaches every
-    // client.
+    // Rejected resources are sent again once they have changed.
     for resource_type in TYPES {
         let have = &client.have[&resource_type];
         if !have.names.contains("z") && !have.wildcard {
@@ -153,9 +160,13 @@ fn converse(protocol: Protocol, ops: Vec<Op>) {
 
     settle(&mut server, &mut client);
     server.change(|world| {
-        TYPES
-            .into_iter()
-            .for_each(|resource_type| edit(world, resource_type, "z", Some("last".to_owned())))
+        for resource_type in TYPES {
+            let all = world.entry(resource_type).or_default();
+            let names: Vec<String> = all.keys().cloned().chain(["z".to_owned()]).collect();
+            for name in names {
+                edit(world, resource_type, &name, Some("last".to_owned()));
+            }
+        }
     });
     settle(&mut server, &mut client);
 
@@ -186,7 +197,70 @@ fn converse(protocol: Protocol, ops: Vec<Op>) {
     }
 }
 
+/// A client that rejects some clusters and listeners, and names them as Envoy does, has all others
+/// without a further change, and is sent none of the rejected ones again.
+fn converse_with_bad(ops: Vec<Op>) {
+    let mut server = Server::new(Protocol::Delta);
+    let mut client = Client::new(Protocol::Delta);
+    for resource_type in [CDS, LDS] {
+        client.toggle_wildcard(resource_type);
+    }
+    client.rejections = Some(Rejections::default());
+
+    for op in ops {
+        match op {
+            // Rejections at random are those of the other conversations.
+            Op::ClientReads(_) => apply(Op::ClientReads(None), &mut server, &mut client),
+            // A rejection that comes too late counts for nothing.
+            Op::Wait(_) => {}
+            other => apply(other, &mut server, &mut client),
+        }
+    }
+
+    settle(&mut server, &mut client);
+    for resource_type in [CDS, LDS] {
+        has_all_good(resource_type, &server, &client);
+    }
+}
+
+/// Asserts that a client has all but the bad resources, and counts as having rejected those.
+fn has_all_good(resource_type: ResourceType, server: &Server, client: &Client) {
+    let have = &client.have[&resource_type];
+    let none = BTreeMap::new();
+    let all = server.world.get(&resource_type).unwrap_or(&none);
+    let wanted = all
+        .iter()
+        .filter(|(name, _)| have.wildcard || have.names.contains(*name));
+    let (bad, good): (Vec<_>, Vec<_>) = wanted.partition(|(_, body)| is_bad(body));
+
+    for (name, body) in good {
+        let has = have.resources.get(name).map(|(body, _)| body);
+        assert_eq!(has, Some(body), "{resource_type:?} {name}");
+    }
+    let gone = have.resources.keys().find(|name| !all.contains_key(*name));
+    assert_eq!(gone, None, "{resource_type:?}");
+    assert!(server.rig.session.is_acknowledged(resource_type));
+    if bad.is_empty() {
+        return;
+    }
+
+    let watch = &server.rig.session.watches[&resource_type];
+    let newest = watch.latest.as_ref();
+    let is_newest = |of: Option<&Arc<Collection>>| {
+        of.zip(newest)
+            .is_some_and(|(one, newest)| Arc::ptr_eq(one, newest))
+    };
+    assert!(watch.history.rejected.is_some(), "{bad:?}");
+    assert!(is_newest(watch.history.rejected_collection.as_ref()));
+    assert!(!is_newest(watch.taken().map(|(taken, _)| taken)));
+}
+
 proptest! {
+    #[test]
+    fn a_delta_client_has_all_that_it_does_not_reject(ops in ops(80)) {
+        converse_with_bad(ops);
+    }
+
     #[test]
     fn a_delta_client_ends_up_in_sync(ops in ops(80)) {
         converse(Protocol::Delta, ops);
