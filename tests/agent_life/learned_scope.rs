@@ -28,6 +28,8 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 const ANY_PORT: SocketAddr = SocketAddr::new(LOOPBACK, 0);
 /// The counter of requested clusters.
 const REQUESTED: &str = "navarch_on_demand_clusters_total";
+/// The counter of responses with clusters that Envoys have rejected.
+const REJECTED: &str = "pilot_total_xds_rejects{type=\"cds\"}";
 
 /// A sidecar's port for all hosts of a mesh, and two hosts with backends.
 struct World {
@@ -40,6 +42,12 @@ struct World {
 impl World {
     /// A control plane that ends each stream after two seconds, and two pods of one workload.
     async fn start() -> Result<Self> {
+        let age = "--keepaliveMaxServerConnectionAge=2s".to_owned();
+        Self::start_with(|_| String::new(), &[age]).await
+    }
+
+    /// With further objects for the sidecar's port, and arguments of the control plane.
+    async fn start_with(further: fn(u16) -> String, arguments: &[String]) -> Result<Self> {
         let port = ports::free()?;
         let reviews = Backend::start("reviews", ANY_PORT).await?;
         let ledger = Backend::start("ledger", ANY_PORT).await?;
@@ -50,13 +58,13 @@ impl World {
             service("reviews", port, reviews.address, "*"),
             service("ledger", port, ledger.address, "*"),
             service("hidden", port, ledger.address, "bank"),
+            further(port),
         ];
         let text = mesh(port, &services.concat());
         std::fs::write(folder.path().join("mesh/mesh.yaml"), text)?;
 
-        let age = "--keepaliveMaxServerConnectionAge=2s".to_owned();
         let issuer = crate::issuer::Issuer::with_new_key();
-        let server = Server::start_in(folder, issuer, String::new(), LOOPBACK, &[age]).await?;
+        let server = Server::start_in(folder, issuer, String::new(), LOOPBACK, arguments).await?;
         Ok(Self {
             server,
             port,
@@ -82,10 +90,18 @@ impl World {
 
     /// How many clusters Envoys have requested by name.
     async fn requested(&self) -> Result<u64> {
+        self.counter(REQUESTED).await
+    }
+
+    /// How many responses with clusters Envoys have rejected.
+    async fn rejected(&self) -> Result<u64> {
+        self.counter(REJECTED).await
+    }
+
+    /// The value of a series of the control plane; 0 without it.
+    async fn counter(&self, series: &str) -> Result<u64> {
         let metrics = self.server.metrics().await?;
-        let line = metrics
-            .lines()
-            .find_map(|line| line.strip_prefix(REQUESTED));
+        let line = metrics.lines().find_map(|line| line.strip_prefix(series));
         Ok(line.unwrap_or("0").trim().parse()?)
     }
 }
@@ -108,6 +124,28 @@ spec:
 ",
         backend.port()
     )
+}
+
+/// A service whose cluster Envoy rejects, since it has no load balancer of its own. The patch names
+/// the cluster, so that it is not lazy.
+fn rejected_service(port: u16) -> String {
+    let unused = SocketAddr::from((Ipv4Addr::LOCALHOST, 9));
+    let patch = format!(
+        "
+---
+apiVersion: networking.istio.io/v1alpha3
+kind: EnvoyFilter
+metadata: {{name: broken, namespace: shop}}
+spec:
+  configPatches:
+  - applyTo: CLUSTER
+    match: {{context: SIDECAR_OUTBOUND, cluster: {{service: broken.example}}}}
+    patch:
+      operation: MERGE
+      value: {{lb_policy: CLUSTER_PROVIDED, alt_stat_name: 'outbound|{port}||broken.example'}}
+"
+    );
+    service("broken", port, unused, "*") + &patch
 }
 
 /// A namespace that opts in, its pods, and the listener of its sidecars.
@@ -264,6 +302,51 @@ async fn an_envoy_starts_with_what_its_workload_has_used_and_gets_the_rest_on_de
     let reply = client::get(listener, "other-7.example", "/", &[]).await?;
     ensure!(reply.status == 503, "never used: {reply:?}");
     second.stop().await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_rejected_cluster_is_sent_once_and_fails_no_first_request_for_another_host() -> Result<()>
+{
+    let world = World::start_with(rejected_service, &[]).await?;
+    let mut pod = Pod::start(&world.server, &[])?;
+    pod.wait_ready().await?;
+    if !is_envoy_1_40(&pod).await? {
+        println!("skipped: this Envoy is older than 1.40");
+        pod.stop().await?;
+        return Ok(());
+    }
+    let rejected = async || world.rejected().await.is_ok_and(|count| count == 1);
+    until_within(TIMEOUT, "Envoy rejects the first response", rejected).await;
+
+    for host in ["reviews", "ledger"] {
+        let authority = format!("{host}.example");
+        let reply = client::get(world.listener(), &authority, "/", &[]).await?;
+        let log = pod.log();
+        ensure!(
+            reply.status == 200 && reply.body == host,
+            "{reply:?}\n{log}"
+        );
+    }
+    until_clusters(&pod, &world.clusters(&["ledger", "reviews"])).await;
+    let count = world.rejected().await?;
+    ensure!(count == 1, "{count} responses were rejected");
+
+    // It is shown as rejected all the same.
+    let page = world.server.page("syncz").await?;
+    ensure!(page.contains("broken.example: "), "{page}");
+
+    // Who requests it gets it, and all other hosts still work.
+    let reply = client::get(world.listener(), "broken.example", "/", &[]).await?;
+    ensure!(reply.status == 503, "{reply:?}");
+    for host in ["reviews", "ledger"] {
+        let authority = format!("{host}.example");
+        let reply = client::get(world.listener(), &authority, "/", &[]).await?;
+        ensure!(reply.status == 200, "{reply:?}");
+    }
+    let count = world.rejected().await?;
+    ensure!(count <= 2, "{count} responses were rejected");
+    pod.stop().await?;
     Ok(())
 }
 
