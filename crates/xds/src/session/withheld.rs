@@ -16,9 +16,10 @@
 //! Envoy adds all other clusters and listeners of a response that it rejects because of some
 //! (`CdsApiHelper::onConfigUpdate`, `LdsApiImpl::onConfigUpdate`), and ztunnel all other resources;
 //! they name those that failed. But Envoy adds none of a response with a resource that it cannot
-//! decode or validate, and if it rejects resources of other types, it has added those before it. A
-//! NACK gives up all clusters that requests wait for, so that a rejected cluster beside a requested
-//! one costs the requests (`OdCdsApiImpl`).
+//! decode or validate, of resources of other types only those before the rejected one, and possibly
+//! none beside a rejected cluster that requests wait for. With a NACK it also gives up the clusters
+//! that requests wait for (`XdstpOdcdsSubscriptionsManager::onFailure`), so that a rejected cluster
+//! beside a requested one costs the requests.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -40,6 +41,9 @@ const ADDED_OTHERS: [&str; 2] = [
     "Error adding/updating cluster(s) ",
     "Error adding/updating listener(s) ",
 ];
+/// What Envoy's message begins with if it has rejected a cluster that requests wait for, whose name
+/// follows before ` - `. It may have added none of the others.
+const REQUESTED: &str = "Error adding/updating cluster ";
 /// What Envoy's message begins with if it has added no resource since one is invalid, whose text
 /// follows.
 const INVALID: &str = "Proto constraint validation failed (";
@@ -270,8 +274,8 @@ impl Watch {
 ///
 /// A message can repeat what users of other namespaces have written, such as the name of a
 /// resource of theirs. So names count only where the client itself writes them: before the error of
-/// each in a list, or at the begin of the invalid resource. Of a list, only the first one is certain:
-/// the others may be in the text of its error.
+/// each in a list, before the error of a requested one, or at the begin of an invalid one. Of a list,
+/// only the first one is certain: the others may be in the text of its error.
 fn blamed(resource_type: ResourceType, message: &str, sent: &[Arc<Resource>]) -> Blamed {
     if let [only] = sent {
         return Blamed::of(vec![Some(only.name.clone())]);
@@ -288,7 +292,10 @@ fn blamed(resource_type: ResourceType, message: &str, sent: &[Arc<Resource>]) ->
     };
     let words = match list {
         Some(list) => words_before_errors(list),
-        None => name_of_invalid(message).into_iter().collect(),
+        None => name_of_requested(message)
+            .or_else(|| name_of_invalid(message))
+            .into_iter()
+            .collect(),
     };
 
     let find = |word: &str| {
@@ -305,6 +312,12 @@ fn words_before_errors(list: &str) -> Vec<&str> {
     list.match_indices(": ")
         .filter_map(|(end, _)| list.get(..end)?.rsplit([' ', '\n']).next())
         .collect()
+}
+
+/// The name of a rejected cluster that requests wait for.
+fn name_of_requested(message: &str) -> Option<&str> {
+    let (name, _) = message.strip_prefix(REQUESTED)?.split_once(" - ")?;
+    Some(name)
 }
 
 /// The name in the text of an invalid resource, whose first field it is.
@@ -361,6 +374,10 @@ mod tests {
             (
                 format!("Error adding/updating cluster(s) x: why, {A}: why"),
                 of(None, &[A]),
+            ),
+            (
+                format!("Error adding/updating cluster {C} - {C}: like {A}: why"),
+                of(Some(C), &[C]),
             ),
             // The only one that is certain is the invalid resource itself.
             (
