@@ -16,6 +16,12 @@ use navarch_push::resource::ResourceType;
 pub(crate) const SERVICE_CLUSTER: &str = "outbound|";
 
 impl Session {
+    /// The names of a type that the client is subscribed to, beside a wildcard.
+    pub(crate) fn subscribed(&self, resource_type: ResourceType) -> Arc<BTreeSet<ResourceName>> {
+        let watch = self.watches.get(&resource_type);
+        watch.map_or_else(Arc::default, |watch| watch.interest.names.clone())
+    }
+
     /// Those of these clusters that exist for the client, and that it has not rejected; `None` while
     /// that is not known.
     pub(crate) fn known_clusters(

@@ -22,13 +22,17 @@ use navarch_push::resource::ResourceType;
 /// How long requested clusters are collected.
 const COLLECTED_FOR: Duration = Duration::from_secs(1);
 /// Maximum number of requested clusters that a stream collects. Nothing is learned from further ones,
-/// which are sent all the same. Their memory is not charged, as that of subscribed names is.
+/// which are sent all the same.
 const MAX_UNLEARNED: usize = 2_048;
 /// The longest name of a cluster of a service that can exist: its host has at most 253 characters,
 /// its subset 63.
 const MAX_CLUSTER_BYTES: usize = 384;
 
 /// Clusters that a client has requested, and that its workload has not learned yet.
+///
+/// The client is subscribed to all of them, so that their memory is charged to it. None of them was
+/// subscribed to before: looking them up takes time of the push thread, which a client gets in turn
+/// with all others only for subscriptions that change.
 #[derive(Debug, Default)]
 pub(super) struct Unlearned {
     clusters: BTreeSet<ResourceName>,
@@ -37,17 +41,32 @@ pub(super) struct Unlearned {
 }
 
 impl Unlearned {
-    /// Collects clusters of services, as far as there is room.
-    fn collect(&mut self, names: &BTreeSet<ResourceName>, now: Instant) {
+    /// Collects clusters of services that the client has not `subscribed` to before, as far as there
+    /// is room.
+    fn collect(
+        &mut self,
+        names: &BTreeSet<ResourceName>,
+        subscribed: &BTreeSet<ResourceName>,
+        now: Instant,
+    ) {
         let is_cluster = |name: &&ResourceName| {
             name.as_str().starts_with(SERVICE_CLUSTER) && name.as_str().len() <= MAX_CLUSTER_BYTES
         };
         let room = MAX_UNLEARNED.saturating_sub(self.clusters.len());
-        let clusters = names.iter().filter(is_cluster).take(room);
+        let new = names.difference(subscribed);
+        let clusters = new.filter(is_cluster).take(room);
         self.clusters.extend(clusters.cloned());
 
         if !self.clusters.is_empty() {
             self.due = self.due.or(Some(now + COLLECTED_FOR));
+        }
+    }
+
+    /// Leaves out clusters that the client no longer subscribes to.
+    fn leave_out(&mut self, names: &BTreeSet<ResourceName>) {
+        self.clusters.retain(|name| !names.contains(name));
+        if self.clusters.is_empty() {
+            self.due = None;
         }
     }
 
@@ -64,15 +83,24 @@ impl Stream {
         let Request::Delta(request) = request else {
             return;
         };
-        let names = &request.subscribe.names;
         let is_cluster = request.resource_type == ResourceType::Cluster;
-        if !is_cluster || !self.connection.proxy.has_learned_scope || names.is_empty() {
+        if !is_cluster || !self.connection.proxy.has_learned_scope {
             return;
         }
 
-        debug!(?names, "clusters requested by name");
-        self.core.metrics.requested_on_demand(names.len());
-        self.unlearned.collect(names, Instant::now());
+        let names = &request.subscribe.names;
+        if !names.is_empty() {
+            debug!(?names, "clusters requested by name");
+            self.core.metrics.requested_on_demand(names.len());
+            let session = self.connection.session.lock();
+            let subscribed = session.subscribed(ResourceType::Cluster);
+            self.unlearned.collect(names, &subscribed, Instant::now());
+        }
+
+        let left = &request.unsubscribe.names;
+        if !left.is_empty() {
+            self.unlearned.leave_out(left);
+        }
     }
 
     /// Has the workload learn from those of the collected clusters that exist for the client. The push
@@ -126,17 +154,26 @@ mod tests {
         all.into_iter().map(ResourceName::new).collect()
     }
 
+    /// Collects clusters of a client that has not subscribed to any.
+    fn collect(unlearned: &mut Unlearned, wanted: &BTreeSet<ResourceName>, now: Instant) {
+        unlearned.collect(wanted, &BTreeSet::new(), now);
+    }
+
     #[test]
     fn clusters_are_collected_from_the_first_one_on() {
         let mut unlearned = Unlearned::default();
         let begun = Instant::now();
-        unlearned.collect(&names(["PassthroughCluster".to_owned()]), begun);
+        collect(
+            &mut unlearned,
+            &names(["PassthroughCluster".to_owned()]),
+            begun,
+        );
         assert_eq!(unlearned.due(), None, "it is no service's");
 
         let cluster = |host: &str| format!("outbound|80||{host}.example");
-        unlearned.collect(&names([cluster("a")]), begun);
+        collect(&mut unlearned, &names([cluster("a")]), begun);
         let later = begun + COLLECTED_FOR / 2;
-        unlearned.collect(&names([cluster("a"), cluster("b")]), later);
+        collect(&mut unlearned, &names([cluster("a"), cluster("b")]), later);
         assert_eq!(unlearned.due(), Some(begun + COLLECTED_FOR));
         assert_eq!(unlearned.clusters, names([cluster("a"), cluster("b")]));
     }
@@ -146,12 +183,12 @@ mod tests {
         let mut unlearned = Unlearned::default();
         let now = Instant::now();
         let long = format!("outbound|80||{}", "x".repeat(MAX_CLUSTER_BYTES));
-        unlearned.collect(&names([long]), now);
+        collect(&mut unlearned, &names([long]), now);
         assert!(unlearned.clusters.is_empty());
 
         for round in 0..3 {
             let many = (0..MAX_UNLEARNED).map(|at| format!("outbound|{round}||h{at}.example"));
-            unlearned.collect(&names(many), now);
+            collect(&mut unlearned, &names(many), now);
         }
         assert_eq!(unlearned.clusters.len(), MAX_UNLEARNED);
     }
@@ -161,7 +198,30 @@ mod tests {
         let host = format!("{}.example", "x".repeat(245));
         let longest = format!("outbound|65535|{}|{host}", "v".repeat(63));
         let mut unlearned = Unlearned::default();
-        unlearned.collect(&names([longest]), Instant::now());
+        collect(&mut unlearned, &names([longest]), Instant::now());
         assert_eq!(unlearned.clusters.len(), 1);
+    }
+
+    #[test]
+    fn what_a_client_repeats_is_not_looked_up_again() {
+        let mut unlearned = Unlearned::default();
+        let both = names(["outbound|80||a.example", "outbound|80||b.example"].map(str::to_owned));
+        let first = names(["outbound|80||a.example".to_owned()]);
+        unlearned.collect(&first, &both, Instant::now());
+        assert_eq!(unlearned.due(), None);
+        unlearned.collect(&both, &first, Instant::now());
+        assert_eq!(unlearned.clusters, &both - &first);
+    }
+
+    #[test]
+    fn what_a_client_unsubscribes_from_is_no_longer_held() {
+        let mut unlearned = Unlearned::default();
+        let many = |count: usize| names((0..count).map(|at| format!("outbound|80||h{at}.example")));
+        collect(&mut unlearned, &many(3), Instant::now());
+        unlearned.leave_out(&many(2));
+        assert_eq!(unlearned.clusters, &many(3) - &many(2));
+        unlearned.leave_out(&many(3));
+        assert!(unlearned.clusters.is_empty());
+        assert_eq!(unlearned.due(), None);
     }
 }
