@@ -352,8 +352,13 @@ impl Worker {
                 // Proxies wait with their subscriptions for this change.
                 let is_awaited = changes.iter().any(is_awaited);
 
+                self.since = Some(match self.since {
+                    None => (now, now),
+                    // Clients decide when workloads learn: others' changes must not wait longer.
+                    Some(since) if changes.iter().all(is_learned) => since,
+                    Some((first, _)) => (first, now),
+                });
                 self.pending.extend(changes);
-                self.since = Some((self.since.map_or(now, |(first, _)| first), now));
                 if is_awaited {
                     self.push();
                 }
@@ -460,6 +465,11 @@ fn is_awaited(change: &Change) -> bool {
         Change::SecretReader(..) | Change::Remote(_, RemoteChange::SecretReader(..))
     );
     is_about_readers || matches!(change, Change::FindPeers)
+}
+
+/// Whether a change is what a workload has used.
+fn is_learned(change: &Change) -> bool {
+    matches!(change, Change::Learned(..))
 }
 
 #[cfg(test)]

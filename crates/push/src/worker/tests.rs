@@ -9,10 +9,12 @@ use tokio::task::JoinSet;
 
 use super::*;
 use crate::engine::PushCause;
+use crate::learned::LearnedChange;
 use crate::proxy::Locality;
 use crate::resource::Collection;
 use crate::view::View;
-use navarch_api::names::ResourceName;
+use navarch_api::learned_scope::{LearnedHosts, LearnedWorkload};
+use navarch_api::names::{Hostname, Namespace, ResourceName, ServiceAccount};
 
 /// A translator that takes a while for each resource.
 struct Slow;
@@ -212,4 +214,33 @@ async fn a_client_that_asks_for_sizes_of_routes_does_not_delay_others() {
     // Nothing is left of those whose streams end before the answer.
     questions.abort_all();
     until(&push, |inspect| inspect.engine.proxies().len() == 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_workloads_learn_delays_no_other_change() {
+    let debounce = Debounce {
+        after: Duration::from_millis(100),
+        max: Duration::from_secs(10),
+    };
+    let slow = Arc::new(Slow);
+    let metrics = Metrics::default();
+    let (push, work) = prepare(Settings::default(), debounce, slow, metrics, None);
+    tokio::spawn(work);
+    push.full_sync().await.unwrap();
+
+    let roots = Arc::from([Arc::from("root")]);
+    push.change(vec![Change::TrustBundle(roots)]).await.unwrap();
+    for number in 0..10 {
+        let workload = LearnedWorkload {
+            namespace: Namespace::new("shop"),
+            account: ServiceAccount::new("web"),
+            name: Arc::from("web"),
+        };
+        let hosts = LearnedHosts::from([Hostname::new(format!("h{number}.example"))]);
+        let learned = Change::Learned(workload, LearnedChange::Add(hosts));
+        push.change(vec![learned]).await.unwrap();
+        tokio::time::sleep(debounce.after / 2).await;
+    }
+
+    assert_eq!(push.context().trust_bundle.len(), 1);
 }
