@@ -27,6 +27,7 @@
 //! [`Bounds::keeps_clusters`]: crate::session::Bounds::keeps_clusters
 
 use navarch_api::learned_scope::{LABEL, ScopeForm};
+use navarch_api::names::ClusterId;
 use navarch_api::object::NamespacedName;
 use navarch_api::settings::Settings;
 use navarch_net::log_limit::LogLimit;
@@ -124,8 +125,10 @@ fn label(proxy: &Proxy, context: &PushContext) -> Option<String> {
     let (pod, namespace) = proxy.name.rsplit_once('.').unwrap_or((&proxy.name, ""));
     let pod = NamespacedName::new(namespace, pod);
     // Pods of two clusters can have the same name, as those of StatefulSets do.
-    let cluster = proxy.meta("CLUSTER_ID");
-    let remote = cluster.and_then(|cluster| context.directory.remotes.get(cluster.as_str()));
+    let cluster = ClusterId::new(proxy.meta("CLUSTER_ID").unwrap_or_default());
+    let aliases = &context.mesh.settings.clusters.aliases;
+    let cluster = aliases.get(&cluster).unwrap_or(&cluster);
+    let remote = context.directory.remotes.get(cluster);
     let directory = remote.map_or(&context.directory, |remote| &**remote);
 
     let own = match directory.workloads.get(&pod) {
@@ -162,10 +165,11 @@ mod tests {
     use std::sync::Arc;
 
     use bytes::Bytes;
+    use navarch_api::any_object::AnyObject;
     use navarch_api::decode::{Format, Outcome, decode_documents};
     use navarch_api::identity::Identity;
     use navarch_api::names::ResourceName;
-    use navarch_push::mesh_state::Change;
+    use navarch_push::mesh_state::{Change, RemoteChange};
     use navarch_push::proxy::Locality;
     use navarch_push::resource::ResourceType;
     use navarch_push::view::{Translator, View};
@@ -200,21 +204,32 @@ mod tests {
         proxy("sidecar", json!({ "LABELS": { LABEL: value } }))
     }
 
-    /// A push thread with these objects in force.
-    async fn push(yaml: &str, settings: Settings) -> PushHandle {
-        let (push, _) = worker::start(settings, Debounce::default(), Arc::new(Nothing)).unwrap();
-        let put = |outcome| match outcome {
-            Outcome::Read { object, .. } => Change::Put(object),
+    /// Objects of YAML.
+    fn objects(yaml: &str) -> Vec<AnyObject> {
+        let object = |outcome| match outcome {
+            Outcome::Read { object, .. } => object,
             Outcome::Ignored | Outcome::Rejected(_) => panic!("it can be read"),
         };
-        if !yaml.is_empty() {
-            let documents = decode_documents(yaml, Format::Yaml).into_iter();
-            let changes = documents.map(|document| put(document.outcome)).collect();
-            push.change(changes).await.unwrap();
-        }
+        let documents = decode_documents(yaml, Format::Yaml).into_iter();
+        documents.map(|document| object(document.outcome)).collect()
+    }
+
+    /// A push thread with these changes in force.
+    async fn push_of(changes: Vec<Change>, settings: Settings) -> PushHandle {
+        let (push, _) = worker::start(settings, Debounce::default(), Arc::new(Nothing)).unwrap();
+        push.change(changes).await.unwrap();
         push.full_sync().await.unwrap();
         push.wait_synced().await.unwrap();
         push
+    }
+
+    /// The same with objects.
+    async fn push(yaml: &str, settings: Settings) -> PushHandle {
+        let changes = match yaml {
+            "" => Vec::new(),
+            yaml => objects(yaml).into_iter().map(Change::Put).collect(),
+        };
+        push_of(changes, settings).await
     }
 
     fn is_learned(proxy: Proxy, takes_clusters: bool, push: &PushHandle) -> bool {
@@ -300,5 +315,34 @@ status: {phase: Running, podIP: 10.1.2.3}
 ";
         let of_pod = push(&format!("{namespace}{pod}"), Settings::default()).await;
         assert!(!is_learned(labelled("learned"), true, &of_pod));
+    }
+
+    #[tokio::test]
+    async fn the_label_of_a_pod_is_read_in_its_cluster_which_may_have_an_alias() {
+        let pod = |value: &str| {
+            objects(&format!(
+                "
+apiVersion: v1
+kind: Pod
+metadata: {{name: web-1, namespace: shop, labels: {{navarch.io/scope: {value}}}}}
+spec: {{serviceAccountName: web}}
+status: {{phase: Running, podIP: 10.1.2.3}}
+"
+            ))
+        };
+        let own = pod("whole").into_iter().map(Change::Put);
+        let remote = RemoteChange::Reset(pod("learned"));
+        let remote = Change::Remote(ClusterId::new("east"), remote);
+        let mut settings = Settings::default();
+        let alias = ClusterId::new("former-name");
+        let aliases = &mut settings.clusters.aliases;
+        aliases.insert(alias, ClusterId::new("east"));
+        let push = push_of(own.chain([remote]).collect(), settings).await;
+
+        let of_cluster = |cluster: &str| proxy("sidecar", json!({ "CLUSTER_ID": cluster }));
+        for cluster in ["east", "former-name"] {
+            assert!(is_learned(of_cluster(cluster), true, &push), "{cluster}");
+        }
+        assert!(!is_learned(of_cluster("Kubernetes"), true, &push));
     }
 }
