@@ -76,12 +76,34 @@ pub(super) fn names(view: &View<'_>) -> Vec<ResourceName> {
 
 /// The names of all clusters that are generated for the proxy.
 fn generated_names(view: &View<'_>) -> Vec<ResourceName> {
+    let mut names = match view.proxy().kind() {
+        ProxyKind::Sidecar => names_of_services(view),
+        ProxyKind::Router | ProxyKind::Waypoint | ProxyKind::Ztunnel | ProxyKind::AgentGateway => {
+            Vec::new()
+        }
+    };
+    names.extend(own_names(view));
+    names
+}
+
+/// The names of the clusters of all services that a sidecar sees, before patches.
+pub(super) fn names_of_services(view: &View<'_>) -> Vec<ResourceName> {
+    outbound_names(view, Purpose::Client)
+}
+
+/// The names of a sidecar's other clusters; `None` if patches add, remove or rename clusters.
+pub(super) fn names_beside_services(view: &View<'_>) -> Option<Vec<ResourceName>> {
+    (!patched::has_other_names(view)).then(|| own_names(view))
+}
+
+/// The names of all clusters that are generated for the proxy, except those of the services that a
+/// sidecar sees.
+fn own_names(view: &View<'_>) -> Vec<ResourceName> {
     let fixed = |name: &str| ResourceName::new(name);
     let mut names = Vec::new();
 
     match view.proxy().kind() {
         ProxyKind::Sidecar => {
-            names.extend(outbound_names(view, Purpose::Client));
             names.extend([BLACK_HOLE, PASSTHROUGH, INBOUND_PASSTHROUGH].map(fixed));
             if sidecar_scope::outbound_policy(view) == OutboundPolicy::AllowAnyDynamicDns {
                 names.push(fixed(ALLOW_ANY_DYNAMIC_DNS));

@@ -32,9 +32,12 @@
 //! - *When the label is put or removed*: removed, all clusters come. Put, it applies to streams that
 //!   start later, whose Envoys keep the clusters that they have: see `navarch_xds`.
 
+mod services;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use self::services::{ClustersOfServices, may_be_lazy};
 use crate::named_clusters::NamedClusters;
 use crate::names::{ClusterName, OutboundCluster};
 use crate::{clusters, listeners, patches, sidecar_scope, traffic_extension, virtual_service};
@@ -59,7 +62,7 @@ struct NamedByListener {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct NamedByProxy;
 
-/// The hosts that one VirtualService mirrors requests to.
+/// The hosts that one VirtualService mirrors requests to, and those that these are aliases of.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct MirrorsOf {
     name: NamespacedName,
@@ -87,11 +90,10 @@ struct LearnedScope {
 
 /// The names of the clusters that the proxy gets without a request.
 pub(super) fn cluster_names(view: &View<'_>) -> Vec<ResourceName> {
-    let mut names = clusters::names(view);
-    if let Some(scope) = LearnedScope::of(view) {
-        names.retain(|name| !scope.is_lazy(name, view));
+    match LearnedScope::of(view) {
+        Some(scope) => scope.cluster_names(view),
+        None => clusters::names(view),
     }
-    names
 }
 
 /// What the proxy teaches its workload by requesting these clusters: the hosts of those that exist,
@@ -156,6 +158,28 @@ impl LearnedScope {
         })
     }
 
+    /// The names of the clusters that the proxy gets without a request.
+    fn cluster_names(&self, view: &View<'_>) -> Vec<ResourceName> {
+        let Some(mut names) = clusters::names_beside_services(view) else {
+            // Patches add, remove or rename clusters.
+            let mut names = clusters::names(view);
+            names.retain(|name| !self.is_lazy(name, view));
+            return names;
+        };
+
+        let services = view.get(&ClustersOfServices);
+        names.extend(services.fixed.iter().cloned());
+        let mut wanted = BTreeSet::new();
+        for hosts in [&self.used, &self.mirrored, &self.of_extensions] {
+            wanted.extend(hosts.iter().flat_map(|host| services.of_host(host)));
+        }
+        for text in self.named.iter().flat_map(NamedClusters::texts) {
+            wanted.extend(services.begun_by(text));
+        }
+        names.extend(wanted.into_iter().cloned());
+        names
+    }
+
     /// Whether the proxy gets a cluster on demand only.
     fn is_lazy(&self, name: &ResourceName, view: &View<'_>) -> bool {
         let Some(ClusterName::Outbound(cluster)) = ClusterName::parse(name.as_str()) else {
@@ -167,12 +191,11 @@ impl LearnedScope {
             .as_ref()
             .is_none_or(|named| named.contains(name.as_str()));
         let host = &cluster.host;
-        !(is_named
-            || host.is_wildcard()
+        let is_wanted = is_named
             || self.used.contains(host)
             || self.mirrored.contains(host)
-            || self.of_extensions.contains(host)
-            || clusters::waits_for_others(view, host))
+            || self.of_extensions.contains(host);
+        !is_wanted && may_be_lazy(view, host)
     }
 }
 
@@ -226,7 +249,15 @@ impl Query for MirrorsOf {
     type Value = BTreeSet<Hostname>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        virtual_service::mirrored_hosts(view, &self.name)
+        let mut hosts = virtual_service::mirrored_hosts(view, &self.name);
+        let aliased: Vec<Hostname> = hosts
+            .iter()
+            .filter_map(|host| sidecar_scope::host_service(view, host))
+            .filter(|service| !service.kubernetes.external_name.is_empty())
+            .map(|service| Hostname::new(&service.kubernetes.external_name))
+            .collect();
+        hosts.extend(aliased);
+        hosts
     }
 }
 

@@ -35,6 +35,11 @@ impl NamedClusters {
         self.0.extend(others.0.iter().cloned());
     }
 
+    /// The texts.
+    pub(crate) fn texts(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(String::as_str)
+    }
+
     /// Whether a cluster is named.
     pub(crate) fn contains(&self, cluster: &str) -> bool {
         // Texts that begin with a name are in order right after it.

@@ -32,8 +32,12 @@ enum Origin {
 
 /// The names of the clusters; `None` if they are the generated ones.
 pub(super) fn names(view: &View<'_>) -> Option<Vec<ResourceName>> {
-    let patches = patches(view, PatchClass::Clusters)?;
-    names_change(&patches).then(|| view.get(&Origins).keys().cloned().collect())
+    has_other_names(view).then(|| view.get(&Origins).keys().cloned().collect())
+}
+
+/// Whether patches add, remove or rename clusters.
+pub(super) fn has_other_names(view: &View<'_>) -> bool {
+    patches(view, PatchClass::Clusters).is_some_and(|patches| names_change(&patches))
 }
 
 pub(super) fn build(view: &View<'_>, name: &ResourceName) -> Option<Cluster> {

@@ -143,6 +143,67 @@ spec:
 }
 
 #[test]
+fn what_the_alias_of_a_mirror_stands_for_stays() {
+    let mirrored = "
+apiVersion: v1
+kind: Service
+metadata: {name: copy, namespace: shop}
+spec: {type: ExternalName, externalName: ledger.bank.svc.cluster.local, ports: [{name: http, port: 80}]}
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: reviews, namespace: shop}
+spec:
+  hosts: [reviews]
+  http:
+  - route: [{destination: {host: reviews}}]
+    mirror: {host: copy}
+";
+    assert_eq!(at_start(mirrored), [LEDGER]);
+}
+
+#[test]
+fn with_and_without_patches_of_clusters_the_same_ones_are_lazy() {
+    let further = "
+apiVersion: v1
+kind: Service
+metadata: {name: db, namespace: shop}
+spec: {clusterIP: 10.0.0.9, ports: [{name: tcp, port: 5432}, {name: http, port: 80}]}
+---
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: any, namespace: shop}
+spec:
+  hosts: ['*.example.com']
+  ports: [{number: 80, name: http, protocol: HTTP}]
+  resolution: DYNAMIC_DNS
+---
+";
+    let patch = "
+apiVersion: networking.istio.io/v1alpha3
+kind: EnvoyFilter
+metadata: {name: added, namespace: shop}
+spec:
+  configPatches:
+  - applyTo: CLUSTER
+    patch: {operation: ADD, value: {name: added, type: STATIC}}
+";
+    let names = |further: &str| {
+        let mut mesh = TestMesh::new(&format!("{MESH}{further}"));
+        let proxy = mesh.learned_sidecar("shop", "web");
+        assert!(mesh.learn(proxy, &[REVIEWS]));
+        let mut names = mesh.all_names(proxy, ResourceType::Cluster);
+        names.retain(|name| name != "added");
+        names
+    };
+    let generated = names(further);
+    let has = |name: &str| generated.iter().any(|other| other == name);
+    assert!(has("outbound|5432||db.shop.svc.cluster.local") && has(REVIEWS_V1));
+    assert!(!has("outbound|80||db.shop.svc.cluster.local") && !has(LEDGER));
+    assert_eq!(generated, names(&format!("{further}{patch}")));
+}
+
+#[test]
 fn hosts_that_envoy_resolves_or_has_credentials_for_stay() {
     let resolved = "
 apiVersion: networking.istio.io/v1

@@ -7,11 +7,12 @@ use navarch_api::istio::{ApplyTo, PatchContext};
 use navarch_push::view::View;
 
 /// The classes of patches that name clusters.
-const CLASSES: [PatchClass; 4] = [
+const CLASSES: [PatchClass; 5] = [
     PatchClass::Clusters,
     PatchClass::Listeners,
     PatchClass::Routes,
     PatchClass::Extensions,
+    PatchClass::Bootstrap,
 ];
 
 /// The outbound clusters that the proxy's EnvoyFilters name anywhere: also in code, in mirrors of
