@@ -31,6 +31,7 @@ mod jwt_claim;
 mod large;
 mod matchers;
 mod mirror;
+mod on_demand;
 mod patched;
 mod port_services;
 mod redirect;

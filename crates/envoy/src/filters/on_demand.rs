@@ -9,7 +9,7 @@ use crate::build::ads_source;
 use navarch_push::view::View;
 
 /// The name of the filter, which is that of its extension.
-const NAME: &str = "envoy.filters.http.on_demand";
+pub(crate) const NAME: &str = "envoy.filters.http.on_demand";
 /// How long a request waits for its cluster: Envoy's default. A control plane that is there answers
 /// in milliseconds; without one the request fails after this time.
 const TIMEOUT: Duration = Duration {

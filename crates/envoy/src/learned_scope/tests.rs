@@ -1,5 +1,7 @@
 //! Which clusters are lazy, for whom, and what widens a scope.
 
+mod missing_clusters;
+
 use navarch_api::object::Kind;
 use navarch_proto::envoy::config::listener::v3::{Listener, filter};
 use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::HttpConnectionManager;

@@ -12,7 +12,8 @@ use prost_types::{Any, Struct, Value, value};
 use super::context::{RouteClient, RouteContext};
 use super::settings::RouteSettings;
 use super::{
-    action, cors, fault, header_formats, headers, matchers, redirect, regex_size, stateful_session,
+    action, cors, fault, header_formats, headers, matchers, on_demand, redirect, regex_size,
+    stateful_session,
 };
 use crate::filters::ext_proc;
 use crate::gateway_api;
@@ -224,6 +225,8 @@ fn translate(
         out.typed_per_filter_config
             .extend(picker.map(|config| (ext_proc::FILTER.to_owned(), config)));
     }
+
+    on_demand::except_missing(context, &mut out);
 
     if context.advertises_http3 {
         let value = format!("h3=\":{}\"; ma=86400", context.listen_port);
