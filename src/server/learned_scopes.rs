@@ -9,7 +9,8 @@ use tokio_util::sync::CancellationToken;
 use super::Config;
 use super::boot::Boot;
 use navarch_api::learned_scope::LearnedWorkload;
-use navarch_api::names::Hostname;
+use navarch_api::names::{Hostname, Namespace};
+use navarch_api::object::NamespacedName;
 use navarch_push::context::PushContext;
 use navarch_push::learned::LearnedChange;
 use navarch_push::mesh_state::Change;
@@ -35,6 +36,8 @@ pub(super) struct Keeper {
     store: LearnedScopeStore,
     kept: BTreeMap<LearnedWorkload, KeptScope>,
     unreadable: UnreadableMaps,
+    /// The namespace of the scope that was written last.
+    last: Option<Namespace>,
     /// Why the last round failed.
     failed: Option<String>,
 }
@@ -57,6 +60,7 @@ pub(super) async fn restore(
         store: LearnedScopeStore::new(&Cluster(client.clone()), namespace),
         kept: BTreeMap::new(),
         unreadable: UnreadableMaps::new(),
+        last: None,
         failed: None,
     };
 
@@ -129,8 +133,10 @@ impl Keeper {
         }
         let context = self.push.context();
         let mut kept = self.write(&context).await;
-        if kept.is_ok() {
-            kept = self.delete(&context).await;
+        let goes_on = kept.as_ref().err().is_none_or(StoreError::is_about_content);
+        if goes_on {
+            let deleted = self.delete(&context).await;
+            kept = kept.and(deleted);
         }
         match kept {
             Ok(()) => self.failed = None,
@@ -168,7 +174,7 @@ impl Keeper {
     }
 
     /// Stores hosts that are used and not stored. Where another replica was first, the next round reads
-    /// its version; the other scopes do not wait for that.
+    /// its version; the other scopes do not wait for that, nor for one that the API server rejects.
     async fn write(&mut self, context: &PushContext) -> Result<(), StoreError> {
         let used = context
             .learned
@@ -176,21 +182,29 @@ impl Keeper {
             .map(|(workload, hosts)| (workload, &**hosts));
         let exists = |host: &Hostname| context.directory.namespaces_of_host.contains_key(host);
         let unstored = to_store(used, &self.kept, &self.unreadable, exists);
+        let unstored = in_turn(unstored, self.last.as_ref());
+        let mut rejected = Ok(());
 
         for scope in unstored.into_iter().take(self.writes()) {
+            self.last = Some(scope.workload.namespace.clone());
             match self.store.put(&scope).await {
                 Ok(kept) => _ = self.kept.insert(kept.workload.clone(), kept),
                 Err(StoreError::Stale) => tracing::debug!(workload = %scope.workload, "stale"),
+                Err(error) if error.is_about_content() => rejected = Err(error),
                 Err(error) => return Err(error),
             }
         }
-        Ok(())
+        rejected
     }
 
     /// Deletes what is stored for workloads that are gone, where there is much. All replicas forget it
     /// with the next list.
     async fn delete(&self, context: &PushContext) -> Result<(), StoreError> {
-        let gone = to_delete(&self.kept, || running(context));
+        let exists = |namespace: &Namespace| {
+            let name = NamespacedName::new("", namespace.as_str());
+            context.objects.namespaces.get(&name).is_some()
+        };
+        let gone = to_delete(&self.kept, || running(context), exists);
         for scope in gone.iter().take(self.writes()) {
             match self.store.delete(scope).await {
                 Ok(()) | Err(StoreError::Stale) => {}
@@ -208,6 +222,22 @@ impl Keeper {
         }
         self.failed = Some(error);
     }
+}
+
+/// Scopes in the order in which they are written: one of each namespace, then a second one of each,
+/// and so on, from the namespace after the `last` one on. A namespace whose workloads learn all the
+/// time thus does not hold back the others.
+fn in_turn(scopes: Vec<KeptScope>, last: Option<&Namespace>) -> Vec<KeptScope> {
+    let mut written: BTreeMap<Namespace, usize> = BTreeMap::new();
+    let mut ordered = BTreeMap::new();
+    for scope in scopes {
+        let namespace = scope.workload.namespace.clone();
+        let turn = written.entry(namespace.clone()).or_default();
+        let had_turn = last.is_some_and(|last| namespace <= *last);
+        ordered.insert((*turn, had_turn, namespace), scope);
+        *turn += 1;
+    }
+    ordered.into_values().collect()
 }
 
 /// The workloads with pods, in all clusters.
@@ -235,7 +265,44 @@ fn interval_of(scopes: usize) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use navarch_api::learned_scope::LearnedHosts;
+    use navarch_api::names::ServiceAccount;
+
     use super::*;
+
+    fn scope(namespace: &str, name: &str) -> KeptScope {
+        KeptScope {
+            workload: LearnedWorkload {
+                namespace: Namespace::new(namespace),
+                account: ServiceAccount::new("default"),
+                name: Arc::from(name),
+            },
+            hosts: LearnedHosts::new(),
+            version: None,
+        }
+    }
+
+    #[test]
+    fn namespaces_write_in_turn() {
+        let all = ["a/1", "a/2", "a/3", "b/1", "c/1", "c/2"];
+        let scopes = || {
+            let parts = all.iter().filter_map(|text| text.split_once('/'));
+            parts.map(|(namespace, name)| scope(namespace, name))
+        };
+        let order = |last: Option<&str>| -> Vec<String> {
+            let last = last.map(Namespace::new);
+            let ordered = in_turn(scopes().collect(), last.as_ref());
+            let workloads = ordered.into_iter().map(|scope| scope.workload);
+            let text =
+                |workload: LearnedWorkload| format!("{}/{}", workload.namespace, workload.name);
+            workloads.map(text).collect()
+        };
+        assert_eq!(order(None), ["a/1", "b/1", "c/1", "a/2", "c/2", "a/3"]);
+        let after_a = ["b/1", "c/1", "a/1", "c/2", "a/2", "a/3"];
+        assert_eq!(order(Some("a")), after_a);
+    }
 
     #[test]
     fn rounds_become_rarer_with_more_scopes() {

@@ -250,10 +250,14 @@ pub fn to_store<'a>(
 
 /// The scopes to delete: those of workloads without pods, where there are many. `running` returns the
 /// workloads with pods.
+///
+/// Those of a namespace that exists and has no pods at all stay: another revision, which discovers
+/// other namespaces, or reads a cluster that this replica does not reach, may have them.
 #[must_use]
 pub fn to_delete(
     stored: &BTreeMap<LearnedWorkload, KeptScope>,
     running: impl FnOnce() -> BTreeSet<LearnedWorkload>,
+    exists: impl Fn(&Namespace) -> bool,
 ) -> Vec<KeptScope> {
     let mut by_namespace: BTreeMap<&Namespace, Vec<&KeptScope>> = BTreeMap::new();
     for (workload, kept) in stored {
@@ -268,6 +272,9 @@ pub fn to_delete(
     }
 
     let running = running();
+    let inhabited: BTreeSet<&Namespace> =
+        running.iter().map(|running| &running.namespace).collect();
+    by_namespace.retain(|namespace, _| inhabited.contains(namespace) || !exists(namespace));
     let candidates = by_namespace.into_values().flatten();
     candidates
         .filter(|kept| !running.contains(&kept.workload))
@@ -474,15 +481,20 @@ mod tests {
         };
         let runs = |count: usize| (0..count).map(|at| kept(&format!("run-{at}"), &["a"]));
         let few = by_workload(runs(CROWDED_NAMESPACE));
-        assert_eq!(to_delete(&few, || unreachable!()), []);
+        assert_eq!(to_delete(&few, || unreachable!(), |_| true), []);
 
         let elsewhere = runs(3).map(of_bank);
         let many = by_workload(runs(CROWDED_NAMESPACE + 1).chain(elsewhere));
         let last = workload(&format!("run-{CROWDED_NAMESPACE}"));
-        let deleted = to_delete(&many, || BTreeSet::from([last.clone()]));
+        let deleted = to_delete(&many, || BTreeSet::from([last.clone()]), |_| true);
         assert_eq!(deleted.len(), CROWDED_NAMESPACE);
         let is_gone =
             |kept: &KeptScope| kept.workload != last && kept.workload.namespace.as_str() == "shop";
         assert!(deleted.iter().all(is_gone));
+
+        // Its pods may be those of another revision, as long as it exists.
+        assert_eq!(to_delete(&many, BTreeSet::new, |_| true), []);
+        let of_gone_namespace = to_delete(&many, BTreeSet::new, |_| false);
+        assert_eq!(of_gone_namespace.len(), CROWDED_NAMESPACE + 1);
     }
 }

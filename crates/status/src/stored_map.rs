@@ -77,6 +77,14 @@ impl StoreError {
     pub fn is_forbidden(&self) -> bool {
         matches!(self, Self::Api(kube::Error::Api(status)) if status.code == 403)
     }
+
+    /// Whether the API server has rejected this one state for what it is, such as a ConfigMap that
+    /// somebody has made immutable.
+    #[must_use]
+    pub fn is_about_content(&self) -> bool {
+        let codes = [400, 413, 422];
+        matches!(self, Self::Api(kube::Error::Api(status)) if codes.contains(&status.code))
+    }
 }
 
 impl From<kube::Error> for StoreError {
@@ -364,6 +372,15 @@ mod tests {
 
         let error = started(503, usize::MAX).await.unwrap_err();
         assert!(matches!(error, NotListed::TimedOut(Some(_))), "{error}");
+    }
+
+    #[test]
+    fn what_is_rejected_for_its_content_says_nothing_about_other_state() {
+        for (code, is_about_content) in [(422, true), (413, true), (403, false), (503, false)] {
+            let status = kube::core::Status::failure("no", "Test").with_code(code);
+            let error = StoreError::from(kube::Error::Api(Box::new(status)));
+            assert_eq!(error.is_about_content(), is_about_content, "{code}");
+        }
     }
 
     #[tokio::test]
