@@ -34,6 +34,7 @@ mod files;
 mod grpc;
 mod limits;
 mod network;
+mod on_demand;
 mod others;
 mod plane;
 mod proxies;
@@ -110,6 +111,7 @@ async fn attacks() -> Result<()> {
         Attack::start(move || streams::never_finished(CLOSED_WITHIN + Duration::from_secs(30)));
 
     let proved = token.clone();
+    let evil = token.clone();
     report
         .during("hash collisions", Expect::nothing(), move || {
             streams::one_hash(proved, time)
@@ -119,6 +121,17 @@ async fn attacks() -> Result<()> {
     report
         .during("alternating subscriptions", Expect::nothing(), move || {
             streams::alternating(token, time)
+        })
+        .await?;
+
+    let folder = plane.mesh();
+    let tokens = on_demand::Tokens {
+        evil,
+        victim: plane.issuer.token(json!({})),
+    };
+    report
+        .during("clusters on demand", Expect::nothing(), move || {
+            on_demand::many_names(folder, tokens, time)
         })
         .await?;
     let expect = Expect {
