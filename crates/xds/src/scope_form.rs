@@ -20,6 +20,11 @@
 //!   at another replica, and if the label was put meanwhile: such an Envoy has less to hold only once
 //!   it starts again. It gets the filter with that stream; connections that are older do not reach
 //!   services that are added from then on, until Envoy has drained them.
+//! - *The same on its stream* (`Session::keep_clusters`): if a cluster is no longer sent without a
+//!   request, as when an EnvoyFilter goes that needed all of them, or an operator makes the workload
+//!   forget, the session requests it by name for the Envoy that has it. Otherwise all Envoys of many
+//!   workloads would request what they use at one moment, and those that wait for more than 5 seconds
+//!   would fail requests.
 //! - *A name that does not exist* is reported as removed at once, and nothing is learned from it.
 //!   Since 1.38 Envoy keeps one subscription for each name and does not request it again
 //!   (envoyproxy/envoy #47201); the session keeps it, too, and sends the cluster once there is one.

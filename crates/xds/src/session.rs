@@ -135,8 +135,9 @@ pub(crate) struct Bounds {
     pub(crate) names: usize,
     /// Responses in its history.
     pub(crate) history: usize,
-    /// Whether clusters of services that the client has from an earlier stream count as requested by
-    /// name, beside the wildcard: those that are not sent without a request would be removed.
+    /// Whether clusters of services that the client has, from an earlier stream or from this one, count
+    /// as requested by name, beside the wildcard: those that are not sent without a request would be
+    /// removed.
     pub(crate) keeps_clusters: bool,
 }
 
@@ -205,7 +206,13 @@ impl Session {
             }
             // These are not for the session; the stream has handled them.
             Event::Request(Request::Health(_) | Request::Question { .. }) => {}
-            Event::Update(resource_type, update) => self.on_update(resource_type, update),
+            Event::Update(resource_type, update) => {
+                self.on_update(resource_type, update);
+                if resource_type == ResourceType::Cluster && self.bounds.keeps_clusters {
+                    self.keep_clusters(cache, &mut effects);
+                    self.bound(&mut effects);
+                }
+            }
         }
 
         effects

@@ -351,7 +351,7 @@ impl Stream {
                     if !is_open {
                         return Err(shutdown_status());
                     }
-                    self.on_update();
+                    self.on_update().await?;
                     true
                 }
                 request = requests.message() => {

@@ -39,6 +39,32 @@ impl Session {
         Some(exist.cloned().collect())
     }
 
+    /// Subscribes to clusters of services that the client has, and that are no longer sent without a
+    /// request. Nothing is sent until that is answered; then those that do not exist are removed.
+    pub(super) fn keep_clusters(&mut self, cache: &EncodingCache, effects: &mut Vec<Effect>) {
+        if self.is_unanswered(ResourceType::Cluster) {
+            return;
+        }
+        let Some(watch) = self.watches.get_mut(&ResourceType::Cluster) else {
+            return;
+        };
+        let Some(latest) = &watch.latest else {
+            return;
+        };
+
+        let left = watch.held.base.names().filter(|name| {
+            name.as_str().starts_with(SERVICE_CLUSTER)
+                && latest.resources.find(name).is_none()
+                && !watch.interest.names.contains(name)
+        });
+        let left: BTreeSet<ResourceName> = left.collect();
+        if left.is_empty() {
+            return;
+        }
+        watch.interest.names = Arc::new(&*watch.interest.names | &left);
+        self.refresh(ResourceType::Cluster, cache, effects);
+    }
+
     /// Applies a state-of-the-world request: the whole subscription of a type, and the answer to
     /// the last response.
     pub(crate) fn on_state(

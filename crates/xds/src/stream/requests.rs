@@ -77,8 +77,12 @@ impl Stream {
             .work(move || connection.session.lock().step(event, &core.cache))
             .await?;
         drop(turn);
-        let id = self.connection.proxy_id;
+        self.apply_effects(effects).await
+    }
 
+    /// Applies the effects of an event.
+    pub(super) async fn apply_effects(&mut self, effects: Vec<Effect>) -> Result<(), Status> {
+        let id = self.connection.proxy_id;
         for effect in effects {
             match effect {
                 Effect::Subscribe(resource_type, interest) => {

@@ -9,14 +9,21 @@ use tracing::debug;
 use super::Stream;
 use crate::compression::Encoding;
 use crate::large::LargePermit;
-use crate::session::Event;
+use crate::session::{Effect, Event};
 use crate::transport::grpc_writer::Message;
 
 impl Stream {
-    /// Applies all updates that are ready.
-    pub(super) fn on_update(&mut self) {
+    /// Applies all updates that are ready, and their effects.
+    pub(super) async fn on_update(&mut self) -> Result<(), Status> {
+        let effects = self.take_updates();
+        self.apply_effects(effects).await
+    }
+
+    /// Applies all updates that are ready to the session.
+    fn take_updates(&mut self) -> Vec<Effect> {
         self.connection.mailbox.take(&mut self.updates);
         let mut session = self.connection.session.lock();
+        let mut effects = Vec::new();
         for (resource_type, update) in self.updates.drain(..) {
             if update.answers == 0 {
                 self.core.metrics.observe_queue_time(update.since.elapsed());
@@ -25,9 +32,9 @@ impl Stream {
                         .map_or(update.since, |earlier| earlier.min(update.since)),
                 );
             }
-            // Updates have no effects for the task.
-            session.step(Event::Update(resource_type, update), &self.core.cache);
+            effects.extend(session.step(Event::Update(resource_type, update), &self.core.cache));
         }
+        effects
     }
 
     /// The next message to send, of the newest state. It may be compressed with `encoding`.
@@ -40,7 +47,7 @@ impl Stream {
             return Ok(Some(answer));
         }
 
-        self.on_update();
+        self.on_update().await?;
         let begin = Instant::now();
         let now = begin.saturating_duration_since(self.begun);
         let connection = self.connection.clone();

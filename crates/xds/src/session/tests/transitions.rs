@@ -422,3 +422,33 @@ fn a_client_with_a_learned_scope_keeps_its_clusters_of_services() {
     }
     assert_eq!(removed, [B]);
 }
+
+#[test]
+fn a_client_with_a_learned_scope_loses_no_cluster_that_exists() {
+    let mut rig = Rig::new(Protocol::Delta);
+    rig.session.bounds.keeps_clusters = true;
+    rig.request(delta(CDS, &[], "", None));
+    rig.answer(CDS, &[("fixed", "1"), ("other", "1"), (A, "1"), (B, "1")]);
+    let nonce = rig.next().unwrap().nonce;
+    rig.request(delta(CDS, &[], &nonce, None));
+
+    // The workload is forgotten, and one of its services is deleted: nothing leaves before it is known
+    // which clusters exist.
+    rig.change(CDS, &[("fixed", "1")]);
+    let kept = BTreeSet::from([A, B].map(ResourceName::new));
+    assert_eq!(*rig.session.subscribed(CDS), kept);
+    rig.is_silent();
+    rig.answer(CDS, &[("fixed", "1"), (A, "1")]);
+    let nonce = rig.sends(CDS, &[], &["other", B]);
+    rig.request(delta(CDS, &[], &nonce, None));
+    rig.change(CDS, &[("fixed", "1"), (A, "2")]);
+    rig.sends(CDS, &[&format!("{A}=2")], &[]);
+
+    let mut rig = Rig::new(Protocol::Delta);
+    rig.request(delta(CDS, &[], "", None));
+    rig.answer(CDS, &[("fixed", "1"), (A, "1")]);
+    let nonce = rig.next().unwrap().nonce;
+    rig.request(delta(CDS, &[], &nonce, None));
+    rig.change(CDS, &[("fixed", "1")]);
+    rig.sends(CDS, &[], &[A]);
+}
