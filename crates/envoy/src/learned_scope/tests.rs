@@ -1,5 +1,6 @@
 //! Which clusters are lazy, for whom, and what widens a scope.
 
+mod cost;
 mod missing_clusters;
 
 use navarch_api::object::Kind;
@@ -290,6 +291,29 @@ fn filters_that_envoy_filters_add_to_outbound_listeners_need_all_clusters() {
 
     mesh.remove(Kind::EnvoyFilter, "shop", "lua");
     assert_eq!(clusters(&mut mesh, proxy), Vec::<String>::new());
+}
+
+#[test]
+fn connection_managers_that_envoy_filters_merge_into_outbound_listeners_need_all_clusters() {
+    let filter = |value: &str| {
+        format!(
+            "
+apiVersion: networking.istio.io/v1alpha3
+kind: EnvoyFilter
+metadata: {{name: chains, namespace: shop}}
+spec:
+  configPatches:
+  - applyTo: LISTENER
+    match: {{context: SIDECAR_OUTBOUND}}
+    patch: {{operation: MERGE, value: {value}}}
+"
+        )
+    };
+    let manager = "{'@type': type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager, stat_prefix: own}";
+    let chain = format!("{{filterChains: [{{filters: [{{name: own, typedConfig: {manager}}}]}}]}}");
+    assert_eq!(at_start(&filter(&chain)), [REVIEWS_V1, LEDGER, REVIEWS]);
+    let field = "{perConnectionBufferLimitBytes: 65536}";
+    assert_eq!(at_start(&filter(field)), Vec::<String>::new());
 }
 
 #[test]
