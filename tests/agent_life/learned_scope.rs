@@ -7,7 +7,7 @@ mod memory;
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use navarch_testkit::backend::Backend;
@@ -26,6 +26,8 @@ const OTHERS: usize = 40;
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Any port of the loopback address.
 const ANY_PORT: SocketAddr = SocketAddr::new(LOOPBACK, 0);
+/// How long Envoy waits for a cluster that it has requested.
+const ON_DEMAND_TIMEOUT: Duration = Duration::from_secs(5);
 /// The counter of requested clusters.
 const REQUESTED: &str = "navarch_on_demand_clusters_total";
 /// The counter of responses with clusters that Envoys have rejected.
@@ -185,6 +187,16 @@ spec:
     bind: 127.0.0.1
     captureMode: NONE
     hosts: ['*/*']
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {{name: reviews, namespace: bank}}
+spec:
+  hosts: [reviews.example]
+  http:
+  - match: [{{uri: {{prefix: /missing}}}}]
+    route: [{{destination: {{host: reviews.example, subset: missing}}}}]
+  - route: [{{destination: {{host: reviews.example}}}}]
 {pods}{services}{others}"
     )
 }
@@ -258,6 +270,12 @@ async fn an_envoy_starts_with_what_its_workload_has_used_and_gets_the_rest_on_de
     ensure!(world.ledger.served() == served, "nothing arrived");
     let used = world.clusters(&["ledger", "reviews"]);
     ensure!(active_clusters(&first).await? == used, "{}", first.log());
+
+    // Envoy requests no cluster that does not exist: the request does not wait for it.
+    let begun = Instant::now();
+    let reply = client::get(world.listener(), "reviews.example", "/missing", &[]).await?;
+    ensure!(reply.status == 503, "no such subset: {reply:?}");
+    ensure!(begun.elapsed() < ON_DEMAND_TIMEOUT, "it waited");
 
     // New streams change nothing.
     until_reconnected(&first).await;
