@@ -92,24 +92,13 @@ async fn attacks_by_files(report: &mut Report, plane: &Plane, time: Duration) ->
         .await
 }
 
-/// Runs one attack after the other against one server.
-async fn attacks() -> Result<()> {
-    let plane = Arc::new(Plane::start().await?);
-    let token = plane
-        .issuer
-        .token(json!({"sub": "system:serviceaccount:shop:evil"}));
-    let time = match std::env::var("NAVARCH_ATTACK_SECONDS") {
-        Ok(seconds) => Duration::from_secs(seconds.parse().context("NAVARCH_ATTACK_SECONDS")?),
-        Err(_) => MEASURED,
-    };
-
-    let mut report = Report::start(plane.clone()).await?;
-    report.before(time).await?;
-
-    // The server must close these streams while the other attacks run.
-    let waiting =
-        Attack::start(move || streams::never_finished(CLOSED_WITHIN + Duration::from_secs(30)));
-
+/// Attacks by subscriptions to many names; `token` is that of a workload.
+async fn attacks_by_names(
+    report: &mut Report,
+    plane: &Plane,
+    token: String,
+    time: Duration,
+) -> Result<()> {
     let proved = token.clone();
     let evil = token.clone();
     report
@@ -133,7 +122,29 @@ async fn attacks() -> Result<()> {
         .during("clusters on demand", Expect::nothing(), move || {
             on_demand::many_names(folder, tokens, time)
         })
-        .await?;
+        .await
+}
+
+/// Runs one attack after the other against one server.
+async fn attacks() -> Result<()> {
+    let plane = Arc::new(Plane::start().await?);
+    let token = plane
+        .issuer
+        .token(json!({"sub": "system:serviceaccount:shop:evil"}));
+    let time = match std::env::var("NAVARCH_ATTACK_SECONDS") {
+        Ok(seconds) => Duration::from_secs(seconds.parse().context("NAVARCH_ATTACK_SECONDS")?),
+        Err(_) => MEASURED,
+    };
+
+    let mut report = Report::start(plane.clone()).await?;
+    report.before(time).await?;
+
+    // The server must close these streams while the other attacks run.
+    let waiting =
+        Attack::start(move || streams::never_finished(CLOSED_WITHIN + Duration::from_secs(30)));
+
+    attacks_by_names(&mut report, &plane, token, time).await?;
+
     let expect = Expect {
         metrics_growth: Some(64 << 10),
         ..Expect::nothing()
