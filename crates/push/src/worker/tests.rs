@@ -225,7 +225,8 @@ async fn what_workloads_learn_delays_no_other_change() {
     let slow = Arc::new(Slow);
     let metrics = Metrics::default();
     let (push, work) = prepare(Settings::default(), debounce, slow, metrics, None);
-    tokio::spawn(work);
+    let mut worker = JoinSet::new();
+    worker.spawn(work);
     push.full_sync().await.unwrap();
 
     let roots = Arc::from([Arc::from("root")]);

@@ -208,13 +208,15 @@ fn converse_with_bad(ops: Vec<Op>) {
     client.rejections = Some(Rejections::default());
 
     for op in ops {
-        match op {
-            // Rejections at random are those of the other conversations.
-            Op::ClientReads(_) => apply(Op::ClientReads(None), &mut server, &mut client),
-            // A rejection that comes too late counts for nothing.
-            Op::Wait(_) => {}
-            other => apply(other, &mut server, &mut client),
+        // A rejection that comes too late counts for nothing.
+        if matches!(op, Op::Wait(_)) {
+            continue;
         }
+
+        // Rejections at random are those of the other conversations.
+        let reads = matches!(op, Op::ClientReads(_));
+        let op = if reads { Op::ClientReads(None) } else { op };
+        apply(op, &mut server, &mut client);
     }
 
     settle(&mut server, &mut client);
