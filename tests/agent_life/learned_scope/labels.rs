@@ -70,39 +70,44 @@ async fn until_count(pod: &Pod, count: usize) {
 #[tokio::test]
 async fn a_service_that_comes_after_its_first_request_is_reached() -> Result<()> {
     let world = World::start().await?;
-    let reviews = service("reviews", world.port, world.reviews.address, "*");
+    let ledger = service("ledger", world.port, world.ledger.address, "*");
     let route = format!(
         "
 ---
 apiVersion: networking.istio.io/v1
 kind: VirtualService
-metadata: {{name: reviews, namespace: bank}}
+metadata: {{name: ledger, namespace: bank}}
 spec:
-  hosts: [reviews.example]
+  hosts: [ledger.example]
   http:
   - match: [{{uri: {{prefix: /later}}}}]
     route: [{{destination: {{host: later.example, port: {{number: {port}}}}}}}]
-  - route: [{{destination: {{host: reviews.example, port: {{number: {port}}}}}}}]
+  - route: [{{destination: {{host: ledger.example, port: {{number: {port}}}}}}}]
 ",
         port = world.port
     );
-    let without = mesh(world.port, &[&*reviews, &route].concat());
+    let without = mesh(world.port, &[&*ledger, &route].concat());
     world.server.write_mesh(&without)?;
     let mut pod = Pod::start(&world.server, &[])?;
     pod.wait_ready().await?;
 
-    let path = async |path: &str| client::get(world.listener(), "reviews.example", path, &[]).await;
-    let is_routed = async || path("/").await.is_ok_and(|reply| reply.body == "reviews");
-    until_within(TIMEOUT, "a response of reviews", is_routed).await;
-    let reply = path("/later").await?;
-    ensure!(reply.status.is_server_error(), "no such service: {reply:?}");
-
-    let later = service("later", world.port, world.ledger.address, "*");
-    let with = mesh(world.port, &[&*reviews, &route, &later].concat());
-    world.server.write_mesh(&with)?;
-    until_clusters(&pod, &world.clusters(&["later", "reviews"])).await;
-    let reply = path("/later").await?;
+    let path = async |path: &str| client::get(world.listener(), "ledger.example", path, &[]).await;
+    let is_missing = async || {
+        let reply = path("/later").await;
+        reply.is_ok_and(|reply| reply.status.is_server_error())
+    };
+    until_within(TIMEOUT, "a route to no service", is_missing).await;
+    let reply = path("/").await?;
     ensure!(reply.status == 200 && reply.body == "ledger", "{reply:?}");
+
+    let later = service("later", world.port, world.reviews.address, "*");
+    let with = mesh(world.port, &[&*ledger, &route, &later].concat());
+    world.server.write_mesh(&with)?;
+    let is_reached = async || path("/later").await.is_ok_and(|reply| reply.status == 200);
+    until_within(TIMEOUT, "a response of the later service", is_reached).await;
+    until_clusters(&pod, &world.clusters(&["later", "ledger"])).await;
+    let reply = path("/later").await?;
+    ensure!(reply.status == 200 && reply.body == "reviews", "{reply:?}");
     ensure!(pod.stop().await? == 0, "it exits with 0");
     Ok(())
 }

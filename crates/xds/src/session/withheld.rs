@@ -342,12 +342,10 @@ mod tests {
 
     /// What a message blames of a response with these resources.
     fn blamed_of(resource_type: ResourceType, sent: &[&str], message: &str) -> Blamed {
-        let sent: Vec<Arc<Resource>> = sent
-            .iter()
-            .map(|name| {
-                let name = ResourceName::new(name);
-                Arc::new(Resource::new(resource_type, name, Bytes::new()))
-            })
+        let names: BTreeSet<ResourceName> = sent.iter().map(ResourceName::new).collect();
+        let sent: Vec<Arc<Resource>> = names
+            .into_iter()
+            .map(|name| Arc::new(Resource::new(resource_type, name, Bytes::new())))
             .collect();
         blamed(resource_type, message, &sent)
     }
