@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use clap::Args;
+use navarch_answers::difference::text_diff;
 use serde_json::Value;
-use similar::TextDiff;
 
 use super::environment;
 use super::output::{print_yaml, report};
@@ -131,11 +131,8 @@ impl Inject {
         };
 
         let title = format!("{} {}", name("/kind"), name("/metadata/name"));
-        let diff = TextDiff::from_lines(&before, &text);
-        Ok(diff
-            .unified_diff()
-            .header(&title, &format!("{title}, injected"))
-            .to_string())
+        let injected = format!("{title}, injected");
+        Ok(text_diff(&before, &text, Some([&title, &injected])))
     }
 }
 

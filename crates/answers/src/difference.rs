@@ -238,8 +238,7 @@ pub fn unified(resource_type: ResourceType, [old, new]: &[Bytes; 2], lines: usiz
         );
     }
 
-    let diff = TextDiff::from_lines(&old, &new);
-    let whole = diff.unified_diff().context_radius(3).to_string();
+    let whole = text_diff(&old, &new, None);
     let shown: Vec<&str> = whole.lines().take(lines).collect();
     let more = whole.lines().count() - shown.len();
     let more = if more > 0 {
@@ -253,6 +252,19 @@ pub fn unified(resource_type: ResourceType, [old, new]: &[Bytes; 2], lines: usiz
         .map(|line| format!("{line}\n"))
         .chain([more])
         .collect()
+}
+
+/// A unified diff of two texts with three lines of context, below the titles of both if there are
+/// any. All diffs are made here: each crate that calls the library compiles all of it again.
+#[must_use]
+pub fn text_diff(old: &str, new: &str, titles: Option<[&str; 2]>) -> String {
+    let diff = TextDiff::from_lines(old, new);
+    let mut shown = diff.unified_diff();
+    shown.context_radius(3);
+    if let Some([old, new]) = titles {
+        shown.header(old, new);
+    }
+    shown.to_string()
 }
 
 fn yaml(value: &Value) -> String {

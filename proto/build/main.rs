@@ -1,5 +1,5 @@
 //! Turns the `.proto` files of Envoy, xDS and Istio into descriptors, and those that the code names
-//! into Rust: of 2,200 types it needs a quarter, and all would be compiled by everybody who builds
+//! into Rust: of 2,200 types it needs half, and all would be compiled by everybody who builds
 //! any of the programs.
 //!
 //! Envoy's come out of the published crate `envoy-types`. Nothing else of that crate is used: its
@@ -11,7 +11,6 @@
     reason = "cargo speaks to a build script by environment alone"
 )]
 
-#[path = "build/closure.rs"]
 mod closure;
 
 use std::collections::BTreeSet;
@@ -46,12 +45,11 @@ const COMPILED: [&str; 2] = ["data-plane-api/envoy", "xds"];
 /// The packages whose types the code names, a line each. All others exist as descriptors only, by
 /// which EnvoyFilters and JSON are read. A type that the code needs and that "cannot be found in"
 /// a package is there once the package has a line.
-const PACKAGES: &str = include_str!("packages.txt");
+const PACKAGES: &str = include_str!("../packages.txt");
 /// The line of the package without a name.
 const NO_NAME: &str = "-";
 
 fn main() -> Result<(), Box<dyn Error>> {
-    println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=build");
     println!("cargo::rerun-if-changed=Cargo.toml");
     println!("cargo::rerun-if-changed=packages.txt");
