@@ -118,7 +118,9 @@ fn rules(service: &str, prefer_own_zone: bool) -> [Value; 2] {
 
     let retries = json!({
         "attempts": 3,
-        "perTryTimeout": "1s",
+        // Longer than a busy machine stands still: an endpoint that is taken for lost is not used
+        // for a minute.
+        "perTryTimeout": "2s",
         "retryOn": "gateway-error,connect-failure,refused-stream,reset",
     });
     let route = json!([{"destination": {"host": service}}]);
