@@ -19,7 +19,7 @@ pub const REQUESTS: &str = "istio_requests_total";
 /// TCP connections.
 pub const CONNECTIONS: &str = "istio_tcp_connections_opened_total";
 /// The seconds for which Envoy has counted.
-const UPTIME: &str = "envoy_server_uptime";
+pub const UPTIME: &str = "envoy_server_uptime";
 
 /// The maximum number of different hosts of a workload in one reading.
 pub(crate) const MAX_HOSTS: usize = 2000;

@@ -10,7 +10,7 @@ use navarch_agent::local_http::LocalRequest;
 use navarch_base::printable::escape;
 use navarch_migration::SidecarPod;
 use navarch_scope::Moment;
-use navarch_scope::reading::{Claim, Reader, Reading};
+use navarch_scope::reading::{CONNECTIONS, Claim, REQUESTS, Reader, Reading, UPTIME};
 
 use super::super::cluster::ForwardedPod;
 use super::super::output::report;
@@ -18,8 +18,6 @@ use super::super::progress::Progress;
 use super::name_of;
 use super::sources::{Gathered, IsHost, now, report_foreign, report_malformed};
 
-/// The agent's status port.
-const STATUS_PORT: u16 = 15020;
 /// The page with all metrics. Envoy leaves out those that the filter does not match.
 const PAGE: &str = "/stats/prometheus?usedonly&filter=istio_requests_total%7C\
                     istio_tcp_connections_opened_total%7Cserver.uptime";
@@ -72,21 +70,44 @@ async fn page(client: &Client, pod: &SidecarPod) -> anyhow::Result<String> {
     if !pod.is_running {
         bail!("it is not running");
     }
+    if pod.status_port == 0 {
+        bail!("its agent has no status port: see status.sidecar.istio.io/port and statusPort");
+    }
+
     let forwarded = ForwardedPod {
         pods: Api::namespaced(client.clone(), &pod.namespace),
         namespace: pod.namespace.clone(),
         name: pod.name.clone(),
-        port: STATUS_PORT,
+        port: pod.status_port,
     };
     let request = LocalRequest {
         limit: MAX_PAGE,
-        ..LocalRequest::get("localhost", STATUS_PORT, PAGE, TIMEOUT)
+        ..LocalRequest::get("localhost", pod.status_port, PAGE, TIMEOUT)
     };
     let response = forwarded.send(request).await?;
     if !response.status.is_success() {
         bail!("its agent has no metrics (HTTP {})", response.status);
     }
-    Ok(response.text().into_owned())
+
+    let text = response.text().into_owned();
+    if !has_proxy_metrics(&text) {
+        bail!(
+            "its agent has no metrics of Envoy: it could not read them, has no Envoy, or \
+             PILOT_AGENT_MERGE_ENVOY_STATS=false is set"
+        );
+    }
+    Ok(text)
+}
+
+/// Whether a page has what a proxy counts, or at least for how long it has counted. The agent
+/// responds also without: that the pod has called nothing would be no evidence.
+fn has_proxy_metrics(text: &str) -> bool {
+    let is_wanted = |line: &str| {
+        let end = line.find(|sign: char| sign == '{' || sign.is_whitespace());
+        end.and_then(|end| line.get(..end))
+            .is_some_and(|metric| [REQUESTS, CONNECTIONS, UPTIME].contains(&metric))
+    };
+    text.lines().any(is_wanted)
 }
 
 /// The reading of a pod's page.
@@ -136,6 +157,7 @@ mod tests {
             name: "web-1".to_owned(),
             started: "2026-01-01T00:00:00Z".to_owned(),
             is_running: true,
+            status_port: 15020,
             proxy: message.proxy(&Settings::default()).unwrap(),
         };
         let page = r#"
@@ -152,5 +174,19 @@ envoy_server_uptime{} 60
         assert!(!seen.calls.contains_key("b.local"));
         // Envoy has counted since it has started, which is later than the container has.
         assert_eq!(found.read.seconds_since(found.since.unwrap()), 60);
+    }
+
+    #[test]
+    fn a_page_without_metrics_of_a_proxy_is_no_evidence() {
+        let of_agent = "# TYPE istio_requests_total counter\nistio_agent_startup_failures 0\n";
+        assert!(!has_proxy_metrics(of_agent));
+        for line in [
+            "envoy_server_uptime{} 60",
+            "envoy_server_uptime 60",
+            "istio_requests_total{reporter=\"source\"} 1",
+            "istio_tcp_connections_opened_total{reporter=\"source\"} 1",
+        ] {
+            assert!(has_proxy_metrics(&format!("{of_agent}{line}\n")), "{line}");
+        }
     }
 }
