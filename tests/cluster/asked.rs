@@ -1,5 +1,6 @@
 //! Commands against the control plane, as users run them who have a kubeconfig and no address.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -7,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use navarch_testkit::bookshop::pods;
 use navarch_testkit::mesh::{self, Mesh};
 use navarch_testkit::process::Process;
+use navarch_testkit::wait::Verbatim;
 use navarch_testkit::{client, cluster, wait};
 use serde_json::{Value, json};
 
@@ -35,6 +37,45 @@ fn read(output: &Output) -> Result<(Value, i32)> {
     let stderr = String::from_utf8_lossy(&output.stderr);
     let value = serde_json::from_slice(&output.stdout).with_context(|| stderr.into_owned())?;
     Ok((value, output.status.code().unwrap_or(-1)))
+}
+
+/// The text that navarch prints. The command must succeed.
+pub(crate) fn text_of(mesh: &Mesh, arguments: &[&str]) -> Result<String> {
+    let output = command(&program("navarch"), &mesh.node.kubeconfig(), arguments).output()?;
+    ensure!(output.status.success(), "{arguments:?} fails: {output:?}");
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// A running `navarch dashboard`, which forwards requests to the control plane of a kubeconfig.
+pub(crate) struct Dashboard {
+    /// Where it listens on this machine.
+    pub(crate) address: SocketAddr,
+    /// It ends with its handle.
+    _process: Process,
+}
+
+impl Dashboard {
+    /// Starts it with further flags and its output in `log`, and waits until it listens.
+    pub(crate) async fn start(mesh: &Mesh, flags: &[String], log: &Path) -> Result<Self> {
+        let kubeconfig = format!("--kubeconfig={}", mesh.node.kubeconfig().display());
+        let own = ["dashboard".to_owned(), kubeconfig];
+        let arguments = [&own[..], flags].concat();
+        let process = Process::start("dashboard", &program("navarch"), &arguments, log)?;
+
+        let address = wait::until_some("the dashboard prints its address", async || {
+            let output = process.output();
+            let url = output
+                .split_whitespace()
+                .find_map(|word| word.strip_prefix("http://")?.strip_suffix('/'));
+            let address = url.and_then(|url| url.parse().ok());
+            address.ok_or(Verbatim(output))
+        })
+        .await;
+        Ok(Self {
+            address,
+            _process: process,
+        })
+    }
 }
 
 /// The name of the first pod that matches a selector.
@@ -111,28 +152,8 @@ pub(crate) async fn commands_find_the_control_plane_by_the_kubeconfig(mesh: &Mes
     let (way, code) = run_navarch(mesh, &["why", "not", &pod, "reviews:9080/reviews/"])?;
     ensure!(code == 0 && way["reason"].is_null(), "{way}");
 
-    let log = folder.path().join("log");
-    let kubeconfig = format!("--kubeconfig={}", mesh.node.kubeconfig().display());
-    let dashboard = Process::start(
-        "dashboard",
-        &program("navarch"),
-        &["dashboard".to_owned(), kubeconfig],
-        &log,
-    )?;
-
-    let url = || {
-        dashboard.output().split_whitespace().find_map(|word| {
-            word.strip_prefix("http://")?
-                .strip_suffix('/')
-                .map(str::to_owned)
-        })
-    };
-
-    wait::until("the dashboard prints its address", || async {
-        url().is_some()
-    })
-    .await;
-    let own = url().context("an address")?.parse()?;
+    let dashboard = Dashboard::start(mesh, &[], &folder.path().join("log")).await?;
+    let own = dashboard.address;
     let page = client::get(own, "localhost", "/", &[]).await?;
     ensure!(
         page.status == 200 && page.body.contains("<script"),

@@ -24,6 +24,7 @@ mod in_place;
 mod injected;
 mod istioctl;
 mod locks;
+mod scopes;
 mod swap;
 mod traffic;
 mod upgrade;
@@ -104,6 +105,8 @@ async fn a_mesh_on_a_real_node_works_and_no_request_fails_while_it_changes() -> 
 async fn lose_no_request_during_changes(mesh: &mut Mesh, stages: &mut Stages) -> Result<()> {
     let mut watched = Watched::start(mesh).await?;
     stages.over("clients");
+    scopes::a_sidecar_is_suggested_from_what_pods_have_counted(mesh, &mut watched).await?;
+    stages.over("scope");
     let leader = changes::a_leader_is_killed(mesh, &mut watched).await?;
     stages.over("leader killed");
     asked::applied_queries_every_replica(mesh)?;

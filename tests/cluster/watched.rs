@@ -11,15 +11,17 @@ use navarch_testkit::watched;
 const RATE: u32 = 20;
 /// Longer than the timeout of clients' requests: REQUEST_TIMEOUT of testkit's program `workload`.
 const GIVEN_UP: Duration = Duration::from_secs(11);
+/// The client in the mesh.
+pub(crate) const SHOPPER: &str = "shopper";
 /// A client in the mesh, and one outside.
-const CLIENTS: [(&str, &str); 2] = [(pods::NAMESPACE, "shopper"), (pods::OUTSIDE, "visitor")];
+const CLIENTS: [(&str, &str); 2] = [(pods::NAMESPACE, SHOPPER), (pods::OUTSIDE, "visitor")];
 
 /// A client in the mesh, which calls the services, and one outside, which calls the gateway.
 pub(crate) struct Watched(watched::Watched);
 
 /// The URLs that each client requests.
 fn targets(name: &str) -> Vec<String> {
-    if name == "shopper" {
+    if name == SHOPPER {
         // Counted by host.
         return ["reviews", "catalog", "storefront"]
             .map(|service| format!("{service}:9080/{service}/"))
