@@ -82,14 +82,16 @@ pub struct TypeInfo {
     /// The last response that the client acknowledged.
     pub acked: Option<Mark>,
     /// The error of the last NACK, until the client has acknowledged all resources: also while those
-    /// that it has rejected are not sent again.
+    /// that it has rejected are not sent again. If the last NACK is about none of these, a text that
+    /// names them.
     pub rejected: Option<Rejection>,
     /// The newest collection with resources that the client has rejected.
     pub rejected_collection: Option<Arc<Collection>>,
     /// The sent collection, with rejected resources as they were when the client had last
     /// acknowledged all.
     pub resources: Option<Arc<Collection>>,
-    /// The last collection that the client has acknowledged as a whole, and its snapshot.
+    /// The last collection that the client has acknowledged, with rejected resources as they were when
+    /// it had last acknowledged all, and the snapshot of that.
     pub taken: Option<(Arc<Collection>, u64)>,
     /// Whether everything is sent and acknowledged.
     pub in_sync: bool,

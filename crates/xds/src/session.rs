@@ -1,6 +1,7 @@
 //! The state of one stream: events in, effects out, no I/O and no clock.
 
 mod aliases;
+mod blame;
 mod compose;
 pub(crate) mod diff;
 pub(crate) mod discovery_request;
@@ -15,7 +16,7 @@ pub(crate) mod push_ring;
 pub(crate) mod subscription;
 mod virtual_hosts;
 pub(crate) mod watch;
-mod withheld;
+pub(crate) mod withheld;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -121,9 +122,6 @@ pub(crate) struct Session {
     to_answer: VecDeque<String>,
     /// The newest known snapshot.
     revision: u64,
-    /// Types whose newest collection has resources that the client has rejected before, and that were
-    /// not sent again, since [`Self::take_rejected_again`].
-    rejected_again: BTreeSet<ResourceType>,
     /// History of responses.
     pub(super) pushes: PushRing,
 }
@@ -139,6 +137,8 @@ pub(crate) struct Bounds {
     /// as requested by name, beside the wildcard: those that are not sent without a request would be
     /// removed.
     pub(crate) keeps_clusters: bool,
+    /// The first pause after which rejected resources are sent again.
+    pub(crate) retry_pause: Duration,
 }
 
 /// The parts of versions and nonces. A client sends a nonce back on the stream that it came with, so
@@ -177,7 +177,6 @@ impl Session {
             unserved: BTreeSet::new(),
             to_answer: VecDeque::new(),
             revision: 0,
-            rejected_again: BTreeSet::new(),
             pushes: PushRing::new(bounds.history),
         }
     }
@@ -257,7 +256,12 @@ impl Session {
     /// The types of new collections that count as rejected, since the client has rejected some of
     /// their resources before. Each is returned once.
     pub(crate) fn take_rejected_again(&mut self) -> BTreeSet<ResourceType> {
-        std::mem::take(&mut self.rejected_again)
+        let watches = self.watches.iter_mut();
+        watches
+            .filter_map(|(resource_type, watch)| {
+                watch.take_rejected_again().then_some(*resource_type)
+            })
+            .collect()
     }
 
     /// The client's `initial_resource_versions` of a type, until the first response.
@@ -381,6 +385,11 @@ impl Session {
         {
             return WatchOutput::Idle;
         }
+
+        let pause = self.bounds.retry_pause;
+        if let Some(watch) = self.watches.get_mut(&resource_type) {
+            watch.retry_withheld(now, pause);
+        }
         let removals = self.removals(resource_type, now);
         let has = |what: fn(&Watch) -> bool| {
             self.watches
@@ -404,9 +413,7 @@ impl Session {
         let response = composed
             .worth_sending
             .then(|| self.marks.next(watch.revision(), now));
-        if watch.record_sent(&composed, response.clone(), now) {
-            self.rejected_again.insert(resource_type);
-        }
+        watch.record_sent(&composed, response.clone(), now);
         let reason = watch.take_reason();
         if resource_type == ResourceType::Cluster {
             self.clusters_removed(&composed.changes);
@@ -472,6 +479,7 @@ impl Session {
                 watch
                     .removals_pending_since()
                     .map(|since| since + ORDER_WAIT),
+                watch.withheld.retry_at(),
             ]
         });
         waits
@@ -492,7 +500,9 @@ impl Session {
     pub(crate) fn is_at_rest(&self) -> bool {
         let mut watches = self.watches.iter();
         let is_busy = watches.any(|(resource_type, watch)| {
-            self.is_unsent(*resource_type) || watch.removals_pending_since().is_some()
+            self.is_unsent(*resource_type)
+                || watch.removals_pending_since().is_some()
+                || !watch.withheld.is_empty()
         });
         self.to_answer.is_empty() && self.held_until().is_none() && !is_busy
     }

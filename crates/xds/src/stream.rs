@@ -30,6 +30,7 @@ use crate::scope_form;
 use crate::server::Core;
 use crate::session::discovery_request::{Protocol, Wire, sender};
 use crate::session::mailbox::{Mailbox, Updates};
+use crate::session::withheld::RETRY_PAUSE;
 use crate::session::{Bounds, MAX_WATCHED, Marks, Session};
 use crate::transport::grpc_reader::Requests;
 use crate::transport::grpc_writer::Outbox;
@@ -252,6 +253,7 @@ impl Stream {
             names,
             history: core.limits.push_history,
             keeps_clusters: proxy.has_learned_scope,
+            retry_pause: RETRY_PAUSE,
         };
         let marks = Marks {
             started: core.started_text.clone(),

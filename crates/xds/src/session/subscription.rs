@@ -177,7 +177,7 @@ impl Session {
             Some(error) => {
                 self.order.hosts_in_doubt |= *resource_type == ResourceType::Route;
                 let is_answer = watch.reject_resources(nonce, error.clone(), cache);
-                if *resource_type == ResourceType::Cluster {
+                if is_answer && *resource_type == ResourceType::Cluster {
                     // Listeners and routes do not wait for those.
                     self.order.warming_ends(&watch.endpoints_of_rejected());
                 }

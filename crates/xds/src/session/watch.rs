@@ -42,7 +42,8 @@ pub(crate) struct Watch {
     /// The reasons of unsent changes.
     reason: Reason,
     pub(crate) held: ClientState,
-    /// The collection that the client has last acknowledged without any doubt, and its snapshot.
+    /// The collection that the client has last acknowledged without any doubt, but for resources that
+    /// are withheld, and the snapshot of the last one without these.
     accepted: Option<(Arc<Collection>, u64)>,
     /// Resources of `held` that the client has rejected, and does not have (delta only).
     pub(super) withheld: Withheld,
@@ -55,6 +56,9 @@ pub(crate) struct Watch {
     /// The client rejected the newest collection: nothing is sent until it changes (state of the
     /// world only).
     barred: bool,
+    /// Whether the newest collection counts as rejected without a NACK, since
+    /// [`Self::take_rejected_again`].
+    is_rejected_again: bool,
     /// State for debug pages.
     pub(crate) history: History,
 }
@@ -151,6 +155,7 @@ impl Watch {
             },
             in_flight: VecDeque::new(),
             barred: false,
+            is_rejected_again: false,
             history: History::default(),
         }
     }
@@ -253,7 +258,7 @@ impl Watch {
         self.accept(&answered);
         self.history.acked = Some(answered.response);
         self.withheld.end_retries();
-        self.retry_suspects();
+        self.try_suspects();
         self.settle();
         true
     }
@@ -327,16 +332,50 @@ impl Watch {
         }
     }
 
-    /// Records that the client has all that is sent, if that is so. No response may have been needed
-    /// for the newest collection.
+    /// Records what the client has once it has answered everything: all of the last collection, or all
+    /// but what it has rejected, with which the collection counts as rejected. No response may have been
+    /// needed for it.
     fn settle(&mut self) {
-        if !self.in_flight.is_empty() || !self.is_whole() {
+        let Base::Sent(collection) = &self.held.base else {
+            return;
+        };
+        if !self.in_flight.is_empty() || self.owed.is_in_doubt {
             return;
         }
-        if let Base::Sent(collection) = &self.held.base {
-            self.accepted = Some((collection.clone(), self.held.revision));
+
+        let collection = collection.clone();
+        if self.is_whole() {
+            self.accepted = Some((collection, self.held.revision));
+            self.withheld.end();
             self.history.end_rejection();
+        } else if self.withheld.is_certain() {
+            let with_former = self.with_former(&collection);
+            if let Some((accepted, _)) = &mut self.accepted {
+                *accepted = with_former;
+            }
+            let earlier = self.withheld.earlier();
+            self.is_rejected_again |= self.history.reject_again(collection, earlier);
         }
+    }
+
+    /// A collection with resources that are withheld as they were when the client had last accepted
+    /// them.
+    fn with_former(&self, collection: &Collection) -> Arc<Collection> {
+        let nothing = Resources::default();
+        let accepted = self.accepted.as_ref();
+        let former = accepted.map_or(&nothing, |(accepted, _)| &accepted.resources);
+        let names = self.withheld.names();
+        Arc::new(Collection {
+            resource_type: collection.resource_type,
+            resources: collection.resources.replaced(&names, former),
+            unknown: collection.unknown.clone(),
+        })
+    }
+
+    /// Whether the newest collection has begun to count as rejected without a NACK since the last
+    /// call.
+    pub(crate) fn take_rejected_again(&mut self) -> bool {
+        std::mem::take(&mut self.is_rejected_again)
     }
 
     /// Whether the client has all of the collection of the last response once it has accepted that:
@@ -392,7 +431,8 @@ impl Watch {
         self.revision
     }
 
-    /// The last collection that the client has acknowledged as a whole, and its snapshot.
+    /// The last collection that the client has acknowledged, with withheld resources as they were when
+    /// it had last acknowledged all, and the snapshot of that.
     pub(crate) fn taken(&self) -> Option<(&Arc<Collection>, u64)> {
         let (collection, revision) = self.accepted.as_ref()?;
         Some((collection, *revision))
@@ -413,28 +453,19 @@ impl Watch {
             return Some(collection.clone());
         }
 
-        let nothing = Resources::default();
-        let accepted = self.accepted.as_ref();
-        let before = accepted.map_or(&nothing, |(accepted, _)| &accepted.resources);
-        let names = self.withheld.names();
-        Some(Arc::new(Collection {
-            resource_type: collection.resource_type,
-            resources: collection.resources.replaced(&names, before),
-            unknown: collection.unknown.clone(),
-        }))
+        Some(self.with_former(collection))
     }
 
     /// Records that the client now has the composed state: sent as `response`, or `None` if no
-    /// response was needed. Returns true if the newest collection thus counts as rejected without
-    /// an answer: the client has rejected some of its resources, which were not sent again.
+    /// response was needed.
     pub(crate) fn record_sent(
         &mut self,
         composed: &Composed,
         response: Option<SentResponse>,
         now: Duration,
-    ) -> bool {
+    ) {
         let Some(latest) = self.latest.clone() else {
-            return false;
+            return;
         };
 
         self.forget_withheld(&composed.changes);
@@ -450,23 +481,12 @@ impl Watch {
             .then(|| self.leaving_since.unwrap_or(now));
 
         match response {
-            Some(response) => self.push_in_flight(response, latest.clone(), before, owed),
+            Some(response) => self.push_in_flight(response, latest, before, owed),
             None => {
-                self.retry_suspects();
+                self.try_suspects();
                 self.settle();
             }
         }
-
-        let is_rejected = self.withheld.is_certain()
-            && self
-                .history
-                .rejected_collection
-                .as_ref()
-                .is_none_or(|known| !Arc::ptr_eq(known, &latest));
-        if is_rejected {
-            self.history.rejected_collection = Some(latest);
-        }
-        is_rejected
     }
 
     /// Adds a response to those that are not answered. If they are too many, the oldest one counts

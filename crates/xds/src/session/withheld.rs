@@ -5,13 +5,18 @@
 //!
 //! | the resource | is | what follows |
 //! | --- | --- | --- |
-//! | is the first that the text names, or has no other beside it | rejected | it is sent again once its content has changed, or the client subscribes to its name anew |
-//! | is also named, or the text names none | a suspect | the same; and once another resource that is withheld has changed, and the client has acknowledged the change |
+//! | is the first that the text names, or has no other beside it | rejected | it is sent again once its content has changed, the client subscribes to its name anew, or it is time |
+//! | is also named | a suspect | the same; and once another resource that is withheld has changed, and the client has acknowledged the change |
 //! | is not named, but others are | in doubt | it is sent again at once, without these |
+//! | is beside others, and the text names none | in doubt | halves of them are sent again in turn, until the rejected ones are found |
 //!
 //! Whatever the client then has, it is treated as having all of them: the next diff has neither what is
 //! rejected nor suspects. So a response to a subscription has what was requested and what has
-//! changed. A new stream knows nothing of this, and begins with all resources.
+//! changed. A new stream begins with all resources.
+//!
+//! The reason of a rejection may pass by itself, as that of a listener whose port another process
+//! uses, or of a cluster with a file that does not exist yet. So what is withheld is sent again after a
+//! pause, alone, and again after twice the pause.
 //!
 //! Envoy adds all other clusters and listeners of a response that it rejects because of some
 //! (`CdsApiHelper::onConfigUpdate`, `LdsApiImpl::onConfigUpdate`), and ztunnel all other resources;
@@ -23,30 +28,31 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
+use crate::session::blame::{Blamed, blamed};
 use crate::session::compose::changes;
 use crate::session::diff::{Base, Diff, find, missing, required_endpoints};
 use crate::session::discovery_request::Rejection;
 use crate::session::encoding_cache::EncodingCache;
 use crate::session::watch::{InFlight, Watch};
 use navarch_api::names::ResourceName;
-use navarch_push::resource::{Resource, ResourceType};
+use navarch_push::resource::Resource;
 
 /// How often the rest of a rejected response is sent again until the client acknowledges one: else a
 /// client that rejects one resource at a time would get all others as often. Envoy's messages name
 /// several.
 const MAX_RETRIES: u32 = 8;
-/// What Envoy's message begins with if it has added all clusters or listeners but the named ones.
-const ADDED_OTHERS: [&str; 2] = [
-    "Error adding/updating cluster(s) ",
-    "Error adding/updating listener(s) ",
-];
-/// What Envoy's message begins with if it has rejected a cluster that requests wait for, whose name
-/// follows before ` - `. It may have added none of the others.
-const REQUESTED: &str = "Error adding/updating cluster ";
-/// What Envoy's message begins with if it has added no resource since one is invalid, whose text
-/// follows.
-const INVALID: &str = "Proto constraint validation failed (";
+/// The same for halves: enough to find one resource of 65,536.
+const MAX_HALVINGS: u32 = 16;
+/// The maximum number of parts that wait to be tried in turn.
+const MAX_PARTS: usize = 32;
+/// The first pause after which withheld resources are sent again. Istiod sends them with each push.
+pub(crate) const RETRY_PAUSE: Duration = Duration::from_secs(10);
+/// The longest pause. Each retry that fails costs requests that wait for clusters at that moment.
+const MAX_RETRY_PAUSE: Duration = Duration::from_mins(10);
+/// The maximum number of names in the text about what is withheld.
+const MAX_SHOWN: usize = 8;
 
 /// Resources of the last response's collection that the client has rejected, or may have. There are
 /// none that it was not sent.
@@ -54,51 +60,46 @@ const INVALID: &str = "Proto constraint validation failed (";
 pub(crate) struct Withheld {
     rejected: BTreeSet<ResourceName>,
     suspects: BTreeSet<ResourceName>,
+    /// Suspects that are tried in turn, a part in a response; the last one is next.
+    parts: Vec<BTreeSet<ResourceName>>,
+    /// Those that the newest NACK is about.
+    newest: BTreeSet<ResourceName>,
     /// Whether a resource that was withheld has changed: suspects are tried again.
     is_retry_due: bool,
     /// How often the rest of a response was sent again since the last ACK.
     retries: u32,
-}
-
-/// The resources that a message blames.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Blamed {
-    /// The one that is rejected for certain.
-    first: Option<ResourceName>,
-    /// All, with that one.
-    named: BTreeSet<ResourceName>,
-}
-
-impl Blamed {
-    /// From the words of a message, in their order; `None` is no name of a resource.
-    fn of(words: Vec<Option<ResourceName>>) -> Self {
-        Self {
-            first: words.first().cloned().flatten(),
-            named: words.into_iter().flatten().collect(),
-        }
-    }
+    /// When what is withheld is sent again as it is.
+    retry_at: Option<Duration>,
+    /// The pause before that; `None` if there was none yet.
+    pause: Option<Duration>,
+    /// Whether suspects were sent again after the last pause, and what is rejected is next.
+    are_suspects_tried: bool,
 }
 
 impl Withheld {
     /// Whether nothing is withheld.
     pub(crate) fn is_empty(&self) -> bool {
-        self.rejected.is_empty() && self.suspects.is_empty()
+        self.rejected.is_empty() && self.suspects.is_empty() && self.parts.is_empty()
     }
 
     /// Whether the client rejects something that is withheld: suspects that are to be tried again may
     /// be accepted.
     pub(crate) fn is_certain(&self) -> bool {
-        !self.rejected.is_empty() || !self.suspects.is_empty() && !self.is_retry_due
+        let are_tried = self.is_retry_due || !self.parts.is_empty();
+        !self.rejected.is_empty() || !self.suspects.is_empty() && !are_tried
     }
 
     /// Whether this resource is withheld.
     pub(crate) fn contains(&self, name: &ResourceName) -> bool {
-        self.rejected.contains(name) || self.suspects.contains(name)
+        self.rejected.contains(name)
+            || self.suspects.contains(name)
+            || self.parts.iter().any(|part| part.contains(name))
     }
 
     /// The names of all that is withheld.
     pub(crate) fn names(&self) -> BTreeSet<ResourceName> {
-        &self.rejected | &self.suspects
+        let suspects = self.parts.iter().chain([&self.suspects]).flatten();
+        self.rejected.iter().chain(suspects).cloned().collect()
     }
 
     /// The names of those that are rejected for certain.
@@ -106,16 +107,48 @@ impl Withheld {
         &self.rejected
     }
 
-    /// Records that a resource is sent again as it is.
-    fn forget(&mut self, name: &ResourceName) {
-        self.rejected.remove(name);
-        self.suspects.remove(name);
+    /// When withheld resources are sent again as they are; `None` while the pause has not begun.
+    pub(crate) fn retry_at(&self) -> Option<Duration> {
+        self.retry_at.filter(|_| !self.is_empty())
+    }
+
+    /// The error for resources that are withheld since an earlier NACK; `None` if the newest one is
+    /// about some of them.
+    pub(super) fn earlier(&self) -> Option<String> {
+        if !self.newest.is_empty() {
+            return None;
+        }
+        let all = self.names();
+        let shown: Vec<&str> = all
+            .iter()
+            .take(MAX_SHOWN)
+            .map(|name| name.as_str())
+            .collect();
+        let more = match all.len().saturating_sub(shown.len()) {
+            0 => String::new(),
+            more => format!(", and {more} more"),
+        };
+        let shown = shown.join(", ");
+        Some(format!(
+            "not sent again since an earlier response was rejected: {shown}{more}"
+        ))
+    }
+
+    /// Records that a resource is sent again as it is. Returns whether it was withheld.
+    fn forget(&mut self, name: &ResourceName) -> bool {
+        self.newest.remove(name);
+        let mut was_withheld = self.rejected.remove(name) | self.suspects.remove(name);
+        for part in &mut self.parts {
+            was_withheld |= part.remove(name);
+        }
+        self.parts.retain(|part| !part.is_empty());
+        was_withheld
     }
 
     /// Records that a resource is sent with another content, is removed, or is not subscribed to any
     /// more.
     pub(crate) fn forget_changed(&mut self, name: &ResourceName) {
-        let was_withheld = self.rejected.remove(name) | self.suspects.remove(name);
+        let was_withheld = self.forget(name);
         self.is_retry_due |= was_withheld && !self.suspects.is_empty();
     }
 
@@ -124,10 +157,70 @@ impl Withheld {
         self.retries = 0;
     }
 
-    /// Counts a NACK. Returns whether the rest of the response may be sent again.
-    fn begin_retry(&mut self) -> bool {
+    /// Records that the client has all resources.
+    pub(super) fn end(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Counts a NACK, with `is_list` of one that names some of several resources. Returns whether the
+    /// rest of the response may be sent again.
+    fn begin_retry(&mut self, is_list: bool) -> bool {
+        let limit = if is_list { MAX_RETRIES } else { MAX_HALVINGS };
         self.retries = self.retries.saturating_add(1);
-        self.retries <= MAX_RETRIES
+        self.retries <= limit && self.parts.len() < MAX_PARTS
+    }
+
+    /// Has both halves of some suspects tried in turn.
+    fn halve(&mut self, names: BTreeSet<ResourceName>) {
+        let count = names.len().div_ceil(2);
+        let mut names = names.into_iter();
+        let first: BTreeSet<ResourceName> = names.by_ref().take(count).collect();
+        let halves = [names.collect(), first];
+        self.parts
+            .extend(halves.into_iter().filter(|half| !half.is_empty()));
+    }
+
+    /// Adds these to the suspects that wait, with those that were to be tried.
+    fn stop_trying(&mut self, names: BTreeSet<ResourceName>) {
+        let parts = std::mem::take(&mut self.parts);
+        self.suspects
+            .extend(parts.into_iter().flatten().chain(names));
+    }
+
+    /// The suspects to try next, if there are any.
+    fn next_part(&mut self) -> Option<BTreeSet<ResourceName>> {
+        if self.is_retry_due && self.parts.is_empty() {
+            self.is_retry_due = false;
+            let suspects = std::mem::take(&mut self.suspects);
+            return Some(suspects).filter(|suspects| !suspects.is_empty());
+        }
+        self.parts.pop()
+    }
+
+    /// What is sent again after a pause: suspects and rejected ones in turn, since a response with a
+    /// rejected resource may be rejected as a whole.
+    fn take_turn(&mut self) -> BTreeSet<ResourceName> {
+        let has_both = !self.suspects.is_empty() && !self.rejected.is_empty();
+        self.are_suspects_tried = match has_both {
+            true => !self.are_suspects_tried,
+            false => self.rejected.is_empty(),
+        };
+        match self.are_suspects_tried {
+            true => std::mem::take(&mut self.suspects),
+            false => std::mem::take(&mut self.rejected),
+        }
+    }
+
+    /// Whether the pause is over; begins one otherwise, of `first` or twice the one before.
+    fn is_time(&mut self, now: Duration, first: Duration) -> bool {
+        if let Some(at) = self.retry_at {
+            return at <= now;
+        }
+        let twice = |pause: Duration| pause.saturating_mul(2).min(MAX_RETRY_PAUSE);
+        let pause = self.pause.map_or(first, twice);
+        self.pause = Some(pause);
+        self.retry_at = Some(now.saturating_add(pause));
+        false
     }
 }
 
@@ -161,31 +254,50 @@ impl Watch {
             Base::Sent(_) | Base::Nothing | Base::InitialVersions(_) => answered.collection,
         };
         self.history.reject(nonce, rejection, Some(newest));
-        self.retry_suspects();
+        self.try_suspects();
         true
     }
 
     /// Withholds those of the resources of a rejected response that the message blames, and has the
-    /// others sent again; without any that it blames, all are suspects. What was sent with another
-    /// content since is not concerned.
+    /// others sent again; in halves if it blames none. What was sent with another content since is not
+    /// concerned.
     fn withhold(&mut self, sent: &[Arc<Resource>], message: &str) {
         let Blamed { first, named } = blamed(self.resource_type, message, sent);
-        let is_rest_sent = !named.is_empty() && self.withheld.begin_retry();
+        let is_named = !named.is_empty();
+        let is_list = is_named && sent.len() > 1;
+        let is_rest_sent = self.withheld.begin_retry(is_list);
+        let mut rest = BTreeSet::new();
+        self.withheld.newest.clear();
 
         for resource in sent {
             let name = resource.name.clone();
             if !self.is_newest(resource) {
                 // It may be what the client has rejected.
-                self.withheld.is_retry_due |= named.is_empty() || named.contains(&name);
-            } else if first.as_ref() == Some(&name) {
+                self.withheld.is_retry_due |= !is_named || named.contains(&name);
+                continue;
+            }
+
+            if named.contains(&name) || !is_named || !is_rest_sent {
+                self.withheld.newest.insert(name.clone());
+            }
+            if first.as_ref() == Some(&name) {
                 self.withheld.suspects.remove(&name);
                 self.withheld.rejected.insert(name);
-            } else if is_rest_sent && !named.contains(&name) {
-                self.held.leaving.insert(name, None);
-                self.owed.is_in_doubt = true;
-            } else {
+            } else if named.contains(&name) {
                 self.withheld.suspects.insert(name);
+            } else {
+                rest.insert(name);
             }
+        }
+
+        if !is_rest_sent {
+            self.withheld.stop_trying(rest);
+        } else if is_named {
+            self.owed.is_in_doubt |= !rest.is_empty();
+            let rest = rest.into_iter().map(|name| (name, None));
+            self.held.leaving.extend(rest);
+        } else {
+            self.withheld.halve(rest);
         }
 
         self.owed.forced.remove(&named);
@@ -223,18 +335,35 @@ impl Watch {
         self.held.leaving.extend(removed);
     }
 
-    /// Has suspects sent again if that is due, and the client has answered everything: what has changed
-    /// was not beside them.
-    pub(super) fn retry_suspects(&mut self) {
-        if !self.withheld.is_retry_due || !self.in_flight.is_empty() {
+    /// Has the next suspects sent again once the client has answered everything: what has changed was
+    /// not beside them.
+    pub(super) fn try_suspects(&mut self) {
+        if !self.in_flight.is_empty() || self.owed.is_in_doubt {
+            return;
+        }
+        if let Some(part) = self.withheld.next_part() {
+            self.send_again(part);
+        }
+    }
+
+    /// Has resources sent again that were withheld.
+    fn send_again(&mut self, names: BTreeSet<ResourceName>) {
+        self.owed.is_in_doubt |= !names.is_empty();
+        let names = names.into_iter().map(|name| (name, None));
+        self.held.leaving.extend(names);
+    }
+
+    /// Has what is withheld sent again, alone, if the pause is over, which is `first` at first.
+    pub(super) fn retry_withheld(&mut self, now: Duration, first: Duration) {
+        let is_idle = self.in_flight.is_empty() && !self.is_unsent();
+        if self.withheld.is_empty() || !is_idle || !self.withheld.is_time(now, first) {
             return;
         }
 
-        self.withheld.is_retry_due = false;
-        let suspects = std::mem::take(&mut self.withheld.suspects);
-        self.owed.is_in_doubt |= !suspects.is_empty();
-        let suspects = suspects.into_iter().map(|name| (name, None));
-        self.held.leaving.extend(suspects);
+        self.withheld.retry_at = None;
+        self.withheld.end_retries();
+        let names = self.withheld.take_turn();
+        self.send_again(names);
     }
 
     /// Withholds nothing of what a response contains.
@@ -255,176 +384,17 @@ impl Watch {
         }
     }
 
-    /// The endpoint sets of rejected clusters, which the client does not subscribe to because of
-    /// these.
+    /// The endpoint sets of clusters that the newest NACK is about, which the client does not subscribe
+    /// to because of it.
     pub(super) fn endpoints_of_rejected(&self) -> BTreeSet<ResourceName> {
         let Base::Sent(collection) = &self.held.base else {
             return BTreeSet::new();
         };
-        let rejected = self.withheld.rejected.iter();
+        let newest = self.withheld.newest.iter();
+        let rejected = newest.filter(|name| self.withheld.rejected.contains(*name));
         let clusters = rejected.filter_map(|name| find(collection, name));
         clusters
             .filter_map(|cluster| required_endpoints(cluster))
             .collect()
-    }
-}
-
-/// The names of the resources of a response, which are sorted by name, that the message of its NACK
-/// blames.
-///
-/// A message can repeat what users of other namespaces have written, such as the name of a
-/// resource of theirs. So names count only where the client itself writes them: before the error of
-/// each in a list, before the error of a requested one, or at the begin of an invalid one. Of a list,
-/// only the first one is certain: the others may be in the text of its error.
-fn blamed(resource_type: ResourceType, message: &str, sent: &[Arc<Resource>]) -> Blamed {
-    if let [only] = sent {
-        return Blamed::of(vec![Some(only.name.clone())]);
-    }
-
-    let envoys_list = || {
-        ADDED_OTHERS
-            .iter()
-            .find_map(|begin| message.strip_prefix(begin))
-    };
-    let list = match resource_type.is_ambient() {
-        true => Some(message),
-        false => envoys_list(),
-    };
-    let words = match list {
-        Some(list) => words_before_errors(list),
-        None => name_of_requested(message)
-            .or_else(|| name_of_invalid(message))
-            .into_iter()
-            .collect(),
-    };
-
-    let find = |word: &str| {
-        let place = sent
-            .binary_search_by(|resource| resource.name.as_str().cmp(word))
-            .ok()?;
-        sent.get(place).map(|resource| resource.name.clone())
-    };
-    Blamed::of(words.into_iter().map(find).collect())
-}
-
-/// The words of a list that may be names: those before `: `.
-fn words_before_errors(list: &str) -> Vec<&str> {
-    list.match_indices(": ")
-        .filter_map(|(end, _)| list.get(..end)?.rsplit([' ', '\n']).next())
-        .collect()
-}
-
-/// The name of a rejected cluster that requests wait for.
-fn name_of_requested(message: &str) -> Option<&str> {
-    let (name, _) = message.strip_prefix(REQUESTED)?.split_once(" - ")?;
-    Some(name)
-}
-
-/// The name in the text of an invalid resource, whose first field it is.
-fn name_of_invalid(message: &str) -> Option<&str> {
-    let (_, text) = message.strip_prefix(INVALID)?.split_once("): ")?;
-    let (before, rest) = text.split_once("name: \"")?;
-    let (name, _) = rest.split_once('"')?;
-    let is_first = !before.contains(['"', '{']);
-    is_first.then_some(name)
-}
-
-#[cfg(test)]
-mod tests {
-    use bytes::Bytes;
-
-    use super::*;
-    use ResourceType::{Address, Cluster, Listener, Route};
-
-    const A: &str = "outbound|80||a.example";
-    const AB: &str = "outbound|80||a.example.b";
-    const C: &str = "outbound|80|v1|c.example";
-
-    /// What a message blames of a response with these resources.
-    fn blamed_of(resource_type: ResourceType, sent: &[&str], message: &str) -> Blamed {
-        let names: BTreeSet<ResourceName> = sent.iter().map(ResourceName::new).collect();
-        let sent: Vec<Arc<Resource>> = names
-            .into_iter()
-            .map(|name| Arc::new(Resource::new(resource_type, name, Bytes::new())))
-            .collect();
-        blamed(resource_type, message, &sent)
-    }
-
-    fn of(first: Option<&str>, named: &[&str]) -> Blamed {
-        Blamed {
-            first: first.map(ResourceName::new),
-            named: named.iter().map(ResourceName::new).collect(),
-        }
-    }
-
-    #[test]
-    fn resources_are_blamed_where_envoy_names_them() {
-        let sent = [A, AB, C];
-        for (message, expected) in [
-            (
-                format!("Error adding/updating cluster(s) {AB}: no such extension"),
-                of(Some(AB), &[AB]),
-            ),
-            (
-                format!("Error adding/updating cluster(s) {C}: Protobuf: {AB} is bad, {A}: why"),
-                of(Some(C), &[A, C]),
-            ),
-            (
-                format!("Error adding/updating cluster(s) x: why, {A}: why"),
-                of(None, &[A]),
-            ),
-            (
-                format!("Error adding/updating cluster {C} - {C}: like {A}: why"),
-                of(Some(C), &[C]),
-            ),
-            // The only one that is certain is the invalid resource itself.
-            (
-                format!(
-                    "Proto constraint validation failed (ClusterValidationError.X: [\"{A}: \"]): \
-                     name: \"{AB}\"\nalt_stat_name: \"{C}\""
-                ),
-                of(Some(AB), &[AB]),
-            ),
-            (
-                format!(
-                    "Proto constraint validation failed (field: \"x\", reason: is required): \
-                     goo.gle/debugonly  name: \"{C}\" type: EDS"
-                ),
-                of(Some(C), &[C]),
-            ),
-            (
-                format!("Proto constraint validation failed (X): config {{ name: \"{C}\" }}"),
-                Blamed::default(),
-            ),
-            (
-                format!(
-                    "Proto constraint validation failed (X): alt_stat_name: \"x\" name: \"{C}\""
-                ),
-                Blamed::default(),
-            ),
-            (format!("Unable to parse: {A}: why"), Blamed::default()),
-            (String::new(), Blamed::default()),
-        ] {
-            assert_eq!(blamed_of(Cluster, &sent, &message), expected, "{message}");
-        }
-    }
-
-    #[test]
-    fn resources_of_other_types_and_clients_are_blamed_in_their_forms() {
-        let listeners = "Error adding/updating listener(s) virtualInbound: no\n0.0.0.0_80: no\n";
-        let sent = ["0.0.0.0_80", "virtualInbound"];
-        let expected = of(Some("virtualInbound"), &sent);
-        assert_eq!(blamed_of(Listener, &sent, listeners), expected);
-
-        let sent = ["net//Pod/shop/a", "net//Pod/shop/b"];
-        let message = "net//Pod/shop/b: no such address; net//Pod/shop/x: no";
-        let expected = of(Some("net//Pod/shop/b"), &["net//Pod/shop/b"]);
-        assert_eq!(blamed_of(Address, &sent, message), expected);
-
-        // A number is the name of routes, but no message blames routes by it.
-        let message = "Only unique values for domains are permitted in 80: a";
-        assert_eq!(blamed_of(Route, &["80", "81"], message), Blamed::default());
-        assert_eq!(blamed_of(Route, &["81"], message), of(Some("81"), &["81"]));
-        assert_eq!(blamed_of(Route, &[], message), Blamed::default());
     }
 }

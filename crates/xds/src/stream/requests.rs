@@ -64,6 +64,7 @@ impl Stream {
                 if let Some(resource_type) = rejected {
                     self.report_rejection(resource_type);
                 }
+                self.queue_rejected_again();
                 Ok(())
             }
         }

@@ -58,6 +58,7 @@ impl Stream {
         self.queue_rejected_again();
         let Some(response) = response else {
             if self.connection.session.lock().is_all_sent() {
+                self.largest_request = 0;
                 self.converged();
             }
             return Ok(None);

@@ -79,8 +79,8 @@ fn settle(server: &mut Server, client: &mut Client) {
         }
 
         match server.rig.session.wake_at(server.rig.now) {
-            Some(at) => server.rig.now = at,
-            None => return,
+            Some(at) if at < NO_RETRY => server.rig.now = at,
+            Some(_) | None => return,
         }
     }
 

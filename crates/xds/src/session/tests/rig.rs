@@ -23,6 +23,9 @@ pub(crate) use ResourceType::{
     Route as RDS, Secret as SDS, VirtualHost as VHDS,
 };
 
+/// A first pause that is longer than any test.
+pub(crate) const NO_RETRY: Duration = Duration::from_hours(1_000);
+
 /// A session with a manual clock.
 pub(crate) struct Rig {
     pub(crate) session: Session,
@@ -174,6 +177,7 @@ impl Rig {
                 marks,
                 Bounds {
                     keeps_clusters: false,
+                    retry_pause: NO_RETRY,
                     names: MAX_WATCHED,
                     history,
                 },

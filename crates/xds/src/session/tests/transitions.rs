@@ -218,7 +218,7 @@ fn a_rejection_is_kept_bars_the_type_and_is_lifted_by_an_answer() {
     rig.now = seconds(60);
     rig.is_silent();
 
-    assert_eq!(rig.session.wake_at(rig.now), None);
+    assert_eq!(rig.session.wake_at(rig.now), Some(NO_RETRY));
 
     // A subscription by name gets the resource again.
     rig.request(delta(RDS, &["r"], "", None));

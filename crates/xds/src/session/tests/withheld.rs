@@ -1,4 +1,4 @@
-//! Rejected resources are not sent again, and hold nothing back.
+//! Rejected resources are sent again rarely, and hold back no others.
 
 use super::super::*;
 use super::rig::*;
@@ -24,7 +24,17 @@ fn first(name: &str) -> String {
 
 /// A client that has rejected one of its three clusters, and has got the others again.
 fn with_one_rejected() -> Rig {
+    one_rejected(Rig::new(Protocol::Delta))
+}
+
+/// The same, with this first pause.
+fn with_one_rejected_for(pause: Duration) -> Rig {
     let mut rig = Rig::new(Protocol::Delta);
+    rig.session.bounds.retry_pause = pause;
+    one_rejected(rig)
+}
+
+fn one_rejected(mut rig: Rig) -> Rig {
     rig.request(delta(CDS, &[], "", None));
     rig.answer(CDS, &[(A, "1"), (BAD, "1"), ("fixed", "1")]);
     let nonce = rig.sends(CDS, &["fixed=1", &first(A), &first(BAD)], &[]);
@@ -35,12 +45,18 @@ fn with_one_rejected() -> Rig {
     rig
 }
 
+/// Whether the newest collection of clusters counts as rejected.
+fn is_newest_rejected(rig: &Rig) -> bool {
+    let watch = &rig.session.watches[&CDS];
+    let newest = watch.history.rejected_collection.as_ref();
+    let both = newest.zip(watch.latest.as_ref());
+    both.is_some_and(|(rejected, latest)| Arc::ptr_eq(rejected, latest))
+}
+
 /// Whether the client counts as having rejected its clusters, all of the newest collection included.
 fn is_rejected(rig: &Rig) -> bool {
     let watch = &rig.session.watches[&CDS];
-    let newest = watch.history.rejected_collection.as_ref();
-    let is_newest = newest.zip(watch.latest.as_ref());
-    let is_newest = is_newest.is_some_and(|(rejected, latest)| Arc::ptr_eq(rejected, latest));
+    let is_newest = is_newest_rejected(rig);
     let is_taken = watch.taken().zip(watch.latest.as_ref());
     let is_taken = is_taken.is_some_and(|((taken, _), latest)| Arc::ptr_eq(taken, latest));
     assert_ne!(is_newest, is_taken, "one of both");
@@ -206,41 +222,155 @@ fn a_rejected_name_may_be_unsubscribed_and_subscribed_again() {
 }
 
 #[test]
-fn without_a_name_all_resources_wait_for_a_change_of_one_and_no_other_does() {
+fn without_a_name_halves_are_tried_until_the_rejected_one_is_found() {
     let mut rig = Rig::new(Protocol::Delta);
     rig.request(delta(EDS, &["a", "b", "c"], "", None));
     rig.answer(EDS, &[("a", "1"), ("b", "1"), ("c", "1")]);
     let nonce = rig.sends(EDS, &["a=1", "b=1", "c=1"], &[]);
     rig.request(delta(EDS, &[], &nonce, Some("no")));
+    let nonce = rig.sends(EDS, &["a=1", "b=1"], &[]);
     rig.is_silent();
+    rig.request(delta(EDS, &[], &nonce, Some("no")));
+    let nonce = rig.sends(EDS, &["a=1"], &[]);
 
-    // Others are requested and change.
-    rig.request(delta(EDS, &["d"], "", None));
+    // Another is requested meanwhile.
+    rig.request(delta(EDS, &["d"], &nonce, None));
     rig.answer(EDS, &[("a", "1"), ("b", "1"), ("c", "1"), ("d", "1")]);
+    let nonce = rig.sends(EDS, &["b=1", "d=1"], &[]);
+    rig.request(delta(EDS, &[], &nonce, Some("no")));
+    let nonce = rig.sends(EDS, &["b=1"], &[]);
+    rig.request(delta(EDS, &[], &nonce, Some("no")));
     let nonce = rig.sends(EDS, &["d=1"], &[]);
     rig.request(delta(EDS, &[], &nonce, None));
-    rig.change(EDS, &[("a", "1"), ("b", "1"), ("c", "1"), ("d", "2")]);
-    let nonce = rig.sends(EDS, &["d=2"], &[]);
+    let nonce = rig.sends(EDS, &["c=1"], &[]);
     rig.request(delta(EDS, &[], &nonce, None));
     rig.is_silent();
 
-    // What has changed is sent alone, and the others once that is acknowledged.
-    rig.change(EDS, &[("a", "1"), ("b", "2"), ("c", "1"), ("d", "2")]);
-    let nonce = rig.sends(EDS, &["b=2"], &[]);
-    rig.is_silent();
-    rig.request(delta(EDS, &[], &nonce, None));
-    let nonce = rig.sends(EDS, &["a=1", "c=1"], &[]);
-    rig.request(delta(EDS, &[], &nonce, Some("no")));
-    rig.is_silent();
+    let watch = &rig.session.watches[&EDS];
+    let rejected = BTreeSet::from([ResourceName::new("b")]);
+    assert_eq!(watch.withheld.names(), rejected);
+    assert_eq!(rig.session.rejection(EDS).unwrap().message, "no".into());
 
-    // The last suspect is the one; without it, the rest is tried again.
-    rig.request(delta(EDS, &["-c"], "", None));
-    rig.answer(EDS, &[("a", "1"), ("b", "2"), ("d", "2")]);
-    let nonce = rig.sends(EDS, &["a=1"], &[]);
-    rig.request(delta(EDS, &[], &nonce, None));
+    rig.request(delta(EDS, &["-b"], "", None));
+    rig.answer(EDS, &[("a", "1"), ("c", "1"), ("d", "1")]);
     rig.is_silent();
     assert!(rig.session.is_acknowledged(EDS));
     assert_eq!(rig.session.rejection(EDS), None);
+}
+
+#[test]
+fn a_client_that_rejects_all_halves_gets_few() {
+    let names: Vec<String> = (0..300).map(|number| format!("e{number:03}")).collect();
+    let all: Vec<(&str, &str)> = names.iter().map(|name| (&**name, "1")).collect();
+    let mut rig = Rig::new(Protocol::Delta);
+    rig.request(delta(EDS, &["*"], "", None));
+    rig.answer(EDS, &all);
+
+    let mut responses = 0;
+    let mut resources = 0;
+    while let Some(sent) = rig.next() {
+        rig.request(delta(EDS, &[], &sent.nonce, Some("no")));
+        responses += 1;
+        resources += sent.resources.len();
+    }
+    assert_eq!(responses, 17);
+    assert!(resources < 3 * all.len(), "{resources}");
+    let withheld = rig.session.watches[&EDS].withheld.names();
+    assert_eq!(withheld.len(), all.len(), "none is lost");
+}
+
+#[test]
+fn a_rejected_resource_is_sent_again_alone_after_growing_pauses() {
+    let mut rig = with_one_rejected_for(seconds(10));
+    for (at, error) in [
+        (10, Some("port in use")),
+        (30, Some("port in use")),
+        (70, None),
+    ] {
+        assert_eq!(rig.session.wake_at(rig.now), Some(seconds(at)));
+        rig.now = seconds(at - 1);
+        rig.is_silent();
+        assert!(is_rejected(&rig));
+        rig.now = seconds(at);
+        let nonce = rig.sends(CDS, &[&first(BAD)], &[]);
+        rig.is_silent();
+        rig.request(delta(CDS, &[], &nonce, error));
+        rig.is_silent();
+    }
+
+    assert!(!is_rejected(&rig));
+    assert_eq!(shown(&rig), ["fixed", A, BAD]);
+    assert_eq!(rig.session.wake_at(rig.now), None);
+    assert!(rig.session.is_at_rest());
+}
+
+#[test]
+fn changes_and_requests_are_not_sent_with_what_is_tried_again() {
+    let mut rig = with_one_rejected_for(seconds(10));
+    rig.now = seconds(20);
+    rig.change(CDS, &[(A, "2"), (BAD, "1"), ("fixed", "1")]);
+    let nonce = rig.sends(CDS, &[&format!("{A}=2")], &[]);
+    rig.is_silent();
+    rig.request(delta(CDS, &[], &nonce, None));
+    rig.sends(CDS, &[&first(BAD)], &[]);
+}
+
+#[test]
+fn suspects_are_tried_again_before_what_is_rejected() {
+    let mut rig = Rig::new(Protocol::Delta);
+    rig.session.bounds.retry_pause = seconds(10);
+    rig.request(delta(CDS, &[], "", None));
+    rig.answer(CDS, &[(BAD, "1"), (WORSE, "1")]);
+    let nonce = rig.sends(CDS, &[&first(BAD), &first(WORSE)], &[]);
+    rig.request(delta(CDS, &[], &nonce, Some(&about(&[WORSE, BAD]))));
+    rig.is_silent();
+
+    rig.now = seconds(10);
+    let nonce = rig.sends(CDS, &[&first(BAD)], &[]);
+    rig.request(delta(CDS, &[], &nonce, Some("no")));
+    rig.is_silent();
+    rig.now = seconds(30);
+    let nonce = rig.sends(CDS, &[&first(BAD), &first(WORSE)], &[]);
+    rig.request(delta(CDS, &[], &nonce, None));
+    rig.is_silent();
+    assert!(!is_rejected(&rig));
+}
+
+#[test]
+fn what_is_acknowledged_beside_a_rejected_cluster_is_not_blamed() {
+    let mut rig = Rig::new(Protocol::Delta);
+    rig.request(delta(CDS, &[], "", None));
+    rig.answer(CDS, &[(A, "1")]);
+    let nonce = rig.sends(CDS, &[&first(A)], &[]);
+    rig.request(delta(CDS, &[], &nonce, None));
+    rig.change(CDS, &[(A, "1"), (BAD, "1")]);
+    let nonce = rig.sends(CDS, &[&first(BAD)], &[]);
+    rig.request(delta(CDS, &[], &nonce, Some("no")));
+
+    // The next response is about another cluster. It is no rejection before it is answered.
+    rig.change(CDS, &[(A, "2"), (BAD, "1")]);
+    let nonce = rig.sends(CDS, &[&format!("{A}=2")], &[]);
+    assert_eq!(rig.session.take_rejected_again(), BTreeSet::new());
+    assert!(!is_newest_rejected(&rig));
+    rig.request(delta(CDS, &[], &nonce, Some(&about(&[A]))));
+    assert!(is_newest_rejected(&rig));
+
+    // Its error is not that of the first one.
+    rig.change(CDS, &[(A, "3"), (BAD, "1")]);
+    let nonce = rig.sends(CDS, &[&format!("{A}=3")], &[]);
+    rig.request(delta(CDS, &[], &nonce, None));
+    assert_eq!(rig.session.take_rejected_again(), BTreeSet::from([CDS]));
+    let message = rig.session.rejection(CDS).unwrap().message;
+    assert!(message.contains(BAD) && !message.contains(A), "{message}");
+
+    let watch = &rig.session.watches[&CDS];
+    let (taken, revision) = watch.taken().unwrap();
+    let version = |name| {
+        let cluster = taken.resources.find(&ResourceName::new(name))?;
+        Some(text_of(CDS, &cluster.body))
+    };
+    assert_eq!((version(A).as_deref(), version(BAD)), (Some("3"), None));
+    assert_eq!(revision, 1, "it has taken nothing later as a whole");
 }
 
 #[test]
@@ -285,8 +415,12 @@ fn names_that_the_client_was_not_sent_and_old_nonces_withhold_nothing() {
     let nonce = rig.sends(CDS, &[&format!("{A}=2"), &format!("{B}=2")], &[]);
     rig.request(delta(CDS, &[], &nonce, Some(&about(&[BAD, WORSE]))));
     let withheld = rig.session.watches[&CDS].withheld.names();
-    assert_eq!(withheld, BTreeSet::from([A, B].map(ResourceName::new)));
-    rig.is_silent();
+    assert_eq!(
+        withheld,
+        BTreeSet::from([ResourceName::new(B)]),
+        "A is next"
+    );
+    rig.sends(CDS, &[&format!("{A}=2")], &[]);
 }
 
 #[test]
