@@ -15,21 +15,36 @@ use navarch_push::resource::{Collection, ResourceType};
 
 /// Maximum number of concurrent queries; others wait.
 const MAX_CONCURRENT_QUERIES: usize = 1;
+/// Maximum number of queries with a large body that are received or wait for their turn; others wait
+/// before their bodies are read.
+const MAX_BODIES: usize = 4;
 
 /// Limits concurrent queries.
 #[derive(Clone, Debug)]
-pub struct PlanLimit(Arc<Semaphore>);
+pub struct PlanLimit {
+    queries: Arc<Semaphore>,
+    bodies: Arc<Semaphore>,
+}
 
 impl Default for PlanLimit {
     fn default() -> Self {
-        Self(Arc::new(Semaphore::new(MAX_CONCURRENT_QUERIES)))
+        Self {
+            queries: Arc::new(Semaphore::new(MAX_CONCURRENT_QUERIES)),
+            bodies: Arc::new(Semaphore::new(MAX_BODIES)),
+        }
     }
 }
 
 impl PlanLimit {
     /// Waits for other queries; `None` during shutdown.
     pub(super) async fn turn(&self) -> Option<OwnedSemaphorePermit> {
-        self.0.clone().acquire_owned().await.ok()
+        self.queries.clone().acquire_owned().await.ok()
+    }
+
+    /// Waits until a large body may be received, which takes memory until it is dropped; `None` during
+    /// shutdown.
+    pub(super) async fn body(&self) -> Option<OwnedSemaphorePermit> {
+        self.bodies.clone().acquire_owned().await.ok()
     }
 }
 

@@ -379,10 +379,12 @@ async fn forward_request(State(forward): State<Forward>, request: Request) -> Re
 
     // The page has no evidence of its own, unless its user has chosen a file.
     let body = match &forward.evidence {
-        Some(evidence) if path == EDGES_PATH && body.is_empty() => match evidence.body().await {
-            Ok(body) => body,
-            Err(error) => return failure(&error),
-        },
+        Some(evidence) if is_without_evidence(&head.method, path, &body) => {
+            match evidence.body().await {
+                Ok(body) => body,
+                Err(error) => return failure(&error),
+            }
+        }
         Some(_) | None => body,
     };
 
@@ -403,6 +405,11 @@ async fn forward_request(State(forward): State<Forward>, request: Request) -> Re
             .into_response(),
         Err(error) => failure(&error),
     }
+}
+
+/// Whether a request for edges has no evidence of its own.
+fn is_without_evidence(method: &Method, path: &str, body: &Bytes) -> bool {
+    *method == Method::POST && path == EDGES_PATH && body.is_empty()
 }
 
 /// Whether a request only reads: these pages have what they are asked about as the body of a POST.

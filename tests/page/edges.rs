@@ -210,6 +210,11 @@ async fn edges_are_for_operators_and_limited() {
         assert_eq!(large.status, 413, "{}", large.body);
     }
 
+    let objects = format!("[{}]", vec!["{}"; 300_001].join(","));
+    let many = scene.ask("namespace=bookshop", objects).await;
+    assert_eq!(many.status, 413, "{}", many.body);
+    assert!(many.body.contains("too many edges"), "{}", many.body);
+
     assert_eq!(status_of_get(monitoring, &path).await, 405);
     let rebound = post(monitoring, "rebound.example", &path, scene.evidence())
         .await

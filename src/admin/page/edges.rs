@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Bytes;
-use axum::extract::State;
+use axum::extract::{FromRequest as _, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::rows::{Rows, fits};
 use crate::admin::plan::client;
@@ -37,6 +37,11 @@ use navarch_xds::connections::ConnectionInfo;
 /// Maximum size of the evidence: about 100,000 edges, without what a later run of `navarch scope`
 /// adds to.
 pub(in crate::admin) const MAX_BYTES: usize = 16 << 20;
+/// Maximum number of JSON objects of the evidence. Each edge is one, and takes some hundred bytes of
+/// memory, but as few as ten in a body.
+const MAX_OBJECTS: usize = 300_000;
+/// Timeout of a body: others wait for it.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of edges of a response that are allowed and were never used. Each costs a walk.
 const MAX_ALLOWED: usize = 200;
 /// Maximum number of workloads whose proxies are read for them, and of those that are named.
@@ -51,14 +56,13 @@ const MAX_TIME: Duration = Duration::from_secs(2);
 /// Edges with calls cost in proportion to the evidence. Those that were never used cost for each
 /// workload of the namespace what its proxy has, and for each of them a walk of a request. Both end
 /// after [`MAX_WORKLOADS`] workloads, [`MAX_ALLOWED`] edges and [`MAX_TIME`], and one request is
-/// computed at a time: others wait.
+/// computed at a time: others wait, a few of them with their evidence.
 pub(in crate::admin) async fn edges(
     State(state): State<AdminState>,
     parameters: Parameters,
-    headers: HeaderMap,
-    body: Bytes,
+    request: Request,
 ) -> Response {
-    if !is_json(&headers) {
+    if !is_json(request.headers()) {
         return (
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "send application/json\n",
@@ -69,6 +73,18 @@ pub(in crate::admin) async fn edges(
     let Some(namespace) = namespace.cloned() else {
         return (StatusCode::BAD_REQUEST, "set the parameter namespace\n").into_response();
     };
+    let Some(place) = state.turns.body().await else {
+        return reply::ended();
+    };
+    let body = match timeout(BODY_TIMEOUT, Bytes::from_request(request, &())).await {
+        Ok(Ok(body)) => body,
+        Ok(Err(rejection)) => return rejection.into_response(),
+        Err(_) => return (StatusCode::REQUEST_TIMEOUT, "send the body faster\n").into_response(),
+    };
+    if has_many_objects(&body) {
+        let reason = "the evidence has too many edges: collect it for fewer namespaces\n";
+        return (StatusCode::PAYLOAD_TOO_LARGE, reason).into_response();
+    }
     // The page asks again before it has an answer, as soon as something else is selected.
     let Some(turn) = state.turns.turn().await else {
         return reply::ended();
@@ -83,6 +99,8 @@ pub(in crate::admin) async fn edges(
             let mesh = ConnectedMesh { context, connected };
             mesh.edges(&namespace, evidence, &requested)
         });
+        drop(body);
+        drop(place);
         drop(turn);
         // The caller may have disconnected.
         _ = answer.send(found);
@@ -111,6 +129,11 @@ fn is_json(headers: &HeaderMap) -> bool {
         .and_then(|value| value.to_str().ok());
     let media = declared.and_then(|declared| declared.split(';').next());
     media.is_some_and(|media| media.trim().eq_ignore_ascii_case("application/json"))
+}
+
+/// Whether a body may have more JSON objects than are read. Names of hosts have no braces.
+fn has_many_objects(body: &[u8]) -> bool {
+    body.iter().filter(|byte| **byte == b'{').count() > MAX_OBJECTS
 }
 
 /// The evidence in a body; `None` if there is no body.

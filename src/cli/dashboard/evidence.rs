@@ -5,18 +5,26 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
 use axum::body::Bytes;
+use navarch_base::regular_file;
 use navarch_scope::evidence::Evidence;
 use serde_json::json;
+use tokio::sync::Semaphore;
 
-use super::super::reading::read;
 use super::MAX_BODY;
+
+/// Maximum size of the file: it has the counters of each pod, too, which the body lacks.
+const MAX_FILE: u64 = 256 << 20;
 
 /// The page of the control plane that has evidence as its body.
 pub(super) const EDGES_PATH: &str = "/debug/view/edges";
 
 /// A file with evidence.
 #[derive(Clone, Debug)]
-pub(super) struct EvidenceFile(Arc<Path>);
+pub(super) struct EvidenceFile {
+    path: Arc<Path>,
+    /// Allows one reading at a time: it takes a multiple of the file's size.
+    turn: Arc<Semaphore>,
+}
 
 impl EvidenceFile {
     /// A file, which is read once to report what is wrong with it.
@@ -29,7 +37,10 @@ impl EvidenceFile {
             "{} is no regular file: evidence is read whenever the page asks",
             file.display()
         );
-        let found = Self(file.into());
+        let found = Self {
+            path: file.into(),
+            turn: Arc::new(Semaphore::new(1)),
+        };
         found.read()?;
         Ok(found)
     }
@@ -38,17 +49,26 @@ impl EvidenceFile {
     /// run has written.
     ///
     /// # Errors
-    /// If it cannot be read, has no evidence, or has more than a control plane accepts.
+    /// If it cannot be read, is no regular file any more, has no evidence, or has more than a control
+    /// plane accepts.
     pub(super) async fn body(&self) -> anyhow::Result<Bytes> {
+        let turn = self.turn.clone().acquire_owned().await;
+        let turn = turn.context("failed to wait for another reading of the evidence")?;
         let own = self.clone();
-        let read = tokio::task::spawn_blocking(move || own.read()).await;
+        let work = move || {
+            // Until the end of the reading, also if the page does not wait for it.
+            let _turn = turn;
+            own.read()
+        };
+        let read = tokio::task::spawn_blocking(work).await;
         read.context("failed to read the evidence")?
     }
 
     fn read(&self) -> anyhow::Result<Bytes> {
-        let place = || self.0.display().to_string();
-        let text = read(&self.0).with_context(place)?;
-        let evidence = Evidence::parse(text.as_bytes()).with_context(place)?;
+        let place = || self.path.display().to_string();
+        // What was a regular file at first may be another one by now, such as a FIFO.
+        let text = regular_file::read(&self.path, MAX_FILE).with_context(place)?;
+        let evidence = Evidence::parse(&text).with_context(place)?;
         let evidence = evidence.into_edge_evidence();
         let body = serde_json::to_vec(&json!({ "evidence": evidence })).with_context(place)?;
         ensure!(
@@ -96,6 +116,21 @@ mod tests {
         assert_eq!(web["clients"], json!({}));
         assert_eq!(web["instances"], json!({}));
         assert_eq!(body.as_object().unwrap().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_file_that_becomes_a_pipe_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("calls.json");
+        let none = json!({ "evidence": { "format": 1, "workloads": {} } });
+        std::fs::write(&path, none.to_string()).unwrap();
+        let file = EvidenceFile::checked(path.clone()).unwrap();
+        file.body().await.unwrap();
+
+        std::fs::remove_file(&path).unwrap();
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let error = file.body().await.unwrap_err();
+        assert!(format!("{error:#}").contains("FIFO"), "{error:#}");
     }
 
     #[test]
