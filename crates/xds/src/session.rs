@@ -479,7 +479,7 @@ impl Session {
                 watch
                     .removals_pending_since()
                     .map(|since| since + ORDER_WAIT),
-                watch.withheld.retry_at(),
+                watch.retry_at(),
             ]
         });
         waits
@@ -502,7 +502,7 @@ impl Session {
         let is_busy = watches.any(|(resource_type, watch)| {
             self.is_unsent(*resource_type)
                 || watch.removals_pending_since().is_some()
-                || !watch.withheld.is_empty()
+                || watch.is_pausing()
         });
         self.to_answer.is_empty() && self.held_until().is_none() && !is_busy
     }

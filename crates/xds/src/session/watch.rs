@@ -53,9 +53,9 @@ pub(crate) struct Watch {
     pub(crate) owed: Pending,
     /// Unanswered responses, oldest first.
     pub(super) in_flight: VecDeque<InFlight>,
-    /// The client rejected the newest collection: nothing is sent until it changes (state of the
-    /// world only).
-    barred: bool,
+    /// The client rejected the newest collection: it is not sent until it changes, or a pause is over
+    /// (state of the world only).
+    pub(super) barred: bool,
     /// Whether the newest collection counts as rejected without a NACK, since
     /// [`Self::take_rejected_again`].
     is_rejected_again: bool,

@@ -107,11 +107,6 @@ impl Withheld {
         &self.rejected
     }
 
-    /// When withheld resources are sent again as they are; `None` while the pause has not begun.
-    pub(crate) fn retry_at(&self) -> Option<Duration> {
-        self.retry_at.filter(|_| !self.is_empty())
-    }
-
     /// The error for resources that are withheld since an earlier NACK; `None` if the newest one is
     /// about some of them.
     pub(super) fn earlier(&self) -> Option<String> {
@@ -353,15 +348,27 @@ impl Watch {
         self.held.leaving.extend(names);
     }
 
-    /// Has what is withheld sent again, alone, if the pause is over, which is `first` at first.
+    /// Whether resources that the client has rejected are not sent again for now.
+    pub(super) fn is_pausing(&self) -> bool {
+        self.barred || !self.withheld.is_empty()
+    }
+
+    /// When these are sent again as they are; `None` while the pause has not begun.
+    pub(super) fn retry_at(&self) -> Option<Duration> {
+        self.withheld.retry_at.filter(|_| self.is_pausing())
+    }
+
+    /// Has what is withheld sent again, alone, if the pause is over, which is `first` at first. In the
+    /// state of the world, all resources are sent.
     pub(super) fn retry_withheld(&mut self, now: Duration, first: Duration) {
         let is_idle = self.in_flight.is_empty() && !self.is_unsent();
-        if self.withheld.is_empty() || !is_idle || !self.withheld.is_time(now, first) {
+        if !self.is_pausing() || !is_idle || !self.withheld.is_time(now, first) {
             return;
         }
 
         self.withheld.retry_at = None;
         self.withheld.end_retries();
+        self.barred = false;
         let names = self.withheld.take_turn();
         self.send_again(names);
     }

@@ -305,6 +305,35 @@ fn a_rejected_resource_is_sent_again_alone_after_growing_pauses() {
 }
 
 #[test]
+fn a_rejected_state_of_the_world_is_sent_again_after_growing_pauses() {
+    let mut rig = Rig::new(Protocol::StateOfTheWorld);
+    rig.session.bounds.retry_pause = seconds(10);
+    rig.request(state(LDS, &[], "", None));
+    rig.answer(LDS, &[("a", "1"), ("b", "1")]);
+    let mut nonce = rig.sends(LDS, &["1", "1"], &[]);
+    for at in [10, 30] {
+        rig.request(state(LDS, &[], &nonce, Some("port in use")));
+        rig.is_silent();
+        assert!(
+            !rig.session.is_at_rest(),
+            "it waits for the end of the pause"
+        );
+        assert_eq!(rig.session.wake_at(rig.now), Some(seconds(at)));
+        rig.now = seconds(at - 1);
+        rig.is_silent();
+        rig.now = seconds(at);
+        nonce = rig.sends(LDS, &["1", "1"], &[]);
+        rig.is_silent();
+    }
+
+    rig.request(state(LDS, &[], &nonce, None));
+    rig.is_silent();
+    assert!(rig.session.is_at_rest());
+    assert_eq!(rig.session.wake_at(rig.now), None);
+    assert_eq!(rig.session.rejection(LDS), None);
+}
+
+#[test]
 fn changes_and_requests_are_not_sent_with_what_is_tried_again() {
     let mut rig = with_one_rejected_for(seconds(10));
     rig.now = seconds(20);
