@@ -43,6 +43,7 @@ apiVersion: v1
 kind: Pod
 metadata:
   name: web-1a-x
+  generateName: web-1a-
   namespace: shop
   labels: {app: web, pod-template-hash: 1a, security.istio.io/tlsMode: istio}
   annotations: {sidecar.istio.io/status: "{}"}
@@ -54,6 +55,7 @@ apiVersion: v1
 kind: Pod
 metadata:
   name: web-1a-y
+  generateName: web-1a-
   namespace: shop
   labels: {app: web, pod-template-hash: 1a, security.istio.io/tlsMode: istio}
   annotations: {sidecar.istio.io/status: "{}"}

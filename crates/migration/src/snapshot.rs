@@ -3,16 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use navarch_api::any_object::AnyObject;
 use navarch_api::decode::{Outcome, decode_value};
 use navarch_api::names::is_kubernetes_name;
 use navarch_push::context::PushContext;
 use navarch_push::mesh_state::{Change, MeshState};
 use navarch_push::proxy::Proxy;
+use navarch_registry::workload_name_of_pod;
 use serde_json::Value;
 
 use super::judge::{MeshSettings, PROXY_CONFIG, proxy_of};
 use super::objects::{Objects, POD, annotation, items, name, namespace, text};
-use super::pods::{DataPlane, PROXY_CONTAINER, is_alive, owner, proxies};
+use super::pods::{DataPlane, PROXY_CONTAINER, is_alive, proxies};
 
 /// The variable of agents with the name of their workload.
 const WORKLOAD_NAME: &str = "ISTIO_META_WORKLOAD_NAME";
@@ -35,8 +37,8 @@ pub struct Snapshot {
 pub struct SidecarPod {
     /// `metadata.namespace`.
     pub namespace: String,
-    /// The name of its workload as in Istio's metrics: what its agent is started with, else that of
-    /// its owner, else its own. It is the name of an object in Kubernetes.
+    /// The name of its workload as in Istio's metrics: what its agent is started with, else what the
+    /// registry names it by, else its own. It is the name of an object in Kubernetes.
     pub workload: String,
     /// `metadata.name`.
     pub name: String,
@@ -117,17 +119,30 @@ pub fn pods_by_workload(objects: &Objects) -> BTreeMap<(String, String), BTreeSe
 }
 
 /// The name of the workload of a pod. Kubernetes checks neither variables nor the names of owners,
-/// so that they may have any text.
+/// so that they may have any text. Without the variable it is the registry's name, by which the
+/// control plane's page shows the workload.
 fn workload(pod: &Value) -> String {
     let variables = proxies(pod).flat_map(|container| items(container, "/env"));
     let named = variables
         .filter(|variable| text(variable, "/name") == WORKLOAD_NAME)
         .map(|variable| text(variable, "/value"));
     let named = named.last().map(str::to_owned);
-    let mut candidates = named.into_iter().chain([owner(pod).name]);
+    let mut candidates = named.into_iter().chain(name_in_registry(pod));
     candidates
         .find(|candidate| is_kubernetes_name(candidate))
         .unwrap_or_else(|| name(pod).to_owned())
+}
+
+/// The workload of a pod in the registry, which has only valid pods.
+fn name_in_registry(pod: &Value) -> Option<String> {
+    let (_, outcome) = decode_value(pod);
+    match outcome {
+        Outcome::Read {
+            object: AnyObject::Pod(pod),
+            ..
+        } => Some(workload_name_of_pod(&pod).to_string()),
+        Outcome::Read { .. } | Outcome::Ignored | Outcome::Rejected(_) => None,
+    }
 }
 
 /// When the container of a pod's proxy has started.
@@ -161,21 +176,32 @@ mod tests {
 
     use super::*;
 
+    /// A pod of a StatefulSet whose proxy has these variables.
+    fn pod(metadata: Value, env: Value) -> Value {
+        let mut pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": { "name": "web-1", "namespace": "shop" },
+            "spec": { "containers": [{ "name": "istio-proxy", "env": env }] },
+            "status": { "containerStatuses": [{
+                "name": "istio-proxy",
+                "state": { "running": { "startedAt": "2026-01-01T00:00:00Z" } },
+            }] },
+        });
+        let fields = metadata.as_object().unwrap().clone();
+        pod["metadata"].as_object_mut().unwrap().extend(fields);
+        pod
+    }
+
+    fn of_owner(name: &str) -> Value {
+        json!({ "generateName": "web-", "ownerReferences": [
+            { "apiVersion": "apps/v1", "kind": "StatefulSet", "name": name, "uid": "u",
+              "controller": true },
+        ] })
+    }
+
     #[test]
     fn the_workload_of_a_pod_is_what_its_agent_is_started_with() {
-        let pod = |env: Value| {
-            json!({
-                "metadata": { "name": "web-1", "namespace": "shop", "ownerReferences": [
-                    { "kind": "StatefulSet", "name": "db", "controller": true },
-                ] },
-                "spec": { "containers": [{ "name": "istio-proxy", "env": env }] },
-                "status": { "containerStatuses": [{
-                    "name": "istio-proxy",
-                    "state": { "running": { "startedAt": "2026-01-01T00:00:00Z" } },
-                }] },
-            })
-        };
-
+        let pod = |env| pod(of_owner("db"), env);
         assert_eq!(workload(&pod(json!([]))), "db");
         let named = pod(json!([{ "name": WORKLOAD_NAME, "value": "nightly" }]));
         assert_eq!(workload(&named), "nightly");
@@ -184,10 +210,6 @@ mod tests {
             assert_eq!(workload(&forged), "db");
         }
 
-        let of_owner = json!({ "metadata": {
-            "name": "web-1", "namespace": "shop", "ownerReferences": [{ "kind": "X", "name": "a/b" }],
-        } });
-        assert_eq!(workload(&of_owner), "web-1");
         assert_eq!(started(&named), "2026-01-01T00:00:00Z");
         assert_eq!(started(&json!({})), "");
     }
@@ -211,5 +233,19 @@ mod tests {
         for none in ["0", "none"] {
             assert_eq!(status_port(&annotated(none)), 0);
         }
+    }
+
+    #[test]
+    fn without_the_variable_it_has_its_name_in_the_registry() {
+        let workload = |metadata: Value| workload(&pod(metadata, json!([])));
+        assert_eq!(workload(of_owner("a/b")), "web-1");
+
+        let mut not_generated = of_owner("db");
+        not_generated["generateName"] = json!("");
+        assert_eq!(workload(not_generated), "web-1");
+
+        let mut labelled = of_owner("db");
+        labelled["labels"] = json!({ "service.istio.io/workload-name": "store" });
+        assert_eq!(workload(labelled), "store");
     }
 }
