@@ -7,7 +7,7 @@ use std::time::Duration;
 use navarch::api::learned_scope::{LearnedHosts, LearnedWorkload};
 use navarch::api::names::{Hostname, Namespace, ServiceAccount};
 use navarch::status::{KeptScope, LearnedScopeStore, StoreError};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::whole::start;
 use crate::{Deployed, NAMESPACE};
@@ -47,10 +47,31 @@ pub(crate) async fn learned_scopes_are_stored_and_stay_deleted(deployed: &Deploy
     let stored = store.list().await.unwrap();
     assert_eq!(stored.readable.get(&second.workload), Some(&second));
 
-    // A replica has it in memory; once it is deleted, nobody writes it again.
-    let replica = start(deployed, "learner").await;
+    // Somebody takes the label away: lists no longer have it, and it cannot be created again.
     let map = KeptScope::map_name(&second.workload);
     let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{map}");
+    let unlabel = json!({ "metadata": { "labels": { "navarch.io/learned-scope": null } } });
+    deployed
+        .cluster
+        .call("PATCH", &path, "application/merge-patch+json", &unlabel)
+        .await
+        .unwrap();
+    let stored = store.list().await.unwrap();
+    assert_eq!(stored.readable.get(&second.workload), None);
+    let error = store.put(&scope(&["c.example"])).await.unwrap_err();
+    assert!(matches!(error, StoreError::Stale), "{error}");
+    let adopted = store.adopt(&scope(&["c.example"])).await.unwrap().unwrap();
+    assert_eq!(
+        adopted.hosts,
+        scope(&[HOST, "b.example", "c.example"]).hosts
+    );
+    let stored = store.list().await.unwrap();
+    assert_eq!(stored.readable.get(&adopted.workload), Some(&adopted));
+    let again = store.adopt(&scope(&["d.example"])).await.unwrap();
+    assert_eq!(again, None, "it has its label");
+
+    // A replica has it in memory; once it is deleted, nobody writes it again.
+    let replica = start(deployed, "learner").await;
     deployed
         .cluster
         .call("DELETE", &path, "application/json", &Value::Null)

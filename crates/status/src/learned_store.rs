@@ -5,11 +5,14 @@
 //! and the control plane needs no further rights. Replicas add hosts; who deletes a ConfigMap, or
 //! hosts of one, makes all replicas forget them ([`forgotten`]).
 
+mod room;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde::{Deserialize, Serialize};
 
+use self::room::Room;
 use super::cluster::Cluster;
 use super::stored_map::{self, StoreError, Stored, StoredMaps, UnreadableMap, UnreadableMaps};
 use navarch_api::learned_scope::{LearnedHosts, LearnedWorkload, MAX_HOSTS};
@@ -24,7 +27,8 @@ const PREFIX: &str = "navarch-scope-";
 /// The keys of a ConfigMap's data: the workload, and its hosts, one a line.
 const WORKLOAD: &str = "workload.json";
 const HOSTS: &str = "hosts";
-/// Maximum number of ConfigMaps that are created: fewer than a list reads.
+/// Maximum number of ConfigMaps that are created, of which each namespace may have a part
+/// ([`Room`]): fewer than a list reads.
 const MAX_STORED: usize = 10_000;
 /// Maximum number of hosts in all of them: with the longest names 60 MB in the API server's database,
 /// and in each list.
@@ -93,6 +97,26 @@ impl LearnedScopeStore {
             version: self.maps.put(&kept.to_config_map()?).await?,
             ..kept.clone()
         })
+    }
+
+    /// Takes over the ConfigMap of a scope that cannot be created, as there is one of its name. Lists
+    /// do not have it if it has lost its label, and then it gets it again, with the hosts of both.
+    /// Returns what is stored now; `None` if it has the label, since another replica was first, or is
+    /// gone.
+    ///
+    /// # Errors
+    /// If it is not the scope of this workload, another replica changes it, or a request to the API
+    /// server fails.
+    pub async fn adopt(&self, scope: &KeptScope) -> Result<Option<KeptScope>, StoreError> {
+        let map = KeptScope::map_name(&scope.workload);
+        let Some(found) = self.maps.get(&map).await? else {
+            return Ok(None);
+        };
+        match scope.joined_with_unlabelled(&found) {
+            Ok(Some(joined)) => self.put(&joined).await.map(Some),
+            Ok(None) => Ok(None),
+            Err(reason) => Err(StoreError::Unreadable { map, reason }),
+        }
     }
 
     /// Deletes a scope, unless another replica has changed it since it was read.
@@ -172,6 +196,22 @@ impl KeptScope {
             version: map.metadata.resource_version.clone(),
         })
     }
+
+    /// This scope with the hosts of a ConfigMap of its name, which it is to replace; `None` if that one
+    /// has the label.
+    fn joined_with_unlabelled(&self, map: &ConfigMap) -> Result<Option<Self>, UnreadableMap> {
+        let labels = map.metadata.labels.as_ref();
+        if labels.is_some_and(|labels| labels.contains_key(LABEL)) {
+            return Ok(None);
+        }
+
+        let mut joined = Self::from_config_map(map)?;
+        let room = (MAX_HOSTS + 1).saturating_sub(joined.hosts.len());
+        let new: Vec<&Hostname> = self.hosts.difference(&joined.hosts).take(room).collect();
+        let new: Vec<Hostname> = new.into_iter().cloned().collect();
+        joined.hosts.extend(new);
+        Ok(Some(joined))
+    }
 }
 
 /// The hosts that were stored `before` and are not stored `now`, by workload: somebody has deleted
@@ -202,6 +242,8 @@ pub fn forgotten(
 /// Stored hosts of which this replica has no service stay, as another replica may have it: one of
 /// another revision, or one that reads a remote cluster which this one does not reach. They are left
 /// out once there are more than [`MAX_WITH_GONE`], so that names which change do not fill the list.
+///
+/// A namespace stores no more than its share of the [`Room`]; what is stored already stays.
 #[must_use]
 pub fn to_store<'a>(
     used: impl IntoIterator<Item = (&'a LearnedWorkload, &'a LearnedHosts)>,
@@ -209,9 +251,7 @@ pub fn to_store<'a>(
     unreadable: &UnreadableMaps,
     exists: impl Fn(&Hostname) -> bool,
 ) -> Vec<KeptScope> {
-    let mut workloads = MAX_STORED.saturating_sub(stored.len() + unreadable.len());
-    let stored_hosts: usize = stored.values().map(|kept| kept.hosts.len()).sum();
-    let mut hosts_left = MAX_STORED_HOSTS.saturating_sub(stored_hosts);
+    let mut room = Room::beside(stored, unreadable.len());
     let mut all = Vec::new();
 
     for (workload, used) in used {
@@ -227,11 +267,10 @@ pub fn to_store<'a>(
         }
 
         let is_created = kept.is_none();
-        if new.len() > hosts_left || is_created && workloads == 0 {
+        let new = room.take(&workload.namespace, is_created, new);
+        if new.is_empty() {
             continue;
         }
-        hosts_left -= new.len();
-        workloads -= usize::from(is_created);
 
         let mut hosts = new;
         hosts.extend(known.into_iter().flatten().cloned());
@@ -283,218 +322,4 @@ pub fn to_delete(
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use super::*;
-
-    fn workload(name: &str) -> LearnedWorkload {
-        LearnedWorkload {
-            namespace: Namespace::new("shop"),
-            account: ServiceAccount::new("default"),
-            name: Arc::from(name),
-        }
-    }
-
-    fn hosts(names: &[&str]) -> LearnedHosts {
-        names.iter().map(Hostname::new).collect()
-    }
-
-    fn kept(name: &str, names: &[&str]) -> KeptScope {
-        KeptScope {
-            workload: workload(name),
-            hosts: hosts(names),
-            version: Some("7".to_owned()),
-        }
-    }
-
-    fn by_workload(
-        all: impl IntoIterator<Item = KeptScope>,
-    ) -> BTreeMap<LearnedWorkload, KeptScope> {
-        all.into_iter()
-            .map(|kept| (kept.workload.clone(), kept))
-            .collect()
-    }
-
-    fn stored(readable: impl IntoIterator<Item = KeptScope>, unreadable: &[&str]) -> StoredScopes {
-        let invalid = |name: &&str| {
-            (
-                KeptScope::map_name(&workload(name)),
-                UnreadableMap::Entry(HOSTS),
-            )
-        };
-        Stored {
-            readable: by_workload(readable),
-            unreadable: unreadable.iter().map(invalid).collect(),
-        }
-    }
-
-    #[test]
-    fn a_scope_survives_its_config_map() {
-        let web = kept("web", &["a.example", "b.example"]);
-        let mut map = web.to_config_map().unwrap();
-        assert_eq!(KeptScope::from_config_map(&map), Ok(web));
-
-        map.metadata.name = Some("navarch-scope-of-another".to_owned());
-        let error = KeptScope::from_config_map(&map);
-        assert_eq!(error, Err(UnreadableMap::Entry(WORKLOAD)));
-    }
-
-    #[test]
-    fn an_edited_config_map_is_read_as_far_as_hosts_are_kept() {
-        let mut map = kept("web", &[]).to_config_map().unwrap();
-        let lines: String = (0..2 * MAX_HOSTS)
-            .map(|at| format!(" h{at} \n\n"))
-            .collect();
-        map.data.as_mut().unwrap().insert(HOSTS.to_owned(), lines);
-        let read = KeptScope::from_config_map(&map).unwrap();
-        assert_eq!(read.hosts.len(), MAX_HOSTS + 1);
-        assert!(read.hosts.contains("h7"));
-    }
-
-    #[test]
-    fn the_config_map_of_the_largest_scope_fits_into_the_api_server() {
-        let longest = |at: usize| Hostname::new(format!("{at:0>253}"));
-        let largest = KeptScope {
-            hosts: (0..=MAX_HOSTS).map(longest).collect(),
-            ..kept("web", &[])
-        };
-        let data = largest.to_config_map().unwrap().data.unwrap();
-        assert!(data.values().map(String::len).sum::<usize>() < 1 << 20);
-    }
-
-    #[test]
-    fn deleted_hosts_are_forgotten_but_not_those_that_cannot_be_read() {
-        let before = by_workload([
-            kept("web", &["a", "b"]),
-            kept("gone", &["a"]),
-            kept("new-format", &["a"]),
-            kept("same", &["a"]),
-        ]);
-        let now = stored(
-            [kept("web", &["b", "c"]), kept("same", &["a"])],
-            &["new-format"],
-        );
-        let expected = [
-            (workload("gone"), hosts(&["a"])),
-            (workload("web"), hosts(&["a"])),
-        ];
-        assert_eq!(forgotten(&before, &now), expected);
-    }
-
-    #[test]
-    fn what_is_used_is_added_to_what_is_stored() {
-        let used = BTreeMap::from([
-            (workload("web"), hosts(&["b", "gone"])),
-            (workload("new"), hosts(&["a"])),
-            (workload("same"), hosts(&["a"])),
-            (workload("new-format"), hosts(&["a"])),
-            (workload("of-gone"), hosts(&["gone"])),
-        ]);
-        let now = stored(
-            [kept("web", &["a", "gone-too"]), kept("same", &["a", "b"])],
-            &["new-format"],
-        );
-        let exists = |host: &Hostname| !host.as_str().starts_with("gone");
-        let written = to_store(&used, &now.readable, &now.unreadable, exists);
-        let new = KeptScope {
-            version: None,
-            ..kept("new", &["a"])
-        };
-        assert_eq!(written, [new, kept("web", &["a", "b", "gone-too"])]);
-    }
-
-    #[test]
-    fn hosts_without_services_leave_a_long_list() {
-        let all: LearnedHosts = (0..MAX_WITH_GONE)
-            .map(|at| Hostname::new(format!("h{at}")))
-            .collect();
-        let long = KeptScope {
-            hosts: all,
-            ..kept("web", &[])
-        };
-        let used = BTreeMap::from([(workload("web"), hosts(&["a"]))]);
-        let exists = |host: &Hostname| host.as_str() != "h7";
-        let written = to_store(&used, &by_workload([long]), &UnreadableMaps::new(), exists);
-        assert_eq!(written[0].hosts.len(), MAX_WITH_GONE);
-        assert!(written[0].hosts.contains("a") && !written[0].hosts.contains("h7"));
-    }
-
-    #[test]
-    fn a_list_that_tells_of_too_many_hosts_is_not_written_again() {
-        let many = |prefix: &str| -> LearnedHosts {
-            let names = (0..MAX_HOSTS).map(|at| Hostname::new(format!("{prefix}{at}")));
-            names.collect()
-        };
-        let stored = KeptScope {
-            hosts: many("a"),
-            ..kept("web", &[])
-        };
-        let used = BTreeMap::from([(workload("web"), many("b"))]);
-        let none = UnreadableMaps::new();
-        let written = to_store(&used, &by_workload([stored]), &none, |_| true);
-        assert_eq!(written[0].hosts.len(), MAX_HOSTS + 1);
-        let now = by_workload(written);
-        assert_eq!(to_store(&used, &now, &none, |_| true), []);
-    }
-
-    #[test]
-    fn no_more_hosts_are_stored_than_there_is_room() {
-        let many: LearnedHosts = (0..MAX_HOSTS - 1)
-            .map(|at| Hostname::new(format!("h{at}")))
-            .collect();
-        let full = MAX_STORED_HOSTS / many.len();
-        let stored = (0..full).map(|at| KeptScope {
-            hosts: many.clone(),
-            ..kept(&at.to_string(), &[])
-        });
-        let now = by_workload(stored);
-        let used = BTreeMap::from([
-            (workload("7"), hosts(&["a", "b"])),
-            (workload("more"), many),
-        ]);
-        let written = to_store(&used, &now, &UnreadableMaps::new(), |_| true);
-        let names: Vec<&str> = written.iter().map(|kept| &*kept.workload.name).collect();
-        assert_eq!(names, ["7"]);
-    }
-
-    #[test]
-    fn no_more_scopes_are_created_than_are_read() {
-        let all = (0..MAX_STORED).map(|at| kept(&at.to_string(), &["a"]));
-        let now = by_workload(all);
-        let used = BTreeMap::from([
-            (workload("more"), hosts(&["a"])),
-            (workload("7"), hosts(&["b"])),
-        ]);
-        let written = to_store(&used, &now, &UnreadableMaps::new(), |_| true);
-        assert_eq!(written, [kept("7", &["a", "b"])]);
-    }
-
-    #[test]
-    fn scopes_of_workloads_that_are_gone_make_room_in_a_crowded_namespace() {
-        let of_bank = |kept: KeptScope| KeptScope {
-            workload: LearnedWorkload {
-                namespace: Namespace::new("bank"),
-                ..kept.workload
-            },
-            ..kept
-        };
-        let runs = |count: usize| (0..count).map(|at| kept(&format!("run-{at}"), &["a"]));
-        let few = by_workload(runs(CROWDED_NAMESPACE));
-        assert_eq!(to_delete(&few, || unreachable!(), |_| true), []);
-
-        let elsewhere = runs(3).map(of_bank);
-        let many = by_workload(runs(CROWDED_NAMESPACE + 1).chain(elsewhere));
-        let last = workload(&format!("run-{CROWDED_NAMESPACE}"));
-        let deleted = to_delete(&many, || BTreeSet::from([last.clone()]), |_| true);
-        assert_eq!(deleted.len(), CROWDED_NAMESPACE);
-        let is_gone =
-            |kept: &KeptScope| kept.workload != last && kept.workload.namespace.as_str() == "shop";
-        assert!(deleted.iter().all(is_gone));
-
-        // Its pods may be those of another revision, as long as it exists.
-        assert_eq!(to_delete(&many, BTreeSet::new, |_| true), []);
-        let of_gone_namespace = to_delete(&many, BTreeSet::new, |_| false);
-        assert_eq!(of_gone_namespace.len(), CROWDED_NAMESPACE + 1);
-    }
-}
+mod tests;

@@ -204,6 +204,14 @@ impl StoredMaps {
         Ok(Stored::of(maps, read, key))
     }
 
+    /// The ConfigMap of a name, whatever its labels; `None` if there is none.
+    ///
+    /// # Errors
+    /// If the request to the API server fails.
+    pub(super) async fn get(&self, name: &str) -> Result<Option<ConfigMap>, StoreError> {
+        Ok(self.api.get_opt(name).await?)
+    }
+
     /// Replaces the ConfigMap of the same name and `resourceVersion`, or creates it if that is not
     /// set. Returns the stored `resourceVersion`.
     ///
