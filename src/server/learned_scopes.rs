@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::Config;
@@ -15,6 +16,7 @@ use navarch_push::context::PushContext;
 use navarch_push::learned::LearnedChange;
 use navarch_push::mesh_state::Change;
 use navarch_push::worker::{Ended, PushHandle};
+use navarch_remotes::ManagedClusters;
 use navarch_status::{
     Cluster, KeptScope, LearnedScopeStore, StoreError, StoredScopes, UnreadableMaps, forgotten,
     list_at_start, to_delete, to_store,
@@ -29,6 +31,11 @@ const INTERVAL_OF_SCOPE: Duration = Duration::from_millis(5);
 /// Maximum number of scopes that a round writes, and deletes, for each second of the interval; others
 /// follow in the next rounds.
 const WRITES_PER_SECOND: u64 = 6;
+/// How long all remote clusters are synced before scopes of workloads without pods are deleted: pods
+/// that were read are in the snapshot once changes are no longer debounced.
+const SYNCED_FOR: Duration = Duration::from_mins(1);
+/// Maximum number of ConfigMaps that are not replaced of which the log has a warning.
+const MAX_WARNED: usize = 100;
 
 /// The scopes that are stored, as this replica read them last.
 pub(super) struct Keeper {
@@ -40,6 +47,28 @@ pub(super) struct Keeper {
     last: Option<Namespace>,
     /// Why the last round failed.
     failed: Option<String>,
+    /// ConfigMaps with the names of scopes that are left unchanged, of which the log has a warning.
+    warned: BTreeSet<String>,
+    remotes: SyncedRemotes,
+}
+
+/// The remote clusters, and since when all of them are synced.
+struct SyncedRemotes {
+    clusters: ManagedClusters,
+    since: Option<Instant>,
+}
+
+impl SyncedRemotes {
+    /// Whether the pods of all clusters are known. A cluster that is away at the start has none yet,
+    /// and its workloads would be taken for gone.
+    fn have_all_pods(&mut self, now: Instant) -> bool {
+        if !self.clusters.are_synced() {
+            self.since = None;
+            return false;
+        }
+        let since = *self.since.get_or_insert(now);
+        now.duration_since(since) >= SYNCED_FOR
+    }
 }
 
 /// Restores learned scopes, before proxies are served. `None` if they are not stored, as objects do
@@ -48,6 +77,7 @@ pub(super) async fn restore(
     client: Option<&kube::Client>,
     config: &Config,
     push: &PushHandle,
+    clusters: &ManagedClusters,
 ) -> Result<Option<Keeper>, Ended> {
     let client = client.filter(|_| config.settings.discover_configuration);
     let Some(client) = client else {
@@ -62,6 +92,11 @@ pub(super) async fn restore(
         unreadable: UnreadableMaps::new(),
         last: None,
         failed: None,
+        warned: BTreeSet::new(),
+        remotes: SyncedRemotes {
+            clusters: clusters.clone(),
+            since: None,
+        },
     };
 
     let store = &keeper.store;
@@ -134,7 +169,7 @@ impl Keeper {
         let context = self.push.context();
         let mut kept = self.write(&context).await;
         let goes_on = kept.as_ref().err().is_none_or(StoreError::is_about_content);
-        if goes_on {
+        if goes_on && self.remotes.have_all_pods(Instant::now()) {
             let deleted = self.delete(&context).await;
             kept = kept.and(deleted);
         }
@@ -187,14 +222,52 @@ impl Keeper {
 
         for scope in unstored.into_iter().take(self.writes()) {
             self.last = Some(scope.workload.namespace.clone());
-            match self.store.put(&scope).await {
-                Ok(kept) => _ = self.kept.insert(kept.workload.clone(), kept),
-                Err(StoreError::Stale) => tracing::debug!(workload = %scope.workload, "stale"),
+            match self.put(&scope).await {
+                Ok(()) => {}
                 Err(error) if error.is_about_content() => rejected = Err(error),
                 Err(error) => return Err(error),
             }
         }
         rejected
+    }
+
+    /// Stores a scope, unless another replica was first.
+    async fn put(&mut self, scope: &KeptScope) -> Result<(), StoreError> {
+        match self.store.put(scope).await {
+            Ok(kept) => self.take_over(kept),
+            Err(StoreError::Stale) if scope.version.is_none() => return self.adopt(scope).await,
+            Err(StoreError::Stale) => tracing::debug!(workload = %scope.workload, "stale"),
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Takes over the ConfigMap of a scope that cannot be created, if nobody sees it as it has lost its
+    /// label. One that is not the scope's is left unchanged, with a warning: nothing can be stored for
+    /// the workload until it is deleted or renamed.
+    async fn adopt(&mut self, scope: &KeptScope) -> Result<(), StoreError> {
+        let map = KeptScope::map_name(&scope.workload);
+        let workload = &scope.workload;
+        match self.store.adopt(scope).await {
+            Ok(Some(kept)) => {
+                tracing::warn!(map, %workload, "the ConfigMap of a learned scope had lost its label, and has it again");
+                self.take_over(kept);
+            }
+            Ok(None) | Err(StoreError::Stale) => tracing::debug!(%workload, "stale"),
+            Err(error @ StoreError::Unreadable { .. }) => {
+                if self.warned.len() < MAX_WARNED && self.warned.insert(map.clone()) {
+                    tracing::warn!(map, %workload, %error, "a learned scope is not stored");
+                }
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// A scope is stored.
+    fn take_over(&mut self, kept: KeptScope) {
+        self.warned.remove(&KeptScope::map_name(&kept.workload));
+        self.kept.insert(kept.workload.clone(), kept);
     }
 
     /// Deletes what is stored for workloads that are gone, where there is much. All replicas forget it
@@ -268,7 +341,8 @@ mod tests {
     use std::sync::Arc;
 
     use navarch_api::learned_scope::LearnedHosts;
-    use navarch_api::names::ServiceAccount;
+    use navarch_api::names::{ClusterId, ServiceAccount};
+    use navarch_remotes::SyncStatus;
 
     use super::*;
 
@@ -302,6 +376,36 @@ mod tests {
         assert_eq!(order(None), ["a/1", "b/1", "c/1", "a/2", "c/2", "a/3"]);
         let after_a = ["b/1", "c/1", "a/1", "c/2", "a/2", "a/3"];
         assert_eq!(order(Some("a")), after_a);
+    }
+
+    #[test]
+    fn nothing_is_deleted_until_remote_clusters_have_been_synced_for_a_while() {
+        let clusters = ManagedClusters::default();
+        clusters.set_listed();
+        let mut remotes = SyncedRemotes {
+            clusters: clusters.clone(),
+            since: None,
+        };
+        let east = ClusterId::new("east");
+        let place = || "istio-system/east".to_owned();
+        let begun = Instant::now();
+        let after = |minutes: u32| begun + SYNCED_FOR * minutes;
+
+        clusters.set(&east, Some((place(), SyncStatus::Timeout)));
+        assert!(!remotes.have_all_pods(begun));
+        assert!(!remotes.have_all_pods(after(9)), "it is away");
+        clusters.set(&east, Some((place(), SyncStatus::Synced)));
+        assert!(
+            !remotes.have_all_pods(after(9)),
+            "its pods are on their way"
+        );
+        assert!(remotes.have_all_pods(after(10)));
+
+        clusters.set(&east, Some((place(), SyncStatus::Syncing)));
+        assert!(!remotes.have_all_pods(after(11)));
+        clusters.set(&east, None);
+        assert!(!remotes.have_all_pods(after(12)));
+        assert!(remotes.have_all_pods(after(13)));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::boot::Boot;
 use super::engine::Engine;
 use super::remotes::WrittenRemotes;
 use super::sources::{Plan, SourceMetrics, Starter};
-use super::xds::Xds;
+use super::xds::{RemoteParts, Xds};
 use super::{Config, gateway_hosts, memory, pages, remotes, security, sources, webhooks};
 use crate::admin::{ApiServerHealth, Plans};
 use navarch_remotes::ManagedClusters;
@@ -52,9 +52,15 @@ impl Parts {
         let push = &engine.push;
         let metrics = PartMetrics::register(boot);
         let servers = RemoteServers::new(config.settings.clusters.aliases.clone());
-        let (xds, rollouts) = Xds::start(config, client.as_ref(), &servers, &engine, boot).await?;
+        let clusters = ManagedClusters::default();
+        let remote = RemoteParts {
+            servers: &servers,
+            clusters: &clusters,
+        };
+        let (xds, rollouts) = Xds::start(config, client.as_ref(), remote, &engine, boot).await?;
 
-        let remotes = remotes::follow(config, client.as_ref(), servers, push, boot);
+        let shown = clusters.clone();
+        let remotes = remotes::follow(config, client.as_ref(), servers, shown, push, boot);
         let reload = Arc::new(Notify::new());
         let starter = Starter {
             config,
@@ -82,7 +88,7 @@ impl Parts {
             api_server,
             engine,
             xds,
-            clusters: remotes.clusters,
+            clusters,
             to_remotes: remotes.written,
             reload,
             webhooks,

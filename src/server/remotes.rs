@@ -20,18 +20,17 @@ use navarch_source::Batch;
 pub(super) struct Followed {
     /// Receives an event when the initial clusters were read, or have timed out.
     pub(super) synced: mpsc::Receiver<Batch>,
-    /// The sync status of each.
-    pub(super) clusters: ManagedClusters,
     /// Receives the configuration for remote clusters that are led.
     pub(super) written: watch::Sender<Option<WrittenRemotes>>,
 }
 
 /// Starts to read remote clusters. `client` is that of the cluster that configures the mesh, if
-/// there is one.
+/// there is one. `clusters` receives the sync status of each.
 pub(super) fn follow(
     config: &Config,
     client: Option<&kube::Client>,
     servers: RemoteServers,
+    clusters: ManagedClusters,
     push: &PushHandle,
     boot: &mut Boot,
 ) -> Followed {
@@ -63,6 +62,7 @@ pub(super) fn follow(
         problems: boot.problems.clone(),
         servers,
         metrics: boot.register(Metrics::register),
+        clusters,
         lead,
         stop: boot.stop.clone(),
     });
@@ -74,7 +74,6 @@ pub(super) fn follow(
 
     Followed {
         synced: remotes.synced,
-        clusters: remotes.clusters,
         written: sender,
     }
 }

@@ -9,6 +9,7 @@ use super::{
 };
 use navarch_net::budget::Budget;
 use navarch_quarantine::QuarantineControl;
+use navarch_remotes::ManagedClusters;
 use navarch_rollout::{RolloutControl, StoredRollouts};
 use navarch_security::authenticate::Authenticator;
 use navarch_security::remote_servers::RemoteServers;
@@ -24,24 +25,34 @@ pub(super) struct Xds {
     pub(super) quarantine: QuarantineControl,
 }
 
+/// What is known of remote clusters.
+#[derive(Clone, Copy)]
+pub(super) struct RemoteParts<'a> {
+    /// Their API servers, which review tokens.
+    pub(super) servers: &'a RemoteServers,
+    /// Their sync status.
+    pub(super) clusters: &'a ManagedClusters,
+}
+
 impl Xds {
     /// Starts the server and the controllers. Must be called before objects are read: rollouts and
-    /// quarantines decide about their first versions, too. `servers` are the API servers of remote
-    /// clusters. Returns what is to be restored when objects are read.
+    /// quarantines decide about their first versions, too. Returns what is to be restored when objects
+    /// are read.
     pub(super) async fn start(
         config: &Config,
         client: Option<&kube::Client>,
-        servers: &RemoteServers,
+        remote: RemoteParts<'_>,
         engine: &Engine,
         boot: &mut Boot,
     ) -> anyhow::Result<(Self, StoredRollouts)> {
         let push = &engine.push;
         let nacks = NackQueue::default();
+        let servers = remote.servers;
         let ads = ads(config, client, servers, engine, nacks.clone(), boot);
 
         // Each waits for an API server that does not respond.
         let (scopes, rollouts) = tokio::join!(
-            learned_scopes::restore(client, config, push),
+            learned_scopes::restore(client, config, push, remote.clusters),
             rollout::start(client, config, push, ads.connections(), boot),
         );
         learned_scopes::start(scopes?, boot);

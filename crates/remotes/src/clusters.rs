@@ -121,7 +121,10 @@ impl Clusters {
                         self.places.remove(&place);
                         self.put(&place, Kubeconfigs::new(), &to_news).await;
                     }
-                    Some(ConfigEvent::Synced) => is_listed = true,
+                    Some(ConfigEvent::Synced) => {
+                        is_listed = true;
+                        self.shown.set_listed();
+                    }
                     None => break,
                 },
                 Some((cluster, number, milestone)) = news.recv() => self.hear(&cluster, number, milestone).await,
@@ -178,6 +181,7 @@ impl Clusters {
             self.remove(&cluster).await;
         }
 
+        self.shown.set_usable(place, true);
         for (cluster, content) in kubeconfigs {
             if cluster == self.own {
                 tracing::info!(%cluster, place, "ignored kubeconfig: its cluster is the config cluster");
@@ -199,6 +203,7 @@ impl Clusters {
             match kubeconfig::client(&content, &self.config.insecure, self.config.rate).await {
                 Ok(client) => self.read(cluster, place, hash, client, news).await,
                 Err(error) => {
+                    self.shown.set_usable(place, false);
                     tracing::error!(%cluster, place, error = chain(&error), "failed to use a kubeconfig; remote cluster is not read");
                 }
             }

@@ -111,6 +111,8 @@ pub struct Parts {
     pub servers: RemoteServers,
     /// Counts clusters and events.
     pub metrics: Metrics,
+    /// Receives the sync status of each cluster.
+    pub clusters: ManagedClusters,
     /// Runs the controllers of each cluster.
     pub lead: Lead,
     /// Cancelled at shutdown.
@@ -121,8 +123,6 @@ pub struct Parts {
 pub struct Remotes {
     /// Receives an event when the initial clusters were read, or have timed out.
     pub synced: mpsc::Receiver<Batch>,
-    /// The sync status of each cluster.
-    pub clusters: ManagedClusters,
     /// Follows kubeconfigs, and does not end; `None` if there is no source of them.
     pub kubeconfigs: Option<BoxFuture<'static, ()>>,
     /// Reads the clusters until shutdown.
@@ -140,9 +140,7 @@ impl fmt::Debug for Parts {
 
 impl fmt::Debug for Remotes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Remotes")
-            .field("clusters", &self.clusters)
-            .finish_non_exhaustive()
+        f.debug_struct("Remotes").finish_non_exhaustive()
     }
 }
 
@@ -151,17 +149,17 @@ impl fmt::Debug for Remotes {
 pub fn start(parts: Parts) -> Remotes {
     let (to_synced, synced) = mpsc::channel(1);
     let source = KubeconfigSource::of(&parts);
-    let shown = ManagedClusters::default();
+    let shown = parts.clusters.clone();
     let stop = parts.stop.clone();
 
     let Some(source) = source else {
+        shown.set_listed();
         let reading = async move {
             _ = to_synced.send(vec![SourceEvent::FullSync]).await;
             stop.cancelled().await;
         };
         return Remotes {
             synced,
-            clusters: shown,
             kubeconfigs: None,
             reading: Box::pin(reading),
         };
@@ -173,7 +171,7 @@ pub fn start(parts: Parts) -> Remotes {
         push: parts.push,
         problems: parts.problems,
         servers: parts.servers,
-        shown: shown.clone(),
+        shown,
         metrics: parts.metrics,
         lead: parts.lead,
         managed: BTreeMap::new(),
@@ -191,7 +189,6 @@ pub fn start(parts: Parts) -> Remotes {
 
     Remotes {
         synced,
-        clusters: shown,
         kubeconfigs: Some(Box::pin(source.follow(to_configs))),
         reading: Box::pin(reading),
     }
