@@ -80,6 +80,26 @@ pub struct Mesh {
     pub settings: Settings,
 }
 
+impl PushContext {
+    /// Whether any namespace declares a service with this host and port.
+    #[must_use]
+    pub fn has_service_port(&self, host: &str, port: u16) -> bool {
+        let Some((hostname, namespaces)) = self.directory.namespaces_of_host.get_key_value(host)
+        else {
+            return false;
+        };
+        namespaces.iter().any(|namespace| {
+            let key = ServiceKey {
+                namespace: namespace.clone(),
+                hostname: hostname.clone(),
+            };
+            let services = self.directory.services.get(&key);
+            let mut services = services.into_iter().flat_map(|all| all.iter());
+            services.any(|service| service.ports.iter().any(|known| known.port == port))
+        })
+    }
+}
+
 /// The facts that a directory change affects.
 #[must_use]
 pub fn directory_facts(change: &DirectoryChange) -> Vec<FactKey> {

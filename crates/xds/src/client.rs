@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use tonic::Status;
 
 use crate::large::{LargePermit, LargeRequests};
+use crate::session::diff::Names;
 use crate::session::initial_resource_versions::InitialVersions;
 use navarch_api::names::ResourceName;
 use navarch_net::budget::{Budget, Charge};
@@ -22,7 +23,10 @@ use navarch_tables::hash::KeyedMap;
 const STREAM: usize = 4 << 10;
 /// Bytes of a name in its set and, for a name without resource, in the engine.
 const NAME: usize = 256;
-/// The same for an unauthenticated client, which may subscribe to names that do not exist.
+/// Bytes of a name of a service's cluster: in its set and in the lists of the engine, which has the
+/// resource once for all proxies.
+const SHARED_NAME: usize = 96;
+/// The same as [`NAME`] for an unauthenticated client, which may subscribe to names that do not exist.
 const UNPROVED_NAME: usize = 1 << 10;
 
 /// The memory of all clients, and their large requests.
@@ -39,6 +43,8 @@ pub(super) struct Memory {
 /// A charged set of names, shared by all streams that have the same.
 pub(super) struct ChargedNames {
     _charge: Charge,
+    /// Those of the names that were known to be of services of the mesh when they were charged.
+    shared: Names,
     /// The set. While it lives, its address is unique.
     _set: Arc<dyn Any + Send + Sync>,
 }
@@ -50,6 +56,13 @@ pub(super) struct Client {
     /// The metric label of its port.
     port: &'static str,
     address: IpAddr,
+}
+
+impl ChargedNames {
+    /// Those of the names that are charged less, as services of the mesh have them.
+    pub(super) fn shared(&self) -> &Names {
+        &self.shared
+    }
 }
 
 impl fmt::Debug for ChargedNames {
@@ -129,18 +142,36 @@ impl Client {
         })
     }
 
-    /// Charges for subscribed names, unless they are charged for another open stream.
+    /// Whether a set is charged for another open stream.
+    pub(super) fn is_charged(&self, names: &Names) -> bool {
+        self.charged(Arc::as_ptr(names).addr()).is_some()
+    }
+
+    /// Charges for subscribed names, unless they are charged for another open stream. Those that are
+    /// `shared`, being of services of the mesh, cost less.
     ///
     /// # Errors
     /// As [`Client::charge`].
     pub(super) fn charge_for_names(
         &self,
-        names: &Arc<BTreeSet<ResourceName>>,
+        names: &Names,
         is_proved: bool,
+        shared: &Names,
     ) -> Result<Arc<ChargedNames>, Status> {
+        if let Some(held) = self.charged(Arc::as_ptr(names).addr()) {
+            return Ok(held);
+        }
+
+        // Others would be held without a charge.
+        let shared = if shared.is_subset(names) {
+            shared.clone()
+        } else {
+            Arc::new(shared.intersection(names).cloned().collect())
+        };
         let each = if is_proved { NAME } else { UNPROVED_NAME };
-        self.charge_once(names, || {
-            names.iter().map(|name| each + name.as_str().len()).sum()
+        self.charge_once(names, &shared, || {
+            let whole: usize = names.iter().map(|name| each + name.as_str().len()).sum();
+            whole - shared.len() * (each - SHARED_NAME)
         })
     }
 
@@ -152,30 +183,33 @@ impl Client {
         &self,
         initial_versions: &Arc<InitialVersions>,
     ) -> Result<Arc<ChargedNames>, Status> {
-        self.charge_once(initial_versions, || initial_versions.bytes())
+        self.charge_once(initial_versions, &Names::default(), || {
+            initial_versions.bytes()
+        })
+    }
+
+    /// The charge of the set at this address, if there is one.
+    fn charged(&self, address: usize) -> Option<Arc<ChargedNames>> {
+        let sets = self.memory.sets.lock();
+        sets.get(&address).and_then(Weak::upgrade)
     }
 
     /// Pays for a set that others may hold as well.
     fn charge_once<T: Any + Send + Sync>(
         &self,
         set: &Arc<T>,
+        shared: &Names,
         bytes: impl FnOnce() -> usize,
     ) -> Result<Arc<ChargedNames>, Status> {
         let address = Arc::as_ptr(set).addr();
-
-        if let Some(held) = self
-            .memory
-            .sets
-            .lock()
-            .get(&address)
-            .and_then(Weak::upgrade)
-        {
+        if let Some(held) = self.charged(address) {
             return Ok(held);
         }
         let mut charge = self.nothing()?;
         self.charge(&mut charge, bytes())?;
         let held = Arc::new(ChargedNames {
             _charge: charge,
+            shared: shared.clone(),
             _set: set.clone(),
         });
 
@@ -220,20 +254,43 @@ mod tests {
         )
     }
 
+    fn none() -> Names {
+        Names::default()
+    }
+
+    #[test]
+    fn names_that_all_proxies_share_cost_less() {
+        let client = Client::with_budget(1 << 20);
+        let shared = names(90);
+        let held = client.charge_for_names(&names(100), true, &shared).unwrap();
+        let expected = 90 * (SHARED_NAME + 9) + 10 * (NAME + 9);
+        assert_eq!(client.held(), expected);
+        assert_eq!(held.shared(), &shared);
+
+        // What the client no longer subscribes to gives it no discount.
+        drop(held);
+        let fewer = client.charge_for_names(&names(10), true, &shared).unwrap();
+        assert_eq!(client.held(), 10 * (SHARED_NAME + 9));
+        assert_eq!(fewer.shared(), &names(10), "no others are held");
+        drop(fewer);
+    }
+
     #[test]
     fn a_shared_set_is_charged_once_and_released_by_the_last_stream() {
         let client = Client::with_budget(1 << 20);
         let set = names(100);
         let held: Vec<_> = (0..5000)
-            .map(|_| client.charge_for_names(&set, true).unwrap())
+            .map(|_| client.charge_for_names(&set, true, &none()).unwrap())
             .collect();
         assert_eq!(client.held(), 100 * (NAME + 9));
-        let other = client.charge_for_names(&names(100), false).unwrap();
+        let other = client
+            .charge_for_names(&names(100), false, &none())
+            .unwrap();
         assert_eq!(client.held(), 100 * (NAME + UNPROVED_NAME + 18));
         drop((held, other));
         assert_eq!(client.held(), 0);
         for _ in 0..1000 {
-            drop(client.charge_for_names(&names(1), true).unwrap());
+            drop(client.charge_for_names(&names(1), true, &none()).unwrap());
         }
         assert!(client.memory.sets.lock().len() < 100);
     }
@@ -243,12 +300,12 @@ mod tests {
         let client = Client::with_budget(100 * (NAME + 9));
         assert_eq!(
             client
-                .charge_for_names(&names(101), true)
+                .charge_for_names(&names(101), true, &none())
                 .unwrap_err()
                 .code(),
             Code::ResourceExhausted
         );
         assert_eq!((client.counted("memory"), client.held()), (1, 0));
-        client.charge_for_names(&names(100), true).unwrap();
+        client.charge_for_names(&names(100), true, &none()).unwrap();
     }
 }

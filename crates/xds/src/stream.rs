@@ -3,6 +3,7 @@
 
 mod debug_responses;
 mod learning;
+mod name_charges;
 mod rejections;
 mod requests;
 mod responses;
@@ -21,7 +22,8 @@ use tracing::{debug, info, warn};
 
 use self::debug_responses::DebugResponses;
 use self::learning::Unlearned;
-use crate::client::{ChargedNames, Client};
+use self::name_charges::ChargesOfType;
+use crate::client::Client;
 use crate::connections::{Connection, after};
 use crate::metrics::RejectLabel;
 use crate::node;
@@ -56,15 +58,6 @@ pub(super) struct Origin {
     pub(super) paid: Charge,
 }
 
-/// The memory charges of names of one type.
-#[derive(Debug, Default)]
-struct Names {
-    /// The subscribed names.
-    watched: Option<Arc<ChargedNames>>,
-    /// The `initial_resource_versions`, until the first response.
-    initial_versions: Option<Arc<ChargedNames>>,
-}
-
 /// A stream whose client has sent its node. Dropping it removes the proxy everywhere.
 struct Stream {
     core: Arc<Core>,
@@ -84,7 +77,7 @@ struct Stream {
     /// The memory charge of the stream and its node.
     _paid: Charge,
     /// The memory charges of names.
-    names: BTreeMap<ResourceType, Names>,
+    names: BTreeMap<ResourceType, ChargesOfType>,
     /// The subscription to the access of the proxy's service account, while it matters.
     access: Option<Arc<()>>,
     /// Listener for the health of the proxy's workload, if any.

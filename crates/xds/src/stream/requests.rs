@@ -10,7 +10,6 @@ use crate::session::discovery_request::{Request, Wire};
 use crate::session::{Effect, Event};
 use navarch_push::engine::Interest;
 use navarch_push::observer;
-use navarch_push::resource::ResourceType;
 
 impl Stream {
     /// Applies a request of `bytes` bytes.
@@ -88,9 +87,8 @@ impl Stream {
             match effect {
                 Effect::Subscribe(resource_type, interest) => {
                     self.prepare(resource_type).await?;
-                    let is_proved = self.connection.proxy.identity.is_some();
                     let allowed = self.may_subscribe(resource_type);
-                    self.charge_for_names(resource_type, &interest, is_proved)?;
+                    self.charge_for_names(resource_type, &interest).await?;
                     let interest = if allowed {
                         interest
                     } else {
@@ -122,30 +120,6 @@ impl Stream {
             }
         }
 
-        Ok(())
-    }
-
-    /// Charges the client for subscribed names of a type, and for its `initial_resource_versions`.
-    fn charge_for_names(
-        &mut self,
-        resource_type: ResourceType,
-        interest: &Interest,
-        is_proved: bool,
-    ) -> Result<(), Status> {
-        let initial_versions = self
-            .connection
-            .session
-            .lock()
-            .initial_versions(resource_type)
-            .cloned();
-        let names = self.names.entry(resource_type).or_default();
-        names.watched = match interest.names.is_empty() {
-            true => None,
-            false => Some(self.client.charge_for_names(&interest.names, is_proved)?),
-        };
-        names.initial_versions = initial_versions
-            .map(|initial_versions| self.client.charge_for_initial_versions(&initial_versions))
-            .transpose()?;
         Ok(())
     }
 

@@ -79,7 +79,7 @@ impl Stream {
 
         if let Some(resource_type) = resource_type {
             if let Some(names) = self.names.get_mut(&resource_type) {
-                names.initial_versions = None;
+                names.forget_initial_versions();
             }
             self.core
                 .metrics
