@@ -21,7 +21,7 @@ use navarch_answers::fields::{Effect, effects};
 use navarch_answers::mirror::Mirror;
 use navarch_answers::received::ProxyResources;
 use navarch_answers::why::{
-    FieldsKnown, Pushed, ResourceProvenance, SourceObject, WhyProxy, WhyPush,
+    FieldsKnown, ProxyScope, Pushed, ResourceProvenance, SourceObject, WhyProxy, WhyPush,
 };
 use navarch_answers::why_not::{Origin, Others, ProxySnapshot, Request, why_not};
 use navarch_api::names::ResourceName;
@@ -40,6 +40,10 @@ use navarch_xds::connections::{ConnectionInfo, PushInfo};
 const MAX_CAUSES: usize = 8;
 /// Maximum size of a token's claims as JSON, in bytes.
 const MAX_CLAIMS_BYTES: usize = 8 << 10;
+
+/// The step of requests whose proxy may not have their cluster yet.
+const ON_DEMAND: &str = "the proxy has a learned scope: if it has no cluster for this request yet, it \
+                         requests the cluster first";
 
 /// The effects of objects on a resource, as far as known.
 type Effects = BTreeMap<ObjectRef, Effect>;
@@ -297,11 +301,14 @@ pub(super) async fn push(State(state): State<AdminState>, parameters: Parameters
     };
     let id = info.proxy_id;
     let sent = state.connections.pushes(&info.id);
+    let requested = clusters_by_name(&info);
     let looked = state.push.inspect(move |inspect| {
         let describe = |one: &PushInfo| pushed(inspect, id, one);
-        sent.iter().rev().map(describe).collect::<Vec<_>>()
+        let pushes: Vec<Pushed> = sent.iter().rev().map(describe).collect();
+        let counted = requested.map(|names| inspect.engine.scoped_clusters(id, names));
+        (pushes, counted.map(ProxyScope::from))
     });
-    let Ok(pushes) = looked.await else {
+    let Ok((pushes, scope)) = looked.await else {
         return reply::ended();
     };
 
@@ -309,8 +316,23 @@ pub(super) async fn push(State(state): State<AdminState>, parameters: Parameters
         &parameters,
         &json!(WhyPush {
             proxy: info.id.to_string(),
+            scope,
             pushes
         }),
+    )
+}
+
+/// The clusters that a sidecar with a learned scope has requested by name; `None` for other proxies.
+fn clusters_by_name(info: &ConnectionInfo) -> Option<Arc<BTreeSet<ResourceName>>> {
+    if !info.proxy.has_learned_scope {
+        return None;
+    }
+    let mut types = info.types.iter();
+    let clusters = types.find(|watch| watch.resource_type == ResourceType::Cluster);
+    Some(
+        clusters
+            .map(|watch| watch.names.clone())
+            .unwrap_or_default(),
     )
 }
 
@@ -479,6 +501,7 @@ pub(super) async fn not(State(state): State<AdminState>, parameters: Parameters)
     };
 
     let (answer, found) = oneshot::channel();
+    let is_learning = learning.is_some();
     let work = move || {
         if let (Origin::Proxy(from), Some(client)) = (&mut origin, learning) {
             add_on_demand(from, Mirror::of(&context, vec![client]).had(0));
@@ -501,7 +524,10 @@ pub(super) async fn not(State(state): State<AdminState>, parameters: Parameters)
             ztunnels: &ztunnels,
             read: &RefCell::default(),
         };
-        let reason = why_not(&context, &origin, &request, others);
+        let mut reason = why_not(&context, &origin, &request, others);
+        if is_learning {
+            reason.steps.insert(0, ON_DEMAND.to_owned());
+        }
 
         drop(turn);
 

@@ -27,6 +27,8 @@ export interface Proxy {
   address: string | null;
   version: string | null;
   cluster: string | null;
+  /** Whether its scope was learned when its stream started. */
+  hasLearnedScope: boolean;
   connectedAt: string;
   state: Standing;
   types: ProxyType[];
@@ -85,6 +87,16 @@ export interface Resources extends Rows<Resource> {
 
 export interface WhyProxy {
   resources: { type: string; version: string; objects: { object: string; generation: number | null }[] }[];
+}
+
+/** The scope of a sidecar with the label `navarch.io/scope: learned`: its clusters by reason. */
+export type ProxyScope =
+  | { form: "learned"; clusters: number; of: number; used: number; neverLazy: number; requested: number }
+  | { form: "whole" };
+
+export interface WhyPush {
+  scope?: ProxyScope;
+  pushes: Pushed[];
 }
 
 export interface Pushed {

@@ -48,6 +48,7 @@ use prost::Message;
 
 use navarch_api::learned_scope::{LearnedHosts, LearnedWorkload};
 use navarch_api::names::ResourceName;
+use navarch_push::learned::ScopedClusters;
 use navarch_push::name_list::NameList;
 use navarch_push::resource::ResourceType;
 use navarch_push::view::{Translator, View};
@@ -146,6 +147,14 @@ impl<T: Translator> Translator for AmbientTranslator<T> {
         view: &View<'_>,
     ) -> Option<(LearnedWorkload, LearnedHosts)> {
         self.0.learned(clusters, view)
+    }
+
+    fn scoped_clusters(
+        &self,
+        requested: &BTreeSet<ResourceName>,
+        view: &View<'_>,
+    ) -> Option<ScopedClusters> {
+        self.0.scoped_clusters(requested, view)
     }
 
     fn has_large_routes(&self, view: &View<'_>) -> bool {

@@ -5,6 +5,7 @@ use std::fmt;
 use std::net::SocketAddr;
 
 use navarch_base::printable::{escape, escape_list};
+use navarch_push::learned::ScopedClusters;
 use serde::{Deserialize, Serialize};
 
 /// The resources of a proxy and their inputs.
@@ -56,11 +57,39 @@ pub enum FieldsKnown {
     Fields(Vec<String>),
 }
 
+/// The scope of a sidecar with the label `navarch.io/scope: learned`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(
+    tag = "form",
+    rename_all = "camelCase",
+    rename_all_fields = "camelCase"
+)]
+pub enum ProxyScope {
+    /// It has some of its clusters.
+    Learned {
+        /// How many it has.
+        clusters: usize,
+        /// How many it would have without the label.
+        of: usize,
+        /// Those of hosts that its workload has used.
+        used: usize,
+        /// Those that are never lazy.
+        never_lazy: usize,
+        /// Others, which its Envoy has requested, or kept from an earlier stream.
+        requested: usize,
+    },
+    /// Its stream has started with a learned scope, and it has all clusters now.
+    Whole,
+}
+
 /// The last pushes of a proxy.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WhyPush {
     /// The stream ID, `<pod>.<namespace>-<number>`.
     pub proxy: String,
+    /// Its scope, if it is learned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<ProxyScope>,
     /// The proxy's pushes, newest first.
     pub pushes: Vec<Pushed>,
 }
@@ -168,8 +197,49 @@ impl fmt::Display for WhyProxy {
     }
 }
 
+impl From<Option<ScopedClusters>> for ProxyScope {
+    /// The scope of a proxy with these clusters; `None` if it is served whole.
+    fn from(counted: Option<ScopedClusters>) -> Self {
+        match counted {
+            Some(counted) => Self::Learned {
+                clusters: counted.fixed + counted.used + counted.requested,
+                of: counted.all,
+                used: counted.used,
+                never_lazy: counted.fixed,
+                requested: counted.requested,
+            },
+            None => Self::Whole,
+        }
+    }
+}
+
+impl fmt::Display for ProxyScope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Learned {
+                clusters,
+                of,
+                used,
+                never_lazy,
+                requested,
+            } => write!(
+                f,
+                "learned, {clusters} of {of} clusters ({used} used by its workload, {never_lazy} never \
+                 lazy, {requested} requested by its Envoy); others on demand"
+            ),
+            Self::Whole => write!(
+                f,
+                "whole now: the label was removed, or /debug/push_status has the reason"
+            ),
+        }
+    }
+}
+
 impl fmt::Display for WhyPush {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(scope) = &self.scope {
+            writeln!(f, "scope: {scope}")?;
+        }
         let proxy = escape(&self.proxy);
         writeln!(f, "The last pushes of {proxy}, newest first")?;
 
@@ -270,8 +340,42 @@ mod tests {
         };
         let why_push = WhyPush {
             proxy: forged(),
+            scope: None,
             pushes: vec![pushed],
         };
         assert_lines(&why_push.to_string(), 2);
+    }
+
+    #[test]
+    fn a_learned_scope_is_shown_with_its_reasons() {
+        let counted = ScopedClusters {
+            all: 1003,
+            fixed: 4,
+            used: 7,
+            requested: 1,
+        };
+        let shown = WhyPush {
+            scope: Some(Some(counted).into()),
+            ..WhyPush::default()
+        };
+        let text = shown.to_string();
+        let expected = "scope: learned, 12 of 1003 clusters (7 used by its workload, 4 never lazy, \
+                        1 requested by its Envoy); others on demand\n";
+        assert!(text.starts_with(expected), "{text}");
+
+        let json = serde_json::to_value(&shown).unwrap();
+        let expected = serde_json::json!({
+            "form": "learned", "clusters": 12, "of": 1003, "used": 7, "neverLazy": 4, "requested": 1,
+        });
+        assert_eq!(json["scope"], expected);
+        assert_eq!(serde_json::from_value::<WhyPush>(json).unwrap(), shown);
+
+        let whole = WhyPush {
+            scope: Some(None.into()),
+            ..WhyPush::default()
+        };
+        assert!(whole.to_string().starts_with("scope: whole now"));
+        let without = serde_json::to_value(WhyPush::default()).unwrap();
+        assert_eq!(without.get("scope"), None);
     }
 }

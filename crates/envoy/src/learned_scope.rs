@@ -44,7 +44,7 @@ use crate::{clusters, listeners, patches, sidecar_scope, traffic_extension, virt
 use navarch_api::learned_scope::{LABEL, LearnedHosts, LearnedWorkload, MAX_HOSTS, ScopeForm};
 use navarch_api::names::{Hostname, ResourceName};
 use navarch_api::object::NamespacedName;
-use navarch_push::learned::has_too_many;
+use navarch_push::learned::{ScopedClusters, has_too_many};
 use navarch_push::query::{ProxyQuery, Query};
 use navarch_push::view::View;
 
@@ -116,6 +116,29 @@ pub(super) fn learned(
     Some((scope.workload?, hosts))
 }
 
+/// How many clusters the proxy has that has requested these by name, by reason; `None` if none of its
+/// clusters is lazy.
+pub(super) fn scoped_clusters(
+    requested: &BTreeSet<ResourceName>,
+    view: &View<'_>,
+) -> Option<ScopedClusters> {
+    let scope = LearnedScope::of(view)?;
+    let at_start: BTreeSet<ResourceName> = scope.cluster_names(view).into_iter().collect();
+    let used = at_start
+        .iter()
+        .filter(|name| scope.is_used_alone(name, view));
+    let used = used.count();
+    let others = requested.difference(&at_start);
+    let requested = others.filter(|name| clusters::has_outbound(view, name));
+
+    Some(ScopedClusters {
+        all: clusters::names(view).len(),
+        fixed: at_start.len() - used,
+        used,
+        requested: requested.count(),
+    })
+}
+
 impl LearnedScope {
     /// That of the view's proxy; `None` if no cluster of it is lazy.
     fn of(view: &View<'_>) -> Option<Self> {
@@ -185,17 +208,27 @@ impl LearnedScope {
         let Some(ClusterName::Outbound(cluster)) = ClusterName::parse(name.as_str()) else {
             return false;
         };
-        let is_named = self
-            .named
-            .as_ref()
-            .as_ref()
-            .is_none_or(|named| named.contains(name.as_str()));
         let host = &cluster.host;
-        let is_wanted = is_named
-            || self.used.contains(host)
-            || self.mirrored.contains(host)
-            || self.of_extensions.contains(host);
+        let is_wanted = self.is_fixed(name, host) || self.used.contains(host);
         !is_wanted && may_be_lazy(view, host)
+    }
+
+    /// Whether the proxy has a cluster at its start for no other reason than that its workload has used
+    /// the host.
+    fn is_used_alone(&self, name: &ResourceName, view: &View<'_>) -> bool {
+        let Some(ClusterName::Outbound(cluster)) = ClusterName::parse(name.as_str()) else {
+            return false;
+        };
+        let host = &cluster.host;
+        self.used.contains(host) && !self.is_fixed(name, host) && may_be_lazy(view, host)
+    }
+
+    /// Whether more than routes needs a cluster of this host.
+    fn is_fixed(&self, name: &ResourceName, host: &Hostname) -> bool {
+        let named = self.named.as_ref().as_ref();
+        named.is_none_or(|named| named.contains(name.as_str()))
+            || self.mirrored.contains(host)
+            || self.of_extensions.contains(host)
     }
 }
 

@@ -76,6 +76,7 @@ use bytes::Bytes;
 
 use navarch_api::learned_scope::{LearnedHosts, LearnedWorkload};
 use navarch_api::names::ResourceName;
+use navarch_push::learned::ScopedClusters;
 use navarch_push::name_list::NameList;
 use navarch_push::resource::ResourceType;
 use navarch_push::view::{Translator, View};
@@ -145,6 +146,14 @@ impl Translator for EnvoyTranslator {
         view: &View<'_>,
     ) -> Option<(LearnedWorkload, LearnedHosts)> {
         learned_scope::learned(clusters, view)
+    }
+
+    fn scoped_clusters(
+        &self,
+        requested: &BTreeSet<ResourceName>,
+        view: &View<'_>,
+    ) -> Option<ScopedClusters> {
+        learned_scope::scoped_clusters(requested, view)
     }
 
     fn has_large_routes(&self, view: &View<'_>) -> bool {

@@ -17,7 +17,7 @@ use navarch_api::names::{ClusterId, ResourceName};
 use navarch_api::object::{Kind, NamespacedName, ObjectRef};
 use navarch_api::settings::Settings;
 use navarch_push::engine::{Engine, Interest, ProxyId, PushCause, PushStats, Sink};
-use navarch_push::learned::LearnedChange;
+use navarch_push::learned::{LearnedChange, ScopedClusters};
 use navarch_push::mesh_state::{Change, MeshState, RemoteChange};
 use navarch_push::proxy::{Locality, Proxy};
 use navarch_push::query::Query;
@@ -178,6 +178,16 @@ impl TestMesh {
         };
         self.change([Change::Learned(workload, LearnedChange::Add(hosts))]);
         true
+    }
+
+    /// How many clusters a proxy has that has requested these, by reason.
+    pub(crate) fn scoped_clusters(
+        &self,
+        proxy: ProxyId,
+        requested: &[&str],
+    ) -> Option<ScopedClusters> {
+        let requested = requested.iter().map(ResourceName::new).collect();
+        self.engine.scoped_clusters(proxy, Arc::new(requested))
     }
 
     /// The names of all that a proxy gets of a type, with these names beside the wildcard.

@@ -28,6 +28,19 @@ pub enum LearnedChange {
     Forget(LearnedHosts),
 }
 
+/// How many clusters a sidecar with a learned scope has, by the reason for which it has them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScopedClusters {
+    /// All that it would have without a learned scope.
+    pub all: usize,
+    /// Those that are never lazy.
+    pub fixed: usize,
+    /// Others, of hosts that its workload has used.
+    pub used: usize,
+    /// Others, which its Envoy has requested by name or has from an earlier stream.
+    pub requested: usize,
+}
+
 /// What is kept for all workloads of a namespace.
 #[derive(Default)]
 struct KeptOfNamespace {

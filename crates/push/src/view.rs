@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::attr::{Attr, AttrValue};
 use super::context::PushContext;
 use super::fact::FactKey;
+use super::learned::ScopedClusters;
 use super::name_list::NameList;
 use super::notice::{Notice, Unavailable};
 use super::query::{ProxyQuery, Query};
@@ -79,6 +80,17 @@ pub trait Translator: Send + Sync {
         view: &View<'_>,
     ) -> Option<(LearnedWorkload, LearnedHosts)> {
         let _ = (clusters, view);
+        None
+    }
+
+    /// How many clusters the view's proxy has that has requested these by name, by reason. `None` if
+    /// it gets all of them without a request.
+    fn scoped_clusters(
+        &self,
+        requested: &BTreeSet<ResourceName>,
+        view: &View<'_>,
+    ) -> Option<ScopedClusters> {
+        let _ = (requested, view);
         None
     }
 

@@ -127,6 +127,7 @@ fn row(standing: SyncState, info: &ConnectionInfo) -> Value {
         "address": info.peer.map(|peer| peer.ip().to_string()),
         "version": info.proxy.meta("ISTIO_VERSION"),
         "cluster": info.proxy.meta("CLUSTER_ID"),
+        "hasLearnedScope": info.proxy.has_learned_scope,
         "connectedAt": info.connected_at.to_string(),
         "state": standing.as_str(),
         "types": info.types.iter().map(of_type).collect::<Vec<_>>(),

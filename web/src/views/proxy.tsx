@@ -1,5 +1,5 @@
 import { useState } from "preact/hooks";
-import type { Proxies, Pushed, Resource, Resources, WhyProxy } from "../api";
+import type { Proxies, ProxyScope, Resource, Resources, WhyProxy, WhyPush } from "../api";
 import { path } from "../api";
 import { at, useLoaded, useSettled } from "../hooks";
 import { Badge, Choice, Filter, Loading, Pager, StandingBadge, Table, Title } from "../parts";
@@ -124,10 +124,29 @@ export function Maker({ object }: { object: string }) {
   return known.test(kind) && namespace && own ? <a href={at("objects", kind, namespace, own)}>{object}</a> : <>{object}</>;
 }
 
-function Pushes({ proxy }: { proxy: string }) {
-  const loaded = useLoaded<{ pushes: Pushed[] }>(path("why/push", { proxy }), 2000);
+/** Which clusters a sidecar with a learned scope has, and why. */
+function Scope({ scope }: { scope: ProxyScope }) {
+  const number = (count: number) => count.toLocaleString("en");
   return (
     <>
+      <h2>Scope</h2>
+      {scope.form === "learned" ? (
+        <p>
+          Learned: {number(scope.clusters)} of {number(scope.of)} clusters ({number(scope.used)} used by its workload, {number(scope.neverLazy)} never lazy,{" "}
+          {number(scope.requested)} requested by its Envoy); others on demand.
+        </p>
+      ) : (
+        <p>Whole now, though it started with a learned one: the label was removed, or an object needs all clusters.</p>
+      )}
+    </>
+  );
+}
+
+function Pushes({ proxy }: { proxy: string }) {
+  const loaded = useLoaded<WhyPush>(path("why/push", { proxy }), 2000);
+  return (
+    <>
+      {loaded.value?.scope && <Scope scope={loaded.value.scope} />}
       <h2>Last pushes</h2>
       <Loading of={loaded}>
         {(value) => (

@@ -31,6 +31,17 @@ impl Translator for Answers {
         Some((workload, hosts.collect()))
     }
 
+    fn scoped_clusters(
+        &self,
+        requested: &BTreeSet<ResourceName>,
+        _: &View<'_>,
+    ) -> Option<ScopedClusters> {
+        Some(ScopedClusters {
+            requested: requested.len(),
+            ..ScopedClusters::default()
+        })
+    }
+
     fn has_large_routes(&self, _: &View<'_>) -> bool {
         true
     }
@@ -45,6 +56,9 @@ fn questions_about_envoys_are_those_of_the_other_translator() {
     let id = engine.connect(Arc::new(proxy), Arc::new(Ignore));
 
     let clusters = BTreeSet::from([ResourceName::new("a.example")]);
+    let requested = Arc::new(clusters.clone());
+    let counted = engine.scoped_clusters(id, requested).unwrap();
+    assert_eq!(counted.requested, 1);
     let (_, hosts) = engine.learned_by(id, clusters).unwrap();
     assert_eq!(hosts, LearnedHosts::from([Hostname::new("a.example")]));
     assert!(engine.has_large_routes(id));

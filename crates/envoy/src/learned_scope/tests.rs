@@ -2,6 +2,7 @@
 
 mod cost;
 mod missing_clusters;
+mod reasons;
 
 use navarch_api::object::Kind;
 use navarch_proto::envoy::config::listener::v3::{Listener, filter};

@@ -1,8 +1,11 @@
-//! What a proxy teaches its workload: the hosts of clusters that it has requested on demand.
+//! What a proxy teaches its workload: the hosts of clusters that it has requested on demand; and which
+//! clusters it has for what reason.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use super::{Engine, ProxyId};
+use crate::learned::ScopedClusters;
 use crate::query::Query;
 use crate::view::View;
 use navarch_api::learned_scope::{LearnedHosts, LearnedWorkload};
@@ -12,6 +15,24 @@ use navarch_api::names::ResourceName;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct LearnedBy {
     clusters: BTreeSet<ResourceName>,
+}
+
+/// How many clusters the proxy has with this subscription by name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct ScopeOf {
+    requested: Arc<BTreeSet<ResourceName>>,
+}
+
+impl Query for ScopeOf {
+    type Value = Option<ScopedClusters>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        view.translator().scoped_clusters(&self.requested, view)
+    }
+
+    fn fallback(&self, _: Option<&Self::Value>) -> Option<Self::Value> {
+        Some(None)
+    }
 }
 
 impl Query for LearnedBy {
@@ -37,5 +58,17 @@ impl Engine {
     ) -> Option<(LearnedWorkload, LearnedHosts)> {
         let learned = self.engine.query_once(id, &LearnedBy { clusters })?;
         (*learned).clone()
+    }
+
+    /// How many clusters a connected proxy with a learned scope has that has requested these by name.
+    /// `None` if it is served whole.
+    #[must_use]
+    pub fn scoped_clusters(
+        &self,
+        id: ProxyId,
+        requested: Arc<BTreeSet<ResourceName>>,
+    ) -> Option<ScopedClusters> {
+        let counted = self.engine.query_once(id, &ScopeOf { requested })?;
+        *counted
     }
 }
