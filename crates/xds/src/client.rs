@@ -43,7 +43,7 @@ pub(super) struct Memory {
 /// A charged set of names, shared by all streams that have the same.
 pub(super) struct ChargedNames {
     _charge: Charge,
-    /// Those of the names that were known to be of services of the mesh when they were charged.
+    /// Those of the names that cost less, since services of the mesh have them.
     shared: Names,
     /// The set. While it lives, its address is unique.
     _set: Arc<dyn Any + Send + Sync>,

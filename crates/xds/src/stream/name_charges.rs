@@ -70,8 +70,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Those of subscribed names that are known to be of services: of the set that is charged now, or,
-    /// in the first one of a client that keeps what it has, of those that the mesh has.
+    /// Those of subscribed names that services of the mesh have: of the set that is charged now, or, if
+    /// it is the first one of a client that keeps what it has, by the registry.
     async fn shared_names(
         &self,
         resource_type: ResourceType,
