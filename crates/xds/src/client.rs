@@ -2,7 +2,6 @@
 //! exhaust the memory.
 
 use std::any::Any;
-use std::collections::BTreeSet;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Weak};
@@ -13,7 +12,6 @@ use tonic::Status;
 use crate::large::{LargePermit, LargeRequests};
 use crate::session::diff::Names;
 use crate::session::initial_resource_versions::InitialVersions;
-use navarch_api::names::ResourceName;
 use navarch_net::budget::{Budget, Charge};
 use navarch_net::peer::client_key;
 use navarch_net::rejections::Rejections;
@@ -242,11 +240,12 @@ impl Client {
 
 #[cfg(test)]
 mod tests {
+    use navarch_api::names::ResourceName;
     use tonic::Code;
 
     use super::*;
 
-    fn names(count: usize) -> Arc<BTreeSet<ResourceName>> {
+    fn names(count: usize) -> Names {
         Arc::new(
             (0..count)
                 .map(|number| ResourceName::new(format!("name-{number:04}")))
