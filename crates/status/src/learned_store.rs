@@ -207,8 +207,8 @@ impl KeptScope {
 
         let mut joined = Self::from_config_map(map)?;
         let room = (MAX_HOSTS + 1).saturating_sub(joined.hosts.len());
-        let new: Vec<&Hostname> = self.hosts.difference(&joined.hosts).take(room).collect();
-        let new: Vec<Hostname> = new.into_iter().cloned().collect();
+        let new = self.hosts.difference(&joined.hosts).take(room);
+        let new: Vec<Hostname> = new.cloned().collect();
         joined.hosts.extend(new);
         Ok(Some(joined))
     }
