@@ -59,7 +59,7 @@ pub struct Seen {
     pub calls: BTreeMap<String, Counts>,
     /// By what is not in the registry.
     pub outside: BTreeMap<String, Counts>,
-    /// The sum of those that exceed [`MAX_OUTSIDE`]. It has no key in `outside`, as a destination may
+    /// The sum of those that exceed `MAX_OUTSIDE`. It has no key in `outside`, as a destination may
     /// have any name.
     pub more_outside: Counts,
     /// By principal of the client; empty without one.

@@ -241,9 +241,9 @@ pub fn forgotten(
 ///
 /// Stored hosts of which this replica has no service stay, as another replica may have it: one of
 /// another revision, or one that reads a remote cluster which this one does not reach. They are left
-/// out once there are more than [`MAX_WITH_GONE`], so that names which change do not fill the list.
+/// out once there are more than `MAX_WITH_GONE`, so that names which change do not fill the list.
 ///
-/// A namespace stores no more than its share of the [`Room`]; what is stored already stays.
+/// A namespace stores no more than its share of the room; what is stored already stays.
 #[must_use]
 pub fn to_store<'a>(
     used: impl IntoIterator<Item = (&'a LearnedWorkload, &'a LearnedHosts)>,

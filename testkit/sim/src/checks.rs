@@ -86,10 +86,11 @@ impl Rest<'_> {
         }
     }
 
-    /// No proxy gets a response.
+    /// No proxy gets a response, but for what it has rejected: that is sent again after pauses, in
+    /// case it was rejected for a passing reason.
     pub(crate) fn check_responses(&self, before: &[u64]) {
         for (proxy, before) in self.proxies.iter().zip(before) {
-            let more = proxy.responses() - before;
+            let more = proxy.accepted_responses() - before;
             if more > 0 {
                 self.story.violated(
                     "nothing is sent at rest",

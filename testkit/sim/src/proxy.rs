@@ -116,6 +116,8 @@ struct Shown {
     connected_since: Option<Instant>,
     /// The number of responses.
     responses: u64,
+    /// The number of those that it has rejected.
+    rejections: u64,
     /// The types of which it lacks resources since it has rejected a response.
     rejected: BTreeSet<Type>,
 }
@@ -220,6 +222,13 @@ impl Proxy {
     #[must_use]
     pub fn responses(&self) -> u64 {
         self.shown.lock().responses
+    }
+
+    /// The number of responses so far that it has not rejected.
+    #[must_use]
+    pub fn accepted_responses(&self) -> u64 {
+        let shown = self.shown.lock();
+        shown.responses - shown.rejections
     }
 
     /// The types of which it lacks resources that it has rejected, or that were beside these.
@@ -330,6 +339,7 @@ impl Runner {
             let mut shown = self.shown.lock();
             shown.held = self.state.held().clone();
             shown.responses += 1;
+            shown.rejections += u64::from(rejects);
             shown.rejected = self.state.rejected_types();
         }
         (self.check)(&self.spec, self.state.held());

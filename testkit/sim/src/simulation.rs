@@ -453,7 +453,8 @@ impl Simulation {
     async fn check_rest(&self) -> anyhow::Result<()> {
         tell!(self.story, "simulation", "must be at rest");
         let before = self.server.writes().len();
-        let responses: Vec<u64> = self.proxies.iter().map(Proxy::responses).collect();
+        let accepted = self.proxies.iter().map(Proxy::accepted_responses);
+        let responses: Vec<u64> = accepted.collect();
         sleep(REST_TIME).await;
 
         let rest = self.rest();
