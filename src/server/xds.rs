@@ -30,7 +30,7 @@ pub(super) struct Xds {
 pub(super) struct RemoteParts<'a> {
     /// Their API servers, which review tokens.
     pub(super) servers: &'a RemoteServers,
-    /// Their sync status.
+    /// Says which of the remote clusters are synced.
     pub(super) clusters: &'a ManagedClusters,
 }
 

@@ -28,7 +28,7 @@ use crate::plane;
 const SERVICES: usize = 300;
 /// Names in one of its requests.
 const NAMES: usize = 10_000;
-/// Its streams.
+/// The streams that the attacker has at the same time.
 const STREAMS: usize = 30;
 /// How long objects take to be read, and a workload to learn.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -156,12 +156,15 @@ fn objects() -> Result<String> {
              spec: {{serviceAccountName: {account}}}\nstatus: {{phase: Running, podIP: 10.0.0.9}}\n---\n"
         )?;
     }
+
     let visible: Vec<String> = (0..SERVICES)
         .map(|number| format!("h{number}.learn.example"))
         .collect();
+    let hidden = "hidden.learn.example".to_owned();
+
     for (name, hosts, namespace) in [
         ("visible", visible.join(", "), "*"),
-        ("hidden", "hidden.learn.example".to_owned(), "bank"),
+        ("hidden", hidden, "bank"),
     ] {
         write!(
             text,
@@ -235,6 +238,7 @@ pub(crate) async fn many_names(folder: PathBuf, tokens: Tokens, time: Duration) 
 /// Streams that subscribe to names and take them back, for some time; returns how many were rejected.
 async fn alternate(token: &str, time: Duration) -> usize {
     let end = Instant::now() + time;
+
     let mut attackers = JoinSet::new();
     for number in 0..STREAMS {
         let token = token.to_owned();
@@ -245,12 +249,14 @@ async fn alternate(token: &str, time: Duration) -> usize {
                 account: "evil",
                 token: &token,
             };
+
             let first = names(&format!("b{number}-"));
             let second = names(&format!("c{number}-"));
             let turns = [
                 framed(&evil.request(first.clone(), second.clone())),
                 framed(&evil.request(second, first)),
             ];
+
             let mut rejected = 0;
             while let Ok(outcome) = timeout_at(end, evil.alternate(&turns)).await {
                 rejected += usize::from(outcome.is_err());
@@ -259,5 +265,6 @@ async fn alternate(token: &str, time: Duration) -> usize {
             rejected
         });
     }
+
     attackers.join_all().await.into_iter().sum()
 }

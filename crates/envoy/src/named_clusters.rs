@@ -35,7 +35,7 @@ impl NamedClusters {
         self.0.extend(others.0.iter().cloned());
     }
 
-    /// The texts.
+    /// All texts in which a cluster may be named, sorted.
     pub(crate) fn texts(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(String::as_str)
     }

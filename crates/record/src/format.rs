@@ -142,7 +142,7 @@ pub enum Input {
 pub struct LearnedLine {
     /// Where its pods are.
     pub namespace: String,
-    /// Its service account.
+    /// The service account that its pods run as.
     pub account: String,
     /// The name of its Deployment or other owner.
     pub name: String,

@@ -41,13 +41,13 @@ pub enum EdgeClass {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Edge {
-    /// The client.
+    /// The workload that sends the requests.
     pub from: WorkloadName,
     /// The host of the service, or `BlackHoleCluster`.
     pub to: String,
     /// The namespace of the service; `None` if the registry has no such host.
     pub to_namespace: Option<String>,
-    /// Its class.
+    /// Used, denied, or allowed and never used.
     pub class: EdgeClass,
     /// The calls that were counted.
     #[serde(flatten)]

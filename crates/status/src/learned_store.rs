@@ -43,7 +43,7 @@ const MAX_WITH_GONE: usize = MAX_HOSTS / 2;
 /// What is stored, by workload.
 pub type StoredScopes = Stored<KeptScope, LearnedWorkload>;
 
-/// A stored scope.
+/// The hosts of a workload as a ConfigMap has them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptScope {
     /// Whose proxies start with the hosts.

@@ -69,10 +69,12 @@ pub(in crate::admin) async fn edges(
         )
             .into_response();
     }
+
     let namespace = parameters.get("namespace").filter(|name| !name.is_empty());
     let Some(namespace) = namespace.cloned() else {
         return (StatusCode::BAD_REQUEST, "set the parameter namespace\n").into_response();
     };
+
     let Some(place) = state.turns.body().await else {
         return reply::ended();
     };
@@ -81,10 +83,12 @@ pub(in crate::admin) async fn edges(
         Ok(Err(rejection)) => return rejection.into_response(),
         Err(_) => return (StatusCode::REQUEST_TIMEOUT, "send the body faster\n").into_response(),
     };
+
     if has_many_objects(&body) {
         let reason = "the evidence has too many edges: collect it for fewer namespaces\n";
         return (StatusCode::PAYLOAD_TOO_LARGE, reason).into_response();
     }
+
     // The page asks again before it has an answer, as soon as something else is selected.
     let Some(turn) = state.turns.turn().await else {
         return reply::ended();

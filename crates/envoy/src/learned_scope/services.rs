@@ -118,6 +118,7 @@ mod tests {
             "outbound|80||b.example",
         ];
         let divided = divided(&names);
+
         for text in [
             "outbound|80||a.example",
             "outbound|80||a.example.coma2",
@@ -137,6 +138,7 @@ mod tests {
                 .map(ResourceName::as_str)
                 .collect();
             found.sort_unstable();
+
             let mut expected = names.to_vec();
             expected.retain(|name| text.starts_with(name));
             expected.sort_unstable();

@@ -192,6 +192,7 @@ spec:
   - applyTo: CLUSTER
     patch: {operation: ADD, value: {name: added, type: STATIC}}
 ";
+
     let names = |further: &str| {
         let mut mesh = TestMesh::new(&format!("{MESH}{further}"));
         let proxy = mesh.learned_sidecar("shop", "web");
@@ -200,10 +201,12 @@ spec:
         names.retain(|name| name != "added");
         names
     };
+
     let generated = names(further);
     let has = |name: &str| generated.iter().any(|other| other == name);
     assert!(has("outbound|5432||db.shop.svc.cluster.local") && has(REVIEWS_V1));
     assert!(!has("outbound|80||db.shop.svc.cluster.local") && !has(LEDGER));
+
     assert_eq!(generated, names(&format!("{further}{patch}")));
 }
 

@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn resources_are_blamed_where_envoy_names_them() {
         let sent = [A, AB, C];
-        for (message, expected) in [
+        let lists = [
             (
                 format!("Error adding/updating cluster(s) {AB}: no such extension"),
                 of(Some(AB), &[AB]),
@@ -158,7 +158,10 @@ mod tests {
                 format!("Error adding/updating cluster {C} - {C}: like {A}: why"),
                 of(Some(C), &[C]),
             ),
-            // The only one that is certain is the invalid resource itself.
+        ];
+
+        // The only one that is certain is the invalid resource itself.
+        let invalid = [
             (
                 format!(
                     "Proto constraint validation failed (ClusterValidationError.X: [\"{A}: \"]): \
@@ -183,9 +186,14 @@ mod tests {
                 ),
                 Blamed::default(),
             ),
+        ];
+
+        let others = [
             (format!("Unable to parse: {A}: why"), Blamed::default()),
             (String::new(), Blamed::default()),
-        ] {
+        ];
+
+        for (message, expected) in lists.into_iter().chain(invalid).chain(others) {
             assert_eq!(blamed_of(Cluster, &sent, &message), expected, "{message}");
         }
     }

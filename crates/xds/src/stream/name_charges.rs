@@ -22,7 +22,7 @@ use navarch_push::resource::ResourceType;
 /// The memory charges of names of one type.
 #[derive(Debug, Default)]
 pub(super) struct ChargesOfType {
-    /// The subscribed names.
+    /// What the subscription costs; `None` without names.
     watched: Option<Arc<ChargedNames>>,
     /// The `initial_resource_versions`, until the first response.
     initial_versions: Option<Arc<ChargedNames>>,

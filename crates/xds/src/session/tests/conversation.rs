@@ -103,6 +103,7 @@ fn apply(op: Op, server: &mut Server, client: &mut Client) {
                 );
             }
         }),
+
         Op::Toggle(resource_type, _)
             if client.protocol == Protocol::StateOfTheWorld
                 && TYPES[resource_type].is_wildcard_by_default() => {}
@@ -111,6 +112,7 @@ fn apply(op: Op, server: &mut Server, client: &mut Client) {
             client.toggle_wildcard(TYPES[resource_type])
         }
         Op::ToggleWildcard(_) => {}
+
         Op::ServerReads => client
             .to_server
             .pop_front()
@@ -125,6 +127,7 @@ fn apply(op: Op, server: &mut Server, client: &mut Client) {
                 client.receive(&response, taken);
             }
         }
+
         Op::Wait(seconds) => server.rig.now += Duration::from_secs(seconds),
         Op::ComeBack => {
             server.restart();
