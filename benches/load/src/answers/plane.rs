@@ -53,6 +53,7 @@ impl<'a> Plane<'a> {
             policies: 0,
             gateway_hosts: 0,
             pods: false,
+            headless: false,
         };
         let mesh = folder.path().join("mesh");
         world::generate(&Target::Directory(mesh.clone()), &size).await?;

@@ -13,7 +13,7 @@ use crate::xds::change::What;
 use crate::xds::churn::{ChurnResult, Moment};
 use crate::xds::resource_type::ResourceType;
 use crate::xds::talk::Protocol;
-use crate::xds::tally::Counts;
+use crate::xds::tally::{Count, Counts};
 use crate::xds::world::Size;
 
 /// The result of bringing all proxies into sync.
@@ -161,6 +161,66 @@ impl Report {
             "| {what:?} | {p50:.1} | {p99:.1} | {last} | {cpu} | {responses} | {mb:.2} |"
         )
     }
+
+    /// Writes what all proxies together received by type: in the first sync, and at the median
+    /// change of each kind. A type of which nothing was sent has a row, too.
+    fn sent_by_type(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        writeln!(
+            out,
+            "\n| sent | type | responses | resources | bytes |\n| --- | --- | --- | --- | --- |"
+        )?;
+        write_counts(out, "first sync", &self.first_sync.counts)?;
+
+        for what in What::ALL {
+            let changes = self.changes.iter().filter(|changed| changed.what == what);
+            let counts: Vec<Counts> = changes.map(|changed| changed.counts).collect();
+            if !counts.is_empty() {
+                write_counts(out, &format!("{what:?}"), &medians(&counts))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Writes a row for each type.
+fn write_counts(out: &mut Formatter<'_>, what: &str, counts: &Counts) -> fmt::Result {
+    for (resource_type, count) in ResourceType::ALL.iter().zip(counts) {
+        let label = resource_type.label();
+        let Count {
+            responses,
+            resources,
+            bytes,
+            ..
+        } = count;
+        writeln!(
+            out,
+            "| {what} | {label} | {responses} | {resources} | {bytes} |"
+        )?;
+    }
+    Ok(())
+}
+
+/// The median of each counter; of two middle values the upper one.
+fn medians(all: &[Counts]) -> Counts {
+    let mut medians = Counts::default();
+    for (place, median) in medians.iter_mut().enumerate() {
+        let of = |get: fn(&Count) -> u64| {
+            let mut values: Vec<u64> = all
+                .iter()
+                .flat_map(|counts| counts.get(place))
+                .map(get)
+                .collect();
+            values.sort_unstable();
+            values.get(values.len() / 2).copied().unwrap_or_default()
+        };
+        *median = Count {
+            responses: of(|count| count.responses),
+            resources: of(|count| count.resources),
+            removed: of(|count| count.removed),
+            bytes: of(|count| count.bytes),
+        };
+    }
+    medians
 }
 
 /// The tables in Markdown.
@@ -176,15 +236,17 @@ impl Display for Report {
             policies,
             gateway_hosts,
             pods,
+            headless,
         } = self.size;
 
         writeln!(
             out,
-            "{} proxies, {:?}; {services} services x {endpoints} endpoints in {namespaces} namespaces{}, {virtual_services} \
+            "{} proxies, {:?}; {services} {}services x {endpoints} endpoints in {namespaces} namespaces{}, {virtual_services} \
              VirtualServices, {destination_rules} DestinationRules, {sidecars} Sidecars, {policies} AuthorizationPolicies, \
              {gateway_hosts} hosts at a gateway\n",
             self.proxies,
             self.protocol,
+            if headless { "headless " } else { "" },
             if pods { " with pods" } else { "" },
         )?;
 
@@ -202,22 +264,7 @@ impl Display for Report {
             self.connected(out, "reconnect", reconnect)?;
         }
 
-        writeln!(
-            out,
-            "\n| first sync | responses | resources | MB |\n| --- | --- | --- | --- |"
-        )?;
-
-        for (resource_type, count) in ResourceType::ALL.iter().zip(&self.first_sync.counts) {
-            #[expect(clippy::cast_precision_loss, reason = "output for people")]
-            let mb = count.bytes as f64 / 1e6;
-            writeln!(
-                out,
-                "| {} | {} | {} | {mb:.2} |",
-                resource_type.label(),
-                count.responses,
-                count.resources
-            )?;
-        }
+        self.sent_by_type(out)?;
 
         writeln!(
             out,
@@ -260,5 +307,67 @@ impl Display for Report {
             "\n{} streams broke, {} responses that nobody asked for; the proxies themselves took {:.2} CPU-s.",
             self.broken, self.strange, self.own_cpu_seconds
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::xds::run::Plan;
+
+    /// A change of endpoints that sent this number of bytes of EDS.
+    fn endpoint_change(bytes: u64) -> Changed {
+        let mut counts = Counts::default();
+        counts[ResourceType::Endpoints.index()] = Count {
+            responses: 2,
+            resources: 2,
+            removed: 0,
+            bytes,
+        };
+        Changed {
+            what: What::Endpoint,
+            times: Spread::default(),
+            cpu_seconds: None,
+            counts,
+        }
+    }
+
+    #[test]
+    fn a_change_reports_every_type_even_those_of_which_nothing_was_sent() {
+        let report = Report {
+            size: Plan::default().size,
+            protocol: Protocol::Delta,
+            proxies: 2,
+            before: None,
+            first_sync: Connected {
+                times: Spread::default(),
+                cpu_seconds: None,
+                counts: Counts::default(),
+            },
+            in_sync: None,
+            changes: [700, 300, 500].map(endpoint_change).into(),
+            reconnect: None,
+            churn: None,
+            after: None,
+            broken: 0,
+            strange: 0,
+            own_cpu_seconds: 0.0,
+        };
+
+        let table = report.to_string();
+        let rows: Vec<&str> = table
+            .lines()
+            .filter(|line| line.starts_with("| Endpoint | ") && line.matches('|').count() == 6)
+            .collect();
+        assert_eq!(
+            rows,
+            [
+                "| Endpoint | clusters | 0 | 0 | 0 |",
+                "| Endpoint | endpoints | 2 | 2 | 500 |",
+                "| Endpoint | listeners | 0 | 0 | 0 |",
+                "| Endpoint | routes | 0 | 0 | 0 |",
+                "| Endpoint | virtual hosts | 0 | 0 | 0 |",
+            ]
+        );
     }
 }

@@ -338,9 +338,12 @@ impl Run {
     async fn change(&self, target: &Target, what: What, turn: usize) -> Result<Changed> {
         let tally = &self.shared.tally;
         let object = change::object(&self.plan.size, what, turn);
+        // Sidecars have no endpoints of a headless service: they connect to the original destination.
+        let is_hidden = self.plan.size.headless && !self.plan.routers && what == What::Endpoint;
         let marker = object
             .marker
             .as_ref()
+            .filter(|_| !is_hidden)
             .map(|(resource_types, text)| tally.mark(resource_types, text));
         let counts = tally.counts();
         let usage = self.usage()?;
@@ -394,7 +397,12 @@ fn node(plan: &Plan, number: usize) -> Node {
 
 /// The node of a typical proxy.
 pub(crate) fn sample_node() -> Node {
-    node_in("sidecar", "clients", 0, false)
+    node_of_sidecar("clients", 0)
+}
+
+/// The node of a sidecar by its namespace and number.
+pub(crate) fn node_of_sidecar(namespace: &str, number: usize) -> Node {
+    node_in("sidecar", namespace, number, false)
 }
 
 /// The node of a proxy by its kind, namespace and number.

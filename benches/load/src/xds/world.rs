@@ -8,7 +8,7 @@
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -46,7 +46,15 @@ pub(crate) struct Size {
     /// Whether each endpoint has a pod.
     #[arg(long)]
     pub(crate) pods: bool,
+    /// Headless services: without a cluster IP. Gateways get their endpoints, sidecars do not.
+    #[arg(long)]
+    pub(crate) headless: bool,
 }
+
+/// The services that have addresses of their own: from 10.96.1.0 up to the proxies' addresses.
+pub(crate) const MAX_SERVICES: usize = (104 << 16) - 256;
+/// The endpoints that have addresses of their own: from 10.1.0.0 up to those of services.
+pub(crate) const MAX_ENDPOINTS: usize = 95 << 16;
 
 impl Size {
     fn namespace(&self, service: usize) -> String {
@@ -56,9 +64,28 @@ impl Size {
     fn host(&self, service: usize) -> String {
         format!("svc{service}.{}.svc.cluster.local", self.namespace(service))
     }
+
+    /// Checks that all addresses are unique.
+    ///
+    /// # Errors
+    /// If there are too many services or endpoints.
+    fn check(&self) -> Result<()> {
+        let services = self.services;
+        ensure!(
+            services <= MAX_SERVICES,
+            "{services} services, but there are addresses for {MAX_SERVICES}"
+        );
+
+        let endpoints = services.saturating_mul(self.endpoints);
+        ensure!(
+            endpoints <= MAX_ENDPOINTS,
+            "{endpoints} endpoints, but there are addresses for {MAX_ENDPOINTS}"
+        );
+        Ok(())
+    }
 }
 
-/// The address of an endpoint; unique in meshes of up to 16 million endpoints.
+/// The address of an endpoint; unique in meshes of up to [`MAX_ENDPOINTS`].
 pub(crate) fn endpoint_ip(size: &Size, service: usize, endpoint: usize) -> String {
     let n = service * size.endpoints + endpoint;
     format!("10.{}.{}.{}", 1 + (n >> 16), (n >> 8) & 255, n & 255)
@@ -77,10 +104,14 @@ fn meta(namespace: &str, name: &str) -> Value {
 }
 
 fn service(size: &Size, n: usize) -> Value {
+    let cluster_ip = match size.headless {
+        true => "None".to_owned(),
+        false => service_ip(n),
+    };
     json!({
         "apiVersion": "v1", "kind": "Service", "metadata": meta(&size.namespace(n), &format!("svc{n}")),
         "spec": {
-            "clusterIP": service_ip(n),
+            "clusterIP": cluster_ip,
             "ports": [{ "name": "http", "port": 80, "targetPort": 8080, "protocol": "TCP" }],
             "selector": { "app": format!("svc{n}") },
         },
@@ -263,8 +294,9 @@ pub(crate) fn put(dir: &Path, object: &Value) -> Result<()> {
 /// Writes a whole mesh.
 ///
 /// # Errors
-/// If an object cannot be written.
+/// If there are more services or endpoints than addresses, or an object cannot be written.
 pub(crate) async fn generate(target: &Target, size: &Size) -> Result<()> {
+    size.check()?;
     let namespace =
         |n: String| json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": n } });
     let names = (0..size.namespaces)
@@ -294,6 +326,7 @@ pub(crate) async fn generate(target: &Target, size: &Size) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::xds::run::Plan;
 
     #[tokio::test]
     async fn a_generated_mesh_has_the_requested_size() {
@@ -308,6 +341,7 @@ mod tests {
             policies: 2,
             gateway_hosts: 3,
             pods: true,
+            headless: false,
         };
 
         generate(&Target::Directory(folder.path().to_owned()), &size)
@@ -349,5 +383,35 @@ mod tests {
             (lengths(0), lengths(100), lengths(201)),
             (vec![0], vec![100], vec![100, 100, 1])
         );
+    }
+    #[test]
+    fn addresses_are_unique_or_the_mesh_is_rejected() {
+        let size = |services, endpoints| Size {
+            services,
+            endpoints,
+            ..Plan::default().size
+        };
+        assert!(size(62_000, 90).check().is_ok());
+        assert!(size(MAX_SERVICES + 1, 0).check().is_err());
+        assert!(size(1, MAX_ENDPOINTS + 1).check().is_err());
+
+        assert_eq!(service_ip(0), "10.96.1.0");
+        assert_eq!(service_ip(MAX_SERVICES - 1), "10.199.255.255");
+        assert_eq!(endpoint_ip(&size(1, 1), 0, 0), "10.1.0.0");
+        let last = endpoint_ip(&size(1, MAX_ENDPOINTS), 0, MAX_ENDPOINTS - 1);
+        assert_eq!(last, "10.95.255.255");
+    }
+
+    #[test]
+    fn headless_services_have_no_cluster_ip() {
+        let cluster_ip = |headless| {
+            let size = Size {
+                headless,
+                ..Plan::default().size
+            };
+            service(&size, 0)["spec"]["clusterIP"].clone()
+        };
+        assert_eq!(cluster_ip(true), "None");
+        assert_eq!(cluster_ip(false), "10.96.1.0");
     }
 }
