@@ -26,7 +26,7 @@ pub(crate) enum Stop {
     Ended,
 }
 
-/// A connection with its stream.
+/// A connection with its streams.
 #[derive(Debug)]
 pub(crate) struct Connection {
     socket: TcpStream,
@@ -50,10 +50,21 @@ impl Connection {
         let socket = TcpStream::connect(server)
             .await
             .with_context(|| format!("cannot connect to {server}"))?;
+        Self::over(socket, call, std::slice::from_ref(first))
+    }
+
+    /// Prepares a call of a method for each of some first messages, on a new connection.
+    ///
+    /// # Errors
+    /// If the socket is closed.
+    pub(crate) fn over(socket: TcpStream, call: &Call<'_>, firsts: &[Outbox]) -> Result<Self> {
         socket.set_nodelay(true)?;
         let mut out = Vec::with_capacity(1024);
-        let mut session = Session::open(call, &mut out);
-        session.send(first.bytes(), &mut out);
+        let streams = u32::try_from(firsts.len())?;
+        let mut session = Session::open(call, streams, &mut out);
+        for (stream, first) in firsts.iter().enumerate() {
+            session.send(stream, first.bytes(), &mut out);
+        }
         Ok(Self {
             socket,
             session,
@@ -63,15 +74,15 @@ impl Connection {
         })
     }
 
-    /// Writes pending bytes, reads available bytes, and passes each message to `take`, which may
-    /// add requests.
+    /// Writes pending bytes, reads available bytes, and passes each message to `take`, with the
+    /// index of its stream; `take` may add requests of that stream.
     ///
     /// # Errors
     /// If the connection breaks, the server's bytes are not gRPC, or `take` fails.
     pub(crate) fn poll(
         &mut self,
         context: &mut Context<'_>,
-        take: &mut impl FnMut(&Message<'_>, &mut Outbox) -> Result<ControlFlow<()>>,
+        take: &mut impl FnMut(usize, &Message<'_>, &mut Outbox) -> Result<ControlFlow<()>>,
     ) -> Poll<Result<Stop>> {
         let rest = std::mem::take(&mut self.rest);
         let mut stop = if rest.is_empty() {
@@ -101,19 +112,31 @@ impl Connection {
     fn parse(
         &mut self,
         mut bytes: &[u8],
-        take: &mut impl FnMut(&Message<'_>, &mut Outbox) -> Result<ControlFlow<()>>,
+        take: &mut impl FnMut(usize, &Message<'_>, &mut Outbox) -> Result<ControlFlow<()>>,
     ) -> Result<Option<Stop>> {
         let mut outbox = Outbox::default();
+        // The stream of the requests in the outbox.
+        let mut stream = 0;
+
         let stop = loop {
             match self.session.next(&mut bytes, &mut self.out)? {
-                ServerBytes::Message(message) if take(&message, &mut outbox)?.is_continue() => {}
-                ServerBytes::Message(_) => break Some(Stop::Enough),
+                ServerBytes::Message(message) => {
+                    if self.session.current() != stream {
+                        self.session.send(stream, outbox.bytes(), &mut self.out);
+                        outbox = Outbox::default();
+                        stream = self.session.current();
+                    }
+                    if take(stream, &message, &mut outbox)?.is_break() {
+                        break Some(Stop::Enough);
+                    }
+                }
                 ServerBytes::Nothing => break None,
                 ServerBytes::Ended => break Some(Stop::Ended),
             }
         };
+
         self.rest = bytes.to_vec();
-        self.session.send(outbox.bytes(), &mut self.out);
+        self.session.send(stream, outbox.bytes(), &mut self.out);
         Ok(stop)
     }
 

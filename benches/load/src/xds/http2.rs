@@ -1,8 +1,8 @@
-//! The client's side of an HTTP/2 connection with one gRPC stream: it consumes the server's bytes
-//! and returns messages and bytes to send.
+//! The client's side of an HTTP/2 connection whose gRPC streams, usually one, are opened with it:
+//! it consumes the server's bytes and returns messages and bytes to send.
 //!
 //! A load tool must cost next to nothing per message, as it shares a machine with the server, and
-//! general clients keep state for many streams per connection. So this is own code. It does no I/O:
+//! general clients keep kilobytes of state per connection. So this is own code. It does no I/O:
 //! that is [`crate::xds::connection`].
 
 pub(crate) mod frame;
@@ -48,9 +48,31 @@ pub(crate) struct Call<'a> {
 pub(crate) struct Session {
     /// The state of the parser of frames.
     reading: Reading,
-    /// The messages of the stream.
+    streams: Box<[Stream]>,
+    /// The index of the stream of the last DATA frame.
+    current: usize,
+    /// Bytes of DATA frames since the connection's last WINDOW_UPDATE.
+    consumed: u32,
+    /// The server's windows that all streams share.
+    windows: Windows,
+}
+
+/// The server's windows that all streams share.
+#[derive(Clone, Copy, Debug)]
+struct Windows {
+    /// The connection's window.
+    connection: i64,
+    /// The initial window of a stream.
+    initial: i64,
+}
+
+/// One stream.
+#[derive(Debug)]
+struct Stream {
+    id: u32,
+    /// Its messages from the server.
     inbox: Inbox,
-    /// Bytes of DATA frames since the last WINDOW_UPDATE.
+    /// Bytes of DATA frames since its last WINDOW_UPDATE.
     consumed: u32,
     /// DATA frames to the server.
     outflow: Outflow,
@@ -104,20 +126,46 @@ impl Reading {
 }
 
 impl Session {
-    /// Opens the connection and calls a method on its stream; appends the bytes to send to `out`.
-    pub(crate) fn open(call: &Call<'_>, out: &mut Vec<u8>) -> Self {
-        frame::put_opening(out, call);
-        Self {
-            reading: Reading::START,
+    /// Opens the connection and calls a method on a number of streams; appends the bytes to send to
+    /// `out`.
+    pub(crate) fn open(call: &Call<'_>, streams: u32, out: &mut Vec<u8>) -> Self {
+        let ids = (0..streams).map(|number| STREAM + 2 * number);
+        frame::put_opening(out);
+        ids.clone().for_each(|id| frame::put_call(out, call, id));
+
+        let stream = |id| Stream {
+            id,
             inbox: Inbox::new(call.encoding),
             consumed: 0,
             outflow: Outflow::default(),
+        };
+        Self {
+            reading: Reading::START,
+            streams: ids.map(stream).collect(),
+            current: 0,
+            consumed: 0,
+            windows: Windows {
+                connection: i64::from(DEFAULT_WINDOW),
+                initial: i64::from(DEFAULT_WINDOW),
+            },
         }
     }
 
-    /// Appends messages to `out` in DATA frames; what exceeds the window is queued.
-    pub(crate) fn send(&mut self, messages: &[u8], out: &mut Vec<u8>) {
-        self.outflow.send(messages, out);
+    /// The index of the stream of the last message.
+    pub(crate) fn current(&self) -> usize {
+        self.current
+    }
+
+    /// Appends messages of a stream to `out` in DATA frames; what exceeds the window is queued.
+    pub(crate) fn send(&mut self, stream: usize, messages: &[u8], out: &mut Vec<u8>) {
+        if let Some(Stream { id, outflow, .. }) = self.streams.get_mut(stream) {
+            outflow.send(*id, &mut self.windows.connection, messages, out);
+        }
+    }
+
+    /// The index of a stream by its id; `None` if it is not open.
+    fn index(&self, id: u32) -> Option<usize> {
+        self.streams.iter().position(|stream| stream.id == id)
     }
 
     /// Consumes bytes of the server from the front of `input`, up to the end of the next message or
@@ -179,7 +227,8 @@ impl Session {
                 Reading::Content { left, .. } => {
                     let mut part = take(&mut { *input }, *left);
                     let before = part.len();
-                    let message = self.inbox.next(&mut part)?;
+                    let stream = self.streams.get_mut(self.current);
+                    let message = stream.context("no stream")?.inbox.next(&mut part)?;
                     let used = before - part.len();
 
                     *left -= take(input, used).len();
@@ -229,14 +278,13 @@ impl Session {
             length <= MAX_FRAME,
             "a frame of {length} bytes, which is more than {MAX_FRAME}"
         );
-        let ends = stream == STREAM && flags & END_STREAM != 0;
+        let index = self.index(stream);
+        let ends = index.is_some() && flags & END_STREAM != 0;
 
         Ok(match kind {
             Type::Data => {
-                ensure!(
-                    stream == STREAM,
-                    "content of stream {stream}, which is not open"
-                );
+                self.current = index
+                    .with_context(|| format!("content of stream {stream}, which is not open"))?;
                 self.consume(u32::try_from(length)?, out);
 
                 match flags & PADDED {
@@ -265,13 +313,17 @@ impl Session {
         })
     }
 
-    /// Counts received content, and sends a WINDOW_UPDATE once half of the window is used.
+    /// Counts received content of the current stream, and sends a WINDOW_UPDATE once half of a
+    /// window is used.
     fn consume(&mut self, bytes: u32, out: &mut Vec<u8>) {
-        self.consumed += bytes;
-        if self.consumed >= WINDOW / 2 {
-            frame::put_leave(out, 0, self.consumed);
-            frame::put_leave(out, STREAM, self.consumed);
-            self.consumed = 0;
+        let stream = self.streams.get_mut(self.current);
+        let stream = stream.map(|stream| (stream.id, &mut stream.consumed));
+
+        for (id, consumed) in [(0, &mut self.consumed)].into_iter().chain(stream) {
+            *consumed += bytes;
+            if *consumed >= WINDOW / 2 {
+                frame::put_leave(out, id, std::mem::take(consumed));
+            }
         }
     }
 
@@ -285,11 +337,11 @@ impl Session {
                 ensure!(rest.is_empty(), "settings of {} bytes", payload.len());
                 for [a, b, value @ ..] in settings {
                     if u16::from_be_bytes([*a, *b]) == INITIAL_WINDOW_SIZE {
-                        self.outflow.resize(u32::from_be_bytes(*value))?;
+                        self.resize(u32::from_be_bytes(*value))?;
                     }
                 }
                 frame::put(out, Type::Settings, ACK, 0, &[]);
-                self.outflow.flush(out);
+                self.flush(out);
             }
             Type::Ping => {
                 ensure!(payload.len() == 8, "a ping of {} bytes", payload.len());
@@ -301,11 +353,10 @@ impl Session {
                 let [bytes] = payload.as_chunks::<4>().0 else {
                     bail!("a window update of {} bytes", payload.len())
                 };
-                self.outflow
-                    .widen(head.stream, u32::from_be_bytes(*bytes) & 0x7fff_ffff)?;
-                self.outflow.flush(out);
+                self.widen(head.stream, u32::from_be_bytes(*bytes) & 0x7fff_ffff)?;
+                self.flush(out);
             }
-            Type::Reset if head.stream == STREAM => {
+            Type::Reset if self.index(head.stream).is_some() => {
                 bail!("the server reset the stream, with {}", code(payload));
             }
             Type::GoAway => {
@@ -315,12 +366,55 @@ impl Session {
                 let code = code(payload.get(4..).unwrap_or_default());
                 // After GOAWAY without an error, streams up to the last stream id may complete.
                 ensure!(code == 0, "the server closed the connection, with {code}");
-                return Ok(last < STREAM);
+                return Ok(self.streams.iter().any(|stream| stream.id > last));
             }
             Type::Settings | Type::Reset | Type::Data | Type::Headers | Type::Other(_) => {}
         }
 
         Ok(false)
+    }
+
+    /// Appends queued content to `out`, as far as the windows permit.
+    fn flush(&mut self, out: &mut Vec<u8>) {
+        for Stream { id, outflow, .. } in &mut self.streams {
+            outflow.flush(*id, &mut self.windows.connection, out);
+        }
+    }
+
+    /// Applies a new initial window size, which also changes the windows of open streams.
+    fn resize(&mut self, initial: u32) -> Result<()> {
+        let initial = i64::from(initial);
+        ensure!(
+            initial <= MAX_WINDOW,
+            "streams that begin with a window of {initial} bytes"
+        );
+        let change = initial - self.windows.initial;
+        self.windows.initial = initial;
+        for stream in &mut self.streams {
+            let window = &mut stream.outflow.window;
+            *window += change;
+            ensure!(*window <= MAX_WINDOW, "the stream's window overflows");
+        }
+        Ok(())
+    }
+
+    /// Applies a WINDOW_UPDATE.
+    fn widen(&mut self, stream: u32, bytes: u32) -> Result<()> {
+        ensure!(bytes > 0, "a window update of 0 bytes");
+        let window = match stream {
+            0 => &mut self.windows.connection,
+            id => {
+                let stream = self.streams.iter_mut().find(|stream| stream.id == id);
+                let Some(stream) = stream else { return Ok(()) };
+                &mut stream.outflow.window
+            }
+        };
+        *window += i64::from(bytes);
+        ensure!(
+            *window <= MAX_WINDOW,
+            "the window of stream {stream} overflows"
+        );
+        Ok(())
     }
 }
 
@@ -331,36 +425,30 @@ fn code(payload: &[u8]) -> u32 {
         .map_or(0, |code| u32::from_be_bytes(*code))
 }
 
-/// DATA frames to the server, subject to flow control.
+/// DATA frames of a stream to the server, subject to flow control.
 #[derive(Debug)]
 struct Outflow {
     /// The stream's window; negative after the server has reduced the initial window.
-    stream: i64,
-    /// The connection's window.
-    connection: i64,
-    /// The initial window of a stream.
-    initial: i64,
+    window: i64,
     /// Content that waits for a window.
     waiting: Vec<u8>,
 }
 
 impl Default for Outflow {
     fn default() -> Self {
-        let window = i64::from(DEFAULT_WINDOW);
         Self {
-            stream: window,
-            connection: window,
-            initial: window,
+            window: i64::from(DEFAULT_WINDOW),
             waiting: Vec::new(),
         }
     }
 }
 
 impl Outflow {
-    /// Appends content to `out` in frames behind queued content; the rest is queued.
-    fn send(&mut self, content: &[u8], out: &mut Vec<u8>) {
+    /// Appends content to `out` in frames behind queued content; the rest is queued. `id` is that
+    /// of the stream, `connection` the connection's window.
+    fn send(&mut self, id: u32, connection: &mut i64, content: &[u8], out: &mut Vec<u8>) {
         let sent = match self.waiting.is_empty() {
-            true => self.put(content, out),
+            true => self.put(id, connection, content, out),
             false => 0,
         };
         self.waiting
@@ -368,12 +456,12 @@ impl Outflow {
     }
 
     /// Appends queued content to `out`, as far as the windows permit.
-    fn flush(&mut self, out: &mut Vec<u8>) {
+    fn flush(&mut self, id: u32, connection: &mut i64, out: &mut Vec<u8>) {
         if self.waiting.is_empty() {
             return;
         }
         let mut waiting = std::mem::take(&mut self.waiting);
-        let sent = self.put(&waiting, out);
+        let sent = self.put(id, connection, &waiting, out);
         if sent < waiting.len() {
             waiting.drain(..sent);
             self.waiting = waiting;
@@ -381,48 +469,19 @@ impl Outflow {
     }
 
     /// Appends as much of the content as the windows permit, and returns its length.
-    fn put(&mut self, content: &[u8], out: &mut Vec<u8>) -> usize {
+    fn put(&mut self, id: u32, connection: &mut i64, content: &[u8], out: &mut Vec<u8>) -> usize {
         let mut rest = content;
         while !rest.is_empty() {
-            let room = usize::try_from(self.stream.min(self.connection)).unwrap_or(0);
+            let room = usize::try_from(self.window.min(*connection)).unwrap_or(0);
             let part = take(&mut rest, room.min(MAX_FRAME));
             if part.is_empty() {
                 break;
             }
-            frame::put(out, Type::Data, 0, STREAM, part);
+            frame::put(out, Type::Data, 0, id, part);
             let length = i64::try_from(part.len()).unwrap_or(i64::MAX);
-            self.stream -= length;
-            self.connection -= length;
+            self.window -= length;
+            *connection -= length;
         }
         content.len() - rest.len()
-    }
-
-    /// Applies a new initial window size, which also changes the windows of open streams.
-    fn resize(&mut self, initial: u32) -> Result<()> {
-        let initial = i64::from(initial);
-        ensure!(
-            initial <= MAX_WINDOW,
-            "streams that begin with a window of {initial} bytes"
-        );
-        self.stream += initial - self.initial;
-        self.initial = initial;
-        ensure!(self.stream <= MAX_WINDOW, "the stream's window overflows");
-        Ok(())
-    }
-
-    /// Applies a WINDOW_UPDATE.
-    fn widen(&mut self, stream: u32, bytes: u32) -> Result<()> {
-        ensure!(bytes > 0, "a window update of 0 bytes");
-        let window = match stream {
-            0 => &mut self.connection,
-            STREAM => &mut self.stream,
-            _ => return Ok(()),
-        };
-        *window += i64::from(bytes);
-        ensure!(
-            *window <= MAX_WINDOW,
-            "the window of stream {stream} overflows"
-        );
-        Ok(())
     }
 }

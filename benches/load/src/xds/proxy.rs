@@ -124,7 +124,7 @@ impl Proxy {
                     return Poll::Ready(Ok(None));
                 }
 
-                let step = connection.poll(context, &mut |message, outbox| {
+                let step = connection.poll(context, &mut |_, message, outbox| {
                     self.handle(message, memory, outbox)
                 });
                 if step.is_pending()

@@ -6,6 +6,7 @@ use super::Call;
 pub(crate) const MAX_FRAME: usize = 16_384;
 /// Size of a frame header.
 pub(crate) const HEAD: usize = 9;
+/// The first stream.
 pub(crate) const STREAM: u32 = 1;
 /// The default size of a flow-control window.
 pub(crate) const DEFAULT_WINDOW: u32 = 65_535;
@@ -114,9 +115,8 @@ pub(crate) fn put_leave(out: &mut Vec<u8>, stream: u32, bytes: u32) {
     put(out, Type::WindowUpdate, 0, stream, &bytes.to_be_bytes());
 }
 
-/// Appends the preface, settings, and the headers of a call of a gRPC method on the connection's
-/// only stream.
-pub(crate) fn put_opening(out: &mut Vec<u8>, call: &Call<'_>) {
+/// Appends the preface and settings.
+pub(crate) fn put_opening(out: &mut Vec<u8>) {
     out.extend_from_slice(PREFACE);
     let mut settings = Vec::with_capacity(18);
 
@@ -128,7 +128,10 @@ pub(crate) fn put_opening(out: &mut Vec<u8>, call: &Call<'_>) {
 
     put(out, Type::Settings, 0, 0, &settings);
     put_leave(out, 0, WINDOW - DEFAULT_WINDOW);
+}
 
+/// Appends the headers of a call of a gRPC method on a new stream.
+pub(crate) fn put_call(out: &mut Vec<u8>, call: &Call<'_>, stream: u32) {
     // The first two bytes are entries of HPACK's static table: `:method: POST` and `:scheme: http`.
     // The other fields use names from that table, except the last ones; all are literals that the
     // server does not index.
@@ -147,10 +150,10 @@ pub(crate) fn put_opening(out: &mut Vec<u8>, call: &Call<'_>) {
         put_text(&mut fields, "grpc-accept-encoding");
         put_text(&mut fields, encoding.name());
     }
-    put(out, Type::Headers, END_HEADERS, STREAM, &fields);
+    put(out, Type::Headers, END_HEADERS, stream, &fields);
 }
 
-/// Appends RST_STREAM and GOAWAY.
+/// Appends RST_STREAM for the first stream, and GOAWAY.
 pub(crate) fn put_farewell(out: &mut Vec<u8>) {
     put(out, Type::Reset, 0, STREAM, &CANCEL.to_be_bytes());
     put(out, Type::GoAway, 0, 0, &[0; 8]);

@@ -5,14 +5,19 @@ use std::borrow::Cow;
 use super::*;
 use crate::xds::grpc::Outbox;
 
-/// A session after it has sent its opening bytes.
-fn session() -> Session {
+/// A session with a number of streams after it has sent its opening bytes.
+fn session_of(streams: u32) -> Session {
     let call = Call {
         server: "127.0.0.1:1".parse().unwrap(),
         method: "/a/B",
         encoding: None,
     };
-    Session::open(&call, &mut Vec::new())
+    Session::open(&call, streams, &mut Vec::new())
+}
+
+/// A session with one stream.
+fn session() -> Session {
+    session_of(1)
 }
 
 /// A message with its gRPC prefix.
@@ -162,7 +167,7 @@ fn settings_and_pings_are_answered_once() {
 fn data_sent_never_exceeds_the_flow_control_windows() {
     let mut session = session();
     let mut out = Vec::new();
-    session.send(&vec![1; 100_000], &mut out);
+    session.send(0, &vec![1; 100_000], &mut out);
     assert_eq!(content(&out), 65_535, "the default window");
     assert!(
         frames(&out)
@@ -208,8 +213,8 @@ fn queued_messages_are_sent_first_and_in_order() {
         .map(|n| n.to_le_bytes()[n as usize % 3])
         .collect();
     let (first, second) = sent.split_at(90_000);
-    session.send(first, &mut out);
-    session.send(second, &mut out);
+    session.send(0, first, &mut out);
+    session.send(0, second, &mut out);
 
     for _ in 0..10 {
         out.extend(
@@ -227,7 +232,7 @@ fn queued_messages_are_sent_first_and_in_order() {
         .flat_map(|(_, payload)| payload)
         .collect();
     assert!(
-        got == sent && session.outflow.waiting.capacity() == 0,
+        got == sent && session.streams[0].outflow.waiting.capacity() == 0,
         "{} bytes arrived",
         got.len()
     );
@@ -333,4 +338,41 @@ fn garbage_is_an_error() {
             }
         }
     }
+}
+
+#[test]
+fn streams_of_one_connection_share_only_its_window() {
+    let mut session = session_of(2);
+    let mut out = Vec::new();
+    session.send(0, &vec![1; 40_000], &mut out);
+    session.send(1, &vec![1; 40_000], &mut out);
+    let sent = |bytes: &[u8], id| -> usize {
+        let frames = frames(bytes).into_iter();
+        frames
+            .filter(|(head, _)| head.stream == id)
+            .map(|(head, _)| head.length)
+            .sum()
+    };
+    assert_eq!(sent(&out, STREAM), 40_000);
+    assert_eq!(sent(&out, 3), 25_535, "the rest of the connection's window");
+    let (_, _, more) = feed(&mut session, &leave(0, 100_000)).unwrap();
+    assert_eq!(sent(&more, 3), 40_000 - 25_535);
+
+    // Messages of both streams, each in two frames that alternate.
+    let message = grpc(b"abcd");
+    let (front, back) = message.split_at(6);
+    let mut from = Vec::new();
+    for part in [front, back] {
+        for id in [STREAM, 3] {
+            let bytes = frame(Type::Data, 0, id, part);
+            let mut input = &bytes[..];
+            while let ServerBytes::Message(message) =
+                session.next(&mut input, &mut Vec::new()).unwrap()
+            {
+                from.push((message.body.into_owned(), session.current()));
+            }
+        }
+    }
+    assert_eq!(from, [(b"abcd".to_vec(), 0), (b"abcd".to_vec(), 1)]);
+    assert!(feed(&mut session, &frame(Type::Data, 0, 5, b"")).is_err());
 }
