@@ -5,7 +5,7 @@ mod mesh;
 mod policies;
 mod start;
 mod wire;
-mod ztunnel;
+pub(crate) mod ztunnel;
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};

@@ -5,6 +5,7 @@
 //! sync      navarch, or istiod, on an API server    ◀─ simulated Envoys
 //! answers   navarch on a directory                  ◀─ simulated Envoys, `navarch plan`, …
 //! ambient   navarch on an API server                ◀─ simulated ztunnels
+//! scale     navarch on an API server in this tool   ◀─ simulated Envoys that keep little, ztunnels
 //! kubernetes, clusters, routes: navarch on large, many or changing API servers; routes has a real Envoy
 //! ```
 //!
@@ -30,6 +31,7 @@ mod metrics;
 mod plane;
 mod results;
 mod routes;
+mod scale;
 mod sync;
 mod units;
 mod xds;
@@ -65,6 +67,8 @@ enum Command {
     Kubernetes(kubernetes::Options),
     Clusters(clusters::Options),
     Routes(routes::Options),
+    #[command(subcommand)]
+    Scale(scale::Command),
 }
 
 #[tokio::main]
@@ -77,6 +81,7 @@ async fn main() -> Result<()> {
         Command::Kubernetes(options) => options.run().await,
         Command::Clusters(options) => options.run().await,
         Command::Routes(options) => options.run().await,
+        Command::Scale(command) => command.run().await,
     }
 }
 
@@ -91,7 +96,7 @@ mod tests {
         let cli = Cli::command();
         cli.clone().debug_assert();
         let commands: Vec<_> = cli.get_subcommands().collect();
-        assert_eq!(commands.len(), 7);
+        assert_eq!(commands.len(), 8);
 
         for command in commands {
             let name = command.get_name();
@@ -108,6 +113,7 @@ mod tests {
         let lines = [
             "xds generate --config-dir mesh --services 1000 --endpoints 10",
             "xds run --server 127.0.0.1:1 --pid 1 --config-dir mesh --out a.json --proxies 9 --reconnect",
+            "xds run --headless --routers --gateway-hosts 62000 --changes endpoint --proxies 10",
             "xds replay --from 127.0.0.1:1",
             "sync navarch . result.json --services 1000 --proxies 1000 --fine-grained --reconnect",
             "sync navarch . result.json --istiod istiod --services 1000 --proxies 1000",
@@ -116,6 +122,8 @@ mod tests {
             "kubernetes navarch . results 5000",
             "clusters navarch . results 10 300 14",
             "routes navarch . results 3000 5000",
+            "scale ambient navarch . results --workloads 1000000 --ztunnels 100",
+            "scale sidecars navarch . results --streams 50000 --streams-per-connection 3 --rate 10000",
         ];
 
         for line in lines {

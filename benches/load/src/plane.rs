@@ -1,5 +1,6 @@
 //! An API server with a generated mesh, and a control plane that watches it.
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -59,10 +60,24 @@ pub(crate) async fn start(
     cluster: &Cluster,
     environment: &[(&str, &str)],
 ) -> Result<Started> {
+    start_on(checkout, &cluster.admin_kubeconfig(), &[], environment).await
+}
+
+/// Starts a control plane on the API server of a kubeconfig, with these arguments and environment
+/// variables, and waits until it is ready.
+///
+/// # Errors
+/// If it does not become ready.
+pub(crate) async fn start_on(
+    checkout: &Checkout,
+    kubeconfig: &Path,
+    arguments: &[&str],
+    environment: &[(&str, &str)],
+) -> Result<Started> {
     let begun = Instant::now();
-    let kubeconfig = cluster.admin_kubeconfig();
+    let program = &checkout.navarch;
     let mut navarch =
-        Navarch::launch_on_kubernetes(&checkout.navarch, &kubeconfig, &[], environment).await?;
+        Navarch::launch_on_kubernetes(program, kubeconfig, arguments, environment).await?;
     let pid = navarch.pid();
 
     // Progress output distinguishes a long wait from a hanging one.

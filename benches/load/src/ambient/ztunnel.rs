@@ -22,11 +22,11 @@ use super::wire::{BytesCodec, Response};
 use crate::metadata;
 
 /// The type URL of workloads and services.
-const ADDRESS: &str = "type.googleapis.com/istio.workload.Address";
+pub(crate) const ADDRESS: &str = "type.googleapis.com/istio.workload.Address";
 /// The type URL of AuthorizationPolicies in ztunnel's form.
-const AUTHORIZATION: &str = "type.googleapis.com/istio.security.Authorization";
+pub(crate) const AUTHORIZATION: &str = "type.googleapis.com/istio.security.Authorization";
 /// The path of the delta ADS method.
-const DELTA: &str =
+pub(crate) const DELTA: &str =
     "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
 /// Timeout of the next response.
 const TIMEOUT: Duration = Duration::from_mins(5);
@@ -225,7 +225,7 @@ async fn open(
 }
 
 /// The node of a ztunnel on a Kubernetes node, with its own address.
-fn node(number: usize) -> Node {
+pub(crate) fn node(number: usize) -> Node {
     let address = format!("10.1.{}.{}", number >> 8, number & 255);
     let metadata = [
         ("NODE_NAME", format!("node-{number}").into()),

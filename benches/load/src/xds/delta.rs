@@ -10,19 +10,19 @@ use crate::xds::resource_type::ResourceType;
 use crate::xds::wire::{self, Response};
 
 /// Field numbers of a `DeltaDiscoveryRequest`.
-mod field {
+pub(crate) mod field {
     /// `node`.
-    pub(super) const NODE: u8 = 1;
+    pub(crate) const NODE: u8 = 1;
     /// `type_url`.
-    pub(super) const TYPE_URL: u8 = 2;
+    pub(crate) const TYPE_URL: u8 = 2;
     /// `resource_names_subscribe`.
-    pub(super) const SUBSCRIBE: u8 = 3;
+    pub(crate) const SUBSCRIBE: u8 = 3;
     /// `resource_names_unsubscribe`.
-    pub(super) const UNSUBSCRIBE: u8 = 4;
+    pub(crate) const UNSUBSCRIBE: u8 = 4;
     /// `initial_resource_versions`.
-    pub(super) const VERSIONS: u8 = 5;
+    pub(crate) const VERSIONS: u8 = 5;
     /// `response_nonce`.
-    pub(super) const NONCE: u8 = 6;
+    pub(crate) const NONCE: u8 = 6;
 }
 
 /// One stream.
