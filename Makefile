@@ -1,6 +1,6 @@
 # The tasks of the project; `make test` must pass before a change is merged.
 
-.PHONY: test quick simulate memory-safety soak conformance istio-suites mass-comparison shadow-worlds compatibility fmt lint unit doc laws demo release program cluster cluster-down crds image bench bench-agent bench-release bench-engine bench-kubernetes bench-clusters bench-gateway-api bench-answers bench-ambient tools dist dist-check sign publish gie-conformance conformance-report
+.PHONY: test quick simulate memory-safety soak conformance istio-suites mass-comparison shadow-worlds compatibility fmt lint unit doc laws demo release program cluster cluster-down crds image bench bench-agent bench-release bench-engine bench-kubernetes bench-clusters bench-gateway-api bench-answers bench-ambient bench-growth bench-scale bench-scale-ambient tools dist dist-check sign publish gie-conformance conformance-report
 
 # The CI discards its clone; compiled files are worth keeping, except the state of incremental builds: because each crate changes
 # between runs, it is 14 GB that are never read. Unchanged files get their former times, which cargo compares.
@@ -218,3 +218,19 @@ bench-kubernetes: tools release
 # The cost of ambient mode: a real API server with up to 70,000 pods, 100 simulated ztunnels; some five minutes.
 bench-ambient: tools release
 	$(LOAD) ambient $(RELEASED)/navarch . benches/results
+
+# How the cost grows from 500 to 4,000 services; with ISTIOD=FOLDER (scripts/istiod prints it) also that of the real istiod.
+ISTIOD ?=
+
+bench-growth: tools release
+	scripts/bench-growth $(RELEASED) $(if $(ISTIOD),--istiod $(ISTIOD))
+
+# How far one process scales: streams and endpoint updates, on an API server in navarch-load; SCALE has its options.
+SCALE ?=
+
+bench-scale: release
+	$(LOAD) scale sidecars $(RELEASED)/navarch . benches/results $(SCALE)
+
+# A million workloads in ambient mode for 100 simulated ztunnels, on an API server in navarch-load.
+bench-scale-ambient: release
+	$(LOAD) scale ambient $(RELEASED)/navarch . benches/results $(SCALE)

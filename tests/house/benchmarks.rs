@@ -97,6 +97,17 @@ fn figures_in_the_pages_are_those_of_the_newest_release() {
 }
 
 #[test]
+fn exponents_of_growth_are_those_of_known_laws() {
+    let checked = Command::new(folder("scripts/bench-growth"))
+        .arg("--check")
+        .output()
+        .unwrap();
+
+    let difference = String::from_utf8_lossy(&checked.stderr);
+    assert!(checked.status.success(), "{difference}");
+}
+
+#[test]
 fn versions_are_ordered_as_semver_orders_them() {
     let mut versions = ["1.0.0", "0.10.0", "1.0.0-rc.1", "0.9.0"].map(Version::parse);
     versions.sort();
