@@ -28,6 +28,7 @@ mod ztunnel;
 
 use anyhow::Result;
 use clap::Subcommand;
+use clap::builder::RangedU64ValueParser;
 
 /// Measures how far one navarch process scales
 ///
@@ -50,4 +51,9 @@ impl Command {
             Self::Ambient(options) => options.run().await,
         }
     }
+}
+
+/// Parses numbers from 1 on.
+fn positive<T: TryFrom<u64>>() -> RangedU64ValueParser<T> {
+    RangedU64ValueParser::new().range(1..)
 }

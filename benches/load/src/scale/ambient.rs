@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use clap::builder::RangedU64ValueParser;
 use navarch_testkit::usage::{Usage, usage};
 use serde_json::json;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -16,6 +15,7 @@ use super::ambient_mesh::{AmbientMesh, PODS};
 use super::api::Api;
 use super::histogram::{Histogram, Percentiles};
 use super::kubernetes::Served as _;
+use super::positive;
 use super::ztunnel::{self, Arrived};
 use crate::checkout::Checkout;
 use crate::distribution::Spread;
@@ -47,13 +47,13 @@ pub(crate) struct Options {
     #[command(flatten)]
     results: Results,
     /// Workloads: pods
-    #[arg(long, default_value_t = 1_000_000, value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
+    #[arg(long, default_value_t = 1_000_000, value_parser = positive::<u32>())]
     workloads: u32,
     /// Pods of each service
-    #[arg(long, default_value_t = 10, value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
+    #[arg(long, default_value_t = 10, value_parser = positive::<u32>())]
     pods_per_service: u32,
     /// ztunnels, each on a node of its own
-    #[arg(long, default_value_t = 100, value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
+    #[arg(long, default_value_t = 100, value_parser = positive::<u32>())]
     ztunnels: u32,
     /// Changes of single pods
     #[arg(long, default_value_t = 100)]
@@ -148,7 +148,6 @@ impl Options {
         mesh: AmbientMesh,
         arrivals: &mut Arrivals,
     ) -> Result<Changes> {
-        let watch = api.watch(PODS)?;
         let times = Histogram::default();
         let mut bytes = 0;
         let mut surplus = arrivals.drain();
@@ -163,7 +162,7 @@ impl Options {
                 .event("MODIFIED");
 
             let begun = Instant::now();
-            watch.send(&event).await?;
+            api.send(PODS, &event).await?;
             for one in arrivals.wait(1).await? {
                 times.add(one.at - begun);
                 bytes += one.bytes;
@@ -343,9 +342,11 @@ impl Measured {
         ];
 
         let detail = json!({
-            "ready_seconds": self.ready_time.as_secs_f64(), "at_ready": self.at_ready, "ready": self.ready,
+            "ready_seconds": self.ready_time.as_secs_f64(), "at_ready": self.at_ready,
+            "ready": self.ready,
             "first_sync_ms": self.first_sync, "first_sync_bytes": self.first_bytes,
-            "first_sync_cpu_seconds": self.first_cpu, "synced": self.synced, "changes": self.changes.count,
+            "first_sync_cpu_seconds": self.first_cpu, "synced": self.synced,
+            "changes": self.changes.count,
             "change_ms": times, "change_bytes": self.changes.bytes,
             "surplus_addresses": self.changes.surplus, "end": self.end,
         });

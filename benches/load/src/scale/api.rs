@@ -72,18 +72,17 @@ struct Shared {
 }
 
 /// An open watch.
-pub(super) struct Watch {
+struct Watch {
     form: Form,
     socket: AsyncMutex<OwnedWriteHalf>,
 }
 
 impl Watch {
-    /// Writes events, in the form in which the objects of the collection are served. Waits while
-    /// the client does not read.
+    /// Writes events. Waits while the client does not read.
     ///
     /// # Errors
     /// If the client has closed the connection.
-    pub(super) async fn send(&self, events: &[u8]) -> Result<()> {
+    async fn send(&self, events: &[u8]) -> Result<()> {
         let mut chunk = format!("{:x}\r\n", events.len()).into_bytes();
         chunk.extend_from_slice(events);
         chunk.extend_from_slice(b"\r\n");
@@ -130,15 +129,22 @@ impl Api {
         .to_string()
     }
 
-    /// The open watch of a collection, which has received all its objects.
+    /// Writes events to the watches of a collection that have received all its objects. They are in
+    /// the form in which the objects are served. Waits while the clients do not read.
     ///
     /// # Errors
-    /// If there is none.
-    pub(super) fn watch(&self, path: &str) -> Result<Arc<Watch>> {
-        let watches = self.shared.watches.lock();
-        let found = watches.iter().rev().find(|(of, _)| of == path);
-        let (_, watch) = found.with_context(|| format!("the control plane watches no {path}"))?;
-        Ok(watch.clone())
+    /// If there is no watch, or the client has closed it.
+    pub(super) async fn send(&self, path: &str, events: &[u8]) -> Result<()> {
+        let watches: Vec<Arc<Watch>> = {
+            let watches = self.shared.watches.lock();
+            let of_path = watches.iter().filter(|(of, _)| of == path);
+            of_path.map(|(_, watch)| watch.clone()).collect()
+        };
+        ensure!(!watches.is_empty(), "the control plane watches no {path}");
+        for watch in watches {
+            watch.send(events).await?;
+        }
+        Ok(())
     }
 
     /// The version of the next event.
@@ -271,11 +277,12 @@ impl Request {
         }
     }
 
-    /// The response.
-    fn answer(&self) -> Answer {
+    /// The response; `has_objects` says whether the collection of the path has any.
+    fn answer(&self, has_objects: bool) -> Answer {
         let status = |code: u16, reason: &str| {
             let status = json!({
-                "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason,
+                "kind": "Status", "apiVersion": "v1", "status": "Failure",
+                "code": code, "reason": reason,
                 "message": format!("{} {}: {reason}", self.method, self.path),
             });
             Answer::Whole {
@@ -295,11 +302,16 @@ impl Request {
             }
             Some("true" | "1") if version == "0" => Answer::Watch { with_objects: true },
             // There is no history: the client must read all objects again.
-            Some("true" | "1") => status(410, "Expired"),
+            Some("true" | "1") if has_objects => status(410, "Expired"),
+            Some("true" | "1") => Answer::Watch {
+                with_objects: false,
+            },
             _ if self.is_named() => status(404, "NotFound"),
+            _ if has_objects => status(405, "MethodNotAllowed"),
             _ => {
                 let list = json!({
-                    "kind": "List", "apiVersion": "v1", "items": [], "metadata": { "resourceVersion": "1" },
+                    "kind": "List", "apiVersion": "v1", "items": [],
+                    "metadata": { "resourceVersion": "1" },
                 });
                 Answer::Whole {
                     code: 200,
@@ -318,13 +330,15 @@ async fn serve(mut socket: TcpStream, shared: &Arc<Shared>) -> Result<()> {
         let mut body = (&mut socket).take(request.body);
         tokio::io::copy(&mut body, &mut tokio::io::sink()).await?;
 
-        match request.answer() {
+        let has_objects = shared.world.listing(&request.path).is_some();
+        match request.answer(has_objects) {
             Answer::Watch { with_objects } => {
                 return stream(socket, shared, &request, with_objects).await;
             }
             Answer::Whole { code, body } => {
                 let head = format!(
-                    "HTTP/1.1 {code} -\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+                    "HTTP/1.1 {code} -\r\ncontent-type: application/json\r\n\
+                     content-length: {}\r\n\r\n",
                     body.len()
                 );
                 socket.write_all(head.as_bytes()).await?;
@@ -374,7 +388,8 @@ async fn stream(
             events.clear();
         }
     }
-    events.extend(form.bookmark(shared.version.load(Ordering::Relaxed), true));
+    let version = shared.version.load(Ordering::Relaxed);
+    events.extend(form.bookmark(version, with_objects));
     watch.send(&events).await?;
     drop(events);
 
@@ -406,9 +421,10 @@ mod tests {
         Request::read(&mut bytes).await.unwrap().unwrap()
     }
 
-    /// The status code of the response; 0 for a watch.
+    /// The status code of the response; 0 for a watch. Only pods have objects.
     async fn code(method: &str, target: &str) -> u16 {
-        match request(method, target).await.answer() {
+        let request = request(method, target).await;
+        match request.answer(request.path == "/api/v1/pods") {
             Answer::Watch { .. } => 0,
             Answer::Whole { code, .. } => code,
         }
@@ -442,7 +458,11 @@ mod tests {
         );
         assert_eq!(code("GET", &format!("{pods}=0")).await, 0);
         assert_eq!(code("GET", &format!("{pods}=7")).await, 410);
-        assert_eq!(code("GET", "/api/v1/pods?limit=1").await, 200);
+        assert_eq!(
+            code("GET", "/api/v1/nodes?watch=1&resourceVersion=7").await,
+            0
+        );
+        assert_eq!(code("GET", "/api/v1/pods?limit=1").await, 405);
         assert_eq!(code("GET", "/api/v1/namespaces/a/secrets").await, 200);
         assert_eq!(code("GET", "/api/v1/namespaces/a").await, 404);
         let lease = "/apis/coordination.k8s.io/v1/namespaces/a/leases";
@@ -468,7 +488,7 @@ mod tests {
     async fn a_watch_begins_with_all_objects_and_a_bookmark_and_goes_on_with_events() {
         let api = Api::start(Namespaces).await.unwrap();
         let path = "/api/v1/namespaces";
-        assert!(api.watch(path).is_err());
+        assert!(api.send(path, b"c\n").await.is_err());
         assert!(
             api.kubeconfig()
                 .contains(&format!("http://{}", api.address))
@@ -490,14 +510,10 @@ mod tests {
         assert_eq!(seen[0], "HTTP/1.1 200 OK");
         assert_eq!(&seen[5..7], ["a", "b"]);
 
-        let watch = loop {
-            match api.watch(path) {
-                Ok(watch) => break watch,
-                Err(_) => tokio::task::yield_now().await,
-            }
-        };
         assert_eq!(api.next_version(), 2);
-        watch.send(b"c\n").await.unwrap();
+        while api.send(path, b"c\n").await.is_err() {
+            tokio::task::yield_now().await;
+        }
         // The line break behind the chunk before, and the length.
         for expected in ["", "2", "c"] {
             assert_eq!(lines.next_line().await.unwrap().unwrap(), expected);

@@ -21,7 +21,6 @@ const BATCH: u32 = 128;
 /// # Errors
 /// If the control plane does not watch EndpointSlices, or closes the watch.
 pub(super) async fn feed(api: &Api, mesh: Mesh, board: &Board, updates: u32) -> Result<Duration> {
-    let watch = api.watch(SLICES)?;
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let begun = Instant::now();
@@ -40,7 +39,7 @@ pub(super) async fn feed(api: &Api, mesh: Mesh, board: &Board, updates: u32) -> 
                 let slice = mesh.slice(place, Some(update), api.next_version());
                 events.extend(slice.event("MODIFIED"));
             }
-            watch.send(&events).await?;
+            api.send(SLICES, &events).await?;
         }
     }
 

@@ -47,7 +47,9 @@ impl Form {
         match self {
             Self::Json => {
                 let metadata = json!({ "resourceVersion": version, "annotations": annotations });
-                json_event("BOOKMARK", &json!({ "metadata": metadata }))
+                let object =
+                    json!({ "kind": "Bookmark", "apiVersion": "v1", "metadata": metadata });
+                json_event("BOOKMARK", &object)
             }
             Self::Protobuf => {
                 let metadata = ObjectMeta {

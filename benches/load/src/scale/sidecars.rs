@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use clap::Args;
-use clap::builder::RangedU64ValueParser;
-use navarch_testkit::usage::{Usage, usage};
+use navarch_testkit::usage::{Usage, thread_cpu_seconds, usage};
 use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
@@ -20,7 +19,7 @@ use super::feed::feed;
 use super::histogram::Percentiles;
 use super::mesh::Mesh;
 use super::order::{MAX_UPDATES, Order};
-use super::sockets;
+use super::{positive, sockets};
 use crate::checkout::Checkout;
 use crate::distribution::Spread;
 use crate::figure::{Figure, Figures, Found};
@@ -35,6 +34,8 @@ use crate::xds::world::{MAX_ENDPOINTS, MAX_SERVICES};
 const CONNECT_TICK: Duration = Duration::from_millis(10);
 /// Connections to the xDS port beside those of the proxies.
 const SPARE_CONNECTIONS: usize = 64;
+/// The thread of the control plane that computes what changes: it alone does that, on one core.
+const PUSH_THREAD: &str = "push";
 /// The goal for the 99th percentile, in milliseconds.
 const P99_GOAL: f64 = 100.0;
 
@@ -42,13 +43,14 @@ const P99_GOAL: f64 = 100.0;
 ///
 /// Serves a minimal Kubernetes API from this process: namespaces of a few services each, with a
 /// Sidecar that hides the others. Starts navarch on it and connects sidecars over all namespaces in
-/// turn. Then endpoints change at a rate, one service after the other, for a time. Measured are, for
-/// each update and each stream that sees its service, the time from when the update is due until
-/// its address has arrived, or that of a later update of the service (such updates are counted as
-/// superseded). CPU and memory are measured of navarch, and apart from it of this process.
+/// turn. Then endpoints change at a rate, one service after the other, for a time. Measured are,
+/// for each update and each stream that sees its service, the time from when the update is due
+/// until its address has arrived, or that of a later update of the service (such updates are
+/// counted as superseded). CPU and memory are measured of navarch, and apart from it of this
+/// process.
 ///
-/// Prints a table, and writes it and all values to RESULTS/scale.md and RESULTS/scale.json. Fails if
-/// a stream breaks, or if streams do not hold the last endpoints of their services at the end.
+/// Prints a table, and writes it and all values to RESULTS/scale.md and RESULTS/scale.json. Fails
+/// if a stream breaks, or if streams do not hold the last endpoints of their services at the end.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -68,10 +70,10 @@ pub(crate) struct Options {
 #[derive(Clone, Copy, Debug, Args)]
 struct Size {
     /// Services; rounded up to whole namespaces
-    #[arg(long, default_value_t = 5_000, value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
+    #[arg(long, default_value_t = 5_000, value_parser = positive::<u32>())]
     services: u32,
     /// Services of each namespace, which each of its streams sees
-    #[arg(long, default_value_t = 5, value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
+    #[arg(long, default_value_t = 5, value_parser = positive::<u32>())]
     services_per_namespace: u32,
     /// Endpoints of each service, beside the one that changes
     #[arg(long, default_value_t = 5)]
@@ -82,20 +84,20 @@ struct Size {
 #[derive(Clone, Copy, Debug, Args)]
 struct Load {
     /// Streams
-    #[arg(long, default_value_t = 10_000, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+    #[arg(long, default_value_t = 10_000, value_parser = positive::<usize>())]
     streams: usize,
     /// Streams that share a connection. An Envoy has one; more save open files and, on both sides,
     /// memory
-    #[arg(long, default_value_t = 1, value_parser = RangedU64ValueParser::<usize>::new().range(1..=100))]
+    #[arg(long, default_value_t = 1, value_parser = positive::<usize>().range(1..=100))]
     streams_per_connection: usize,
     /// New connections per second
-    #[arg(long, default_value_t = 500, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+    #[arg(long, default_value_t = 500, value_parser = positive::<usize>())]
     connect_rate: usize,
     /// Endpoint updates per second
-    #[arg(long, default_value_t = 1_000, value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
+    #[arg(long, default_value_t = 1_000, value_parser = positive::<u32>())]
     rate: u32,
     /// Seconds of updates
-    #[arg(long, default_value_t = 30, value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
+    #[arg(long, default_value_t = 30, value_parser = positive::<u32>())]
     seconds: u32,
 }
 
@@ -146,7 +148,8 @@ impl Load {
         let updates = u64::from(self.rate) * u64::from(self.seconds);
         ensure!(
             updates <= u64::from(MAX_UPDATES),
-            "{updates} updates, but there are addresses for {MAX_UPDATES}: lower --rate or --seconds"
+            "{updates} updates, but there are addresses for {MAX_UPDATES}: lower --rate or \
+             --seconds"
         );
         Ok(u32::try_from(updates)?)
     }
@@ -216,12 +219,14 @@ impl Options {
 
         let own = usage(std::process::id())?;
         let before = usage(navarch.pid())?;
+        let push_before = thread_cpu_seconds(navarch.pid(), PUSH_THREAD)?;
         let counts = clients.tally.counts();
         let feed_time = feed(api, mesh, &clients.board, updates).await?;
         let fed = usage(navarch.pid())?;
         let (missing, drain_time) = self.drain(&clients, updates).await?;
         let own_after = usage(std::process::id())?;
         let drained = usage(navarch.pid())?;
+        let push_after = thread_cpu_seconds(navarch.pid(), PUSH_THREAD)?;
         let end = at_rest(navarch).await?;
 
         let measured = Measured {
@@ -236,6 +241,7 @@ impl Options {
             feed_time,
             drain_time,
             cpu: drained.cpu_seconds - before.cpu_seconds,
+            push_cpu: push_after - push_before,
             own_cpu: own_after.cpu_seconds - own.cpu_seconds,
             own: own_after,
             counts: between(&counts, &clients.tally.counts()),
@@ -340,6 +346,8 @@ struct Measured {
     drain_time: Duration,
     /// CPU seconds of the control plane in both times.
     cpu: f64,
+    /// CPU seconds of its thread [`PUSH_THREAD`] in both times.
+    push_cpu: f64,
     /// CPU seconds of this process in both times.
     own_cpu: f64,
     /// This process at their end.
@@ -369,7 +377,7 @@ impl Measured {
             beside("… namespaces", f64::from(order.namespaces), ""),
             beside("… services", f64::from(order.services()), ""),
             beside(
-                "first sync: the last stream",
+                "first sync: the last stream, from the first connection",
                 self.first_sync.last / 1e3,
                 "s",
             ),
@@ -417,6 +425,11 @@ impl Measured {
             beside("… MB", endpoints.bytes as f64 / 1e6 / seconds, "/s"),
             beside("… of other types than endpoints", others as f64, ""),
             beside("CPU of the control plane", self.cpu / seconds, "cores"),
+            beside(
+                "… of its thread push, which is one",
+                self.push_cpu / seconds,
+                "cores",
+            ),
             beside("CPU of proxies and feed", self.own_cpu / seconds, "cores"),
             beside(
                 "memory of proxies and feed",
@@ -446,7 +459,8 @@ impl Measured {
             "counts": of_types(&self.counts), "irregular": self.irregular,
             "missing_services": pairs, "streams_that_miss": streams,
             "ready": self.ready, "synced": self.synced, "fed": self.fed, "end": self.end,
-            "cpu_seconds": self.cpu, "own_cpu_seconds": self.own_cpu, "own": self.own,
+            "cpu_seconds": self.cpu, "push_cpu_seconds": self.push_cpu,
+            "own_cpu_seconds": self.own_cpu, "own": self.own,
         })
     }
 }
