@@ -369,6 +369,8 @@ impl Measured {
         let others =
             self.counts.iter().map(|count| count.responses).sum::<u64>() - endpoints.responses;
         let streams = load.streams as f64;
+        let grown = self.synced.rss_kb.saturating_sub(self.ready.rss_kb);
+        let each = megabytes(grown) * 1e3 / streams;
         let beside = Figure::beside;
 
         let figures = vec![
@@ -388,6 +390,7 @@ impl Measured {
                 "MB",
             ),
             beside("… all streams in sync", megabytes(self.synced.rss_kb), "MB"),
+            beside("… of each stream", each, "kB"),
             beside("… after the last update", megabytes(self.fed.rss_kb), "MB"),
             beside("… at rest after it", megabytes(self.end.rss_kb), "MB"),
             beside("… peak", megabytes(self.end.peak_kb), "MB"),
