@@ -40,6 +40,9 @@ pub(crate) struct Kept {
     pub(crate) services: BTreeSet<String>,
     /// What routes calls to them now.
     pub(crate) routed: Vec<Routed>,
+    /// What routes requests to ports that they do not have. A client that uses DNS and the ports of
+    /// Services sends no such requests, so none of it is kept.
+    pub(crate) without_port: Vec<Routed>,
     /// Whether one of them is called.
     pub(crate) has_calls: bool,
     /// Hosts that were called, and that the proxy does not see now.
@@ -87,6 +90,11 @@ impl Kept {
             if routed.hosts.is_disjoint(&kept.services) {
                 continue;
             }
+            if config.lacks_port(routed) {
+                kept.without_port.push(routed.clone());
+                continue;
+            }
+
             for object in &routed.objects {
                 kept.add_object(context, config, routed, object);
             }

@@ -78,6 +78,7 @@ impl ListenerUses {
             place: "a filter chain".to_owned(),
             within: format!("listener {}", name.unwrap_or_default()),
             host: String::new(),
+            port: None,
             hosts,
             objects: BTreeSet::from([object]),
             content: None,

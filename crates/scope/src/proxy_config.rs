@@ -2,9 +2,11 @@
 //! route its requests.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 
 use navarch_answers::received::ProxyResources;
+use navarch_api::names::Hostname;
 use navarch_envoy::names::OutboundCluster;
 use navarch_proto::envoy::config::cluster::v3::Cluster;
 use navarch_proto::envoy::config::core::v3::Metadata;
@@ -49,6 +51,8 @@ pub(crate) struct Routed {
     pub(crate) within: String,
     /// The host in the name of a virtual host; empty for filter chains.
     pub(crate) host: String,
+    /// The port in the name of a virtual host; `None` for filter chains.
+    pub(crate) port: Option<u16>,
     /// The hosts of its destinations.
     pub(crate) hosts: BTreeSet<String>,
     /// The objects that have made its routes.
@@ -116,6 +120,12 @@ impl ObjectPath {
     }
 }
 
+impl fmt::Display for Routed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {}", self.place, self.within)
+    }
+}
+
 impl Routed {
     /// Whether requests are routed as by another one.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
@@ -127,6 +137,16 @@ impl ProxyConfig {
     /// The parts of its routes and listeners.
     pub(crate) fn routed(&self) -> impl Iterator<Item = &Routed> {
         self.routed.iter().flat_map(|parts| parts.iter())
+    }
+
+    /// Whether a virtual host is that of a service at a port that the service does not have. Istio
+    /// routes a VirtualService's hosts at each port at which any service is routed as HTTP.
+    pub(crate) fn lacks_port(&self, routed: &Routed) -> bool {
+        let Some(port) = routed.port else {
+            return false;
+        };
+        let cluster = OutboundCluster::new(port, "", &Hostname::new(&routed.host));
+        self.services.contains_key(&routed.host) && !self.clusters.contains(&cluster.to_string())
     }
 }
 
@@ -298,13 +318,12 @@ fn of_virtual_host(configuration: &str, virtual_host: &VirtualHost) -> Routed {
     }
 
     let name = &virtual_host.name;
-    let host = name
-        .rsplit_once(':')
-        .map_or(name.as_str(), |(host, _)| host);
+    let (host, port) = name.rsplit_once(':').unwrap_or((name, ""));
     Routed {
         place: format!("virtual host {name}"),
         within: format!("routes {configuration}"),
         host: host.to_owned(),
+        port: port.parse().ok(),
         hosts,
         objects,
         content: Some(Version::of(&encoded)),

@@ -96,6 +96,8 @@ struct Draft {
     change: Option<Change>,
     clusters: BTreeSet<String>,
     routed: Vec<Routed>,
+    /// What may be missing with it, as [`Kept::without_port`].
+    without_port: Vec<Routed>,
 }
 
 /// Suggests a Sidecar for each workload. The calling thread's stack must be as large as
@@ -164,6 +166,7 @@ impl Draft {
             change: None,
             clusters: BTreeSet::new(),
             routed: Vec::new(),
+            without_port: Vec::new(),
         };
 
         draft.add_unread(options);
@@ -340,6 +343,7 @@ impl Draft {
         };
         self.clusters = config.clusters.iter().filter(is_kept).cloned().collect();
         self.routed = kept.routed;
+        self.without_port = kept.without_port;
     }
 
     /// Takes a Sidecar as the suggestion, if it is valid.
@@ -358,26 +362,49 @@ impl Draft {
         let lost = self.clusters.difference(&with.clusters).cloned();
         let mut lost: Vec<String> = lost.map(|name| format!("cluster {name}")).collect();
 
-        let mut found: BTreeMap<&str, Vec<&Routed>> = BTreeMap::new();
-        for routed in with.routed() {
-            found.entry(&routed.within).or_default().push(routed);
-        }
-        for routed in &self.routed {
-            let mut within = found.get(routed.within.as_str()).into_iter().flatten();
-            if !within.any(|found| found.is_same(routed)) {
-                lost.push(format!("{} of {}", routed.place, routed.within));
-            }
-        }
+        let routes = RoutedParts::of(with);
+        lost.extend(routes.missing(&self.routed).map(Routed::to_string));
 
-        if lost.is_empty() {
-            self.suggestion.after = Some(with.size);
+        if !lost.is_empty() {
+            self.suggestion.sidecar = None;
+            self.against(&format!(
+                "with these hosts its calls would be routed differently: {}",
+                listed(lost)
+            ));
             return;
         }
-        self.suggestion.sidecar = None;
-        self.against(&format!(
-            "with these hosts its calls would be routed differently: {}",
-            listed(lost)
-        ));
+
+        self.suggestion.after = Some(with.size);
+        let unrouted = routes.missing(&self.without_port).map(Routed::to_string);
+        let unrouted: Vec<String> = unrouted.collect();
+        if !unrouted.is_empty() {
+            self.warn(format!(
+                "requests to ports that the called services do not have are routed now, and would \
+                 not be: {}",
+                listed(unrouted)
+            ));
+        }
+    }
+}
+
+/// The parts of a proxy's routes and listeners, by their route configuration or listener.
+struct RoutedParts<'a>(BTreeMap<&'a str, Vec<&'a Routed>>);
+
+impl<'a> RoutedParts<'a> {
+    fn of(config: &'a ProxyConfig) -> Self {
+        let mut parts: BTreeMap<&str, Vec<&Routed>> = BTreeMap::new();
+        for routed in config.routed() {
+            parts.entry(&routed.within).or_default().push(routed);
+        }
+        Self(parts)
+    }
+
+    /// Those of `wanted` that are not among these parts, or route otherwise.
+    fn missing<'b>(&self, wanted: &'b [Routed]) -> impl Iterator<Item = &'b Routed> {
+        wanted.iter().filter(|routed| {
+            let mut within = self.0.get(routed.within.as_str()).into_iter().flatten();
+            !within.any(|found| found.is_same(routed))
+        })
     }
 }
 

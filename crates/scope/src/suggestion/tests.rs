@@ -160,6 +160,38 @@ fn a_suggestion_that_would_route_calls_differently_is_withdrawn() {
     );
 }
 
+/// A VirtualService for a service, and another service with another port.
+const OTHER_PORT: &str = "
+---
+apiVersion: v1
+kind: Service
+metadata: { name: edge, namespace: edge }
+spec: { clusterIP: 10.96.0.20, selector: { app: edge }, ports: [{ name: http, port: 80 }] }
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: { name: reviews, namespace: shop }
+spec:
+  hosts: [reviews]
+  http: [{ timeout: 2s, route: [{ destination: { host: reviews } }] }]
+";
+
+#[test]
+fn a_route_at_a_port_that_the_service_does_not_have_is_warned_of_and_not_kept() {
+    // Envoy has reviews.shop.svc.cluster.local:80 as long as it sees a service with port 80.
+    let found = suggestion(OTHER_PORT, &called("reviews", "shop"), Options::default());
+    assert!(found.sidecar.is_some(), "{:?}", found.against);
+    assert!(!hosts(&found).contains(&"edge/edge.edge.svc.cluster.local"));
+
+    let place = "virtual host reviews.shop.svc.cluster.local:80 of routes 80";
+    let warnings = found.warnings.join("\n");
+    assert!(warnings.contains(place), "{warnings}");
+    assert!(
+        !warnings.contains("reviews.shop.svc.cluster.local:9080"),
+        "{warnings}"
+    );
+}
+
 #[test]
 fn what_speaks_against_a_sidecar_is_named() {
     let sidecar = |more: &str| {
