@@ -122,6 +122,8 @@ pub(crate) struct Session {
     to_answer: VecDeque<String>,
     /// The newest known snapshot.
     revision: u64,
+    /// The time of the last call of [`Session::next`].
+    looked_at: Duration,
     /// History of responses.
     pub(super) pushes: PushRing,
 }
@@ -177,6 +179,7 @@ impl Session {
             unserved: BTreeSet::new(),
             to_answer: VecDeque::new(),
             revision: 0,
+            looked_at: Duration::ZERO,
             pushes: PushRing::new(bounds.history),
         }
     }
@@ -338,6 +341,7 @@ impl Session {
     /// The next response, if any may be sent now. Call it only when the stream can send: a later
     /// call returns newer resources.
     pub(crate) fn next(&mut self, now: Duration, cache: &EncodingCache) -> Option<Response> {
+        self.looked_at = now;
         if let Some(type_url) = self.to_answer.pop_front() {
             let SentResponse { nonce, version, .. } = self.marks.next(self.revision, now);
             let removed = Vec::new();
@@ -468,8 +472,9 @@ impl Session {
         })
     }
 
-    /// The time after `now` at which something may be sent without a further event.
-    pub(crate) fn wake_at(&self, now: Duration) -> Option<Duration> {
+    /// The time after that of the last [`Session::next`] at which something may be sent without a
+    /// further event. It may be over: what becomes due while a stream looks is found by its next look.
+    pub(crate) fn wake_at(&self) -> Option<Duration> {
         let waits = self.watches.values().flat_map(|watch| {
             let free = watch
                 .free_at()
@@ -485,7 +490,7 @@ impl Session {
         waits
             .chain([self.held_until()])
             .flatten()
-            .filter(|at| *at > now)
+            .filter(|at| *at > self.looked_at)
             .min()
     }
 

@@ -1,7 +1,5 @@
 //! Updates of the engine, and the responses that are sent.
 
-use std::time::Duration;
-
 use tokio::time::Instant;
 use tonic::Status;
 use tracing::debug;
@@ -110,11 +108,7 @@ impl Stream {
 
     /// When to try to send without a further event.
     pub(super) fn wake_at(&self) -> Option<Instant> {
-        let now: Duration = self.begun.elapsed();
-        self.connection
-            .session
-            .lock()
-            .wake_at(now)
-            .map(|at| self.begun + at)
+        let due = self.connection.session.lock().wake_at();
+        due.map(|at| self.begun + at)
     }
 }

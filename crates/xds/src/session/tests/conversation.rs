@@ -78,7 +78,7 @@ fn settle(server: &mut Server, client: &mut Client) {
             }
         }
 
-        match server.rig.session.wake_at(server.rig.now) {
+        match server.rig.session.wake_at() {
             Some(at) if at < NO_RETRY => server.rig.now = at,
             Some(_) | None => return,
         }

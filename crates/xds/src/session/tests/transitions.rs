@@ -107,10 +107,10 @@ fn a_client_that_does_not_answer_gets_changes_every_few_seconds() {
     rig.request(delta(SDS, &["a"], "", None));
     rig.answer(SDS, &[("a", "1")]);
     let first = rig.sends(SDS, &["a=1"], &[]);
-    assert_eq!(rig.session.wake_at(rig.now), None);
+    assert_eq!(rig.session.wake_at(), None);
     rig.change(SDS, &[("a", "2")]);
     rig.is_silent();
-    assert_eq!(rig.session.wake_at(rig.now), Some(seconds(5)));
+    assert_eq!(rig.session.wake_at(), Some(seconds(5)));
     rig.now = seconds(5);
     let second = rig.sends(SDS, &["a=2"], &[]);
     // Late answers are still answers.
@@ -218,7 +218,7 @@ fn a_rejection_is_kept_bars_the_type_and_is_lifted_by_an_answer() {
     rig.now = seconds(60);
     rig.is_silent();
 
-    assert_eq!(rig.session.wake_at(rig.now), Some(NO_RETRY));
+    assert_eq!(rig.session.wake_at(), Some(NO_RETRY));
 
     // A subscription by name gets the resource again.
     rig.request(delta(RDS, &["r"], "", None));
