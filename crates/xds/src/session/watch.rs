@@ -299,6 +299,7 @@ impl Watch {
         // What has changed since the rejected response was sent is not held back.
         let latest = self.latest.as_ref();
         self.barred = latest.is_none_or(|latest| Arc::ptr_eq(latest, &answered.collection));
+        self.begin_pause(&answered.collection);
         self.history
             .reject(nonce, rejection, Some(answered.collection));
         true

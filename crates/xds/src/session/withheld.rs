@@ -16,7 +16,8 @@
 //!
 //! The reason of a rejection may pass by itself, as that of a listener whose port another process
 //! uses, or of a cluster with a file that does not exist yet. So what is withheld is sent again after a
-//! pause, alone, and again after twice the pause.
+//! pause, alone, and again after twice the pause. A new rejection begins with a short pause again, also
+//! while others wait for the end of a long one.
 //!
 //! Envoy adds all other clusters and listeners of a response that it rejects because of some
 //! (`CdsApiHelper::onConfigUpdate`, `LdsApiImpl::onConfigUpdate`), and ztunnel all other resources;
@@ -37,7 +38,7 @@ use crate::session::discovery_request::Rejection;
 use crate::session::encoding_cache::EncodingCache;
 use crate::session::watch::{InFlight, Watch};
 use navarch_api::names::ResourceName;
-use navarch_push::resource::Resource;
+use navarch_push::resource::{Collection, Resource};
 
 /// How often the rest of a rejected response is sent again until the client acknowledges one: else a
 /// client that rejects one resource at a time would get all others as often. Envoy's messages name
@@ -72,6 +73,9 @@ pub(crate) struct Withheld {
     retry_at: Option<Duration>,
     /// The pause before that; `None` if there was none yet.
     pause: Option<Duration>,
+    /// Whether something was rejected that the client had not got as it is before: it does not wait
+    /// for as long as what is rejected again and again.
+    is_first_pause: bool,
     /// Whether suspects were sent again after the last pause, and what is rejected is next.
     are_suspects_tried: bool,
 }
@@ -206,16 +210,20 @@ impl Withheld {
         }
     }
 
-    /// Whether the pause is over; begins one otherwise, of `first` or twice the one before.
+    /// Whether the pause is over; begins one otherwise, of `first` after a new rejection, else of twice
+    /// the one before. A new rejection does not defer the end of a pause that has begun.
     fn is_time(&mut self, now: Duration, first: Duration) -> bool {
-        if let Some(at) = self.retry_at {
-            return at <= now;
+        let is_first = std::mem::take(&mut self.is_first_pause);
+        if is_first || self.retry_at.is_none() {
+            let twice = |pause: Duration| pause.saturating_mul(2).min(MAX_RETRY_PAUSE);
+            let former = self.pause.filter(|_| !is_first);
+            let pause = former.map_or(first, twice);
+            let end = now.saturating_add(pause);
+
+            self.pause = Some(pause);
+            self.retry_at = Some(self.retry_at.map_or(end, |begun| begun.min(end)));
         }
-        let twice = |pause: Duration| pause.saturating_mul(2).min(MAX_RETRY_PAUSE);
-        let pause = self.pause.map_or(first, twice);
-        self.pause = Some(pause);
-        self.retry_at = Some(now.saturating_add(pause));
-        false
+        self.retry_at.is_some_and(|at| at <= now)
     }
 }
 
@@ -238,6 +246,8 @@ impl Watch {
             &answered.collection,
             cache,
         );
+        let base = &answered.before.base;
+        self.withheld.is_first_pause |= sent.resources.iter().any(|one| !has_as_it_is(base, one));
         self.withhold(&sent.resources, &rejection.message);
         self.doubt_removals(&sent, &answered);
         for later in &mut self.in_flight {
@@ -251,6 +261,14 @@ impl Watch {
         self.history.reject(nonce, rejection, Some(newest));
         self.try_suspects();
         true
+    }
+
+    /// Records that the client has rejected this collection of the state of the world: again, or for the
+    /// first time.
+    pub(super) fn begin_pause(&mut self, collection: &Arc<Collection>) {
+        let former = self.history.rejected_collection.as_ref();
+        let is_again = former.is_some_and(|former| Arc::ptr_eq(former, collection));
+        self.withheld.is_first_pause |= !is_again;
     }
 
     /// Withholds those of the resources of a rejected response that the message blames, and has the
@@ -300,10 +318,7 @@ impl Watch {
 
     /// Whether a resource was not sent with another content, or removed, since.
     fn is_newest(&self, resource: &Resource) -> bool {
-        let Base::Sent(collection) = &self.held.base else {
-            return false;
-        };
-        find(collection, &resource.name).is_some_and(|newest| newest.version == resource.version)
+        has_as_it_is(&self.held.base, resource)
     }
 
     /// Has the removals of a rejected response sent again: it is unknown whether the client accepted
@@ -404,4 +419,12 @@ impl Watch {
             .filter_map(|cluster| required_endpoints(cluster))
             .collect()
     }
+}
+
+/// Whether a resource was sent with this content to a client with this state.
+fn has_as_it_is(base: &Base, resource: &Resource) -> bool {
+    let Base::Sent(collection) = base else {
+        return false;
+    };
+    find(collection, &resource.name).is_some_and(|sent| sent.version == resource.version)
 }

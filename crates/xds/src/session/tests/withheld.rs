@@ -305,6 +305,45 @@ fn a_rejected_resource_is_sent_again_alone_after_growing_pauses() {
 }
 
 #[test]
+fn a_new_rejection_does_not_wait_for_as_long_as_an_old_one() {
+    let mut rig = with_one_rejected_for(seconds(10));
+    for at in [10, 30, 70] {
+        rig.now = seconds(at);
+        let nonce = rig.sends(CDS, &[&first(BAD)], &[]);
+        rig.request(delta(CDS, &[], &nonce, Some("no")));
+        rig.is_silent();
+    }
+    assert_eq!(rig.session.wake_at(), Some(seconds(150)));
+
+    rig.now = seconds(80);
+    rig.change(CDS, &[(A, "2"), (BAD, "1"), ("fixed", "1")]);
+    let changed = format!("{A}=2");
+    let nonce = rig.sends(CDS, &[&changed], &[]);
+    rig.request(delta(CDS, &[], &nonce, Some("no such file")));
+    rig.is_silent();
+    rig.now = seconds(90);
+    let nonce = rig.sends(CDS, &[&changed, &first(BAD)], &[]);
+    rig.request(delta(CDS, &[], &nonce, Some(&about(&[BAD]))));
+    let nonce = rig.sends(CDS, &[&changed], &[]);
+    rig.request(delta(CDS, &[], &nonce, None));
+    rig.is_silent();
+    assert_eq!(rig.session.wake_at(), Some(seconds(110)));
+
+    // Rejections without end do not defer the end of the pause that the first of them began.
+    for at in 91..=101 {
+        rig.now = seconds(at);
+        let version = at.to_string();
+        rig.change(CDS, &[(A, &version), (BAD, "1"), ("fixed", "1")]);
+        let nonce = rig.sends(CDS, &[&format!("{A}={version}")], &[]);
+        rig.request(delta(CDS, &[], &nonce, Some("no")));
+        if at < 101 {
+            rig.is_silent();
+        }
+    }
+    rig.sends(CDS, &[&format!("{A}=101"), &first(BAD)], &[]);
+}
+
+#[test]
 fn a_pause_that_ends_while_a_stream_looks_is_not_missed() {
     let mut rig = with_one_rejected_for(seconds(10));
     rig.now = seconds(10) - Duration::from_nanos(1);
