@@ -83,20 +83,24 @@ pub(crate) fn apply(
 }
 
 /// Adds hosts to those of a workload, up to `room`, and up to one more than [`MAX_HOSTS`], which tells
-/// that there are too many. Hosts that no service has any more make room for others.
+/// that there are too many. Hosts that no service has any more make room for others. They do not count
+/// as too many themselves, also if they are added, as they are stored for longer than they are kept.
 fn add(
     hosts: &mut LearnedHosts,
     added: &LearnedHosts,
     room: usize,
     exists: impl Fn(&Hostname) -> bool,
 ) {
-    let new: Vec<Hostname> = added.difference(hosts).cloned().collect();
-    if hosts.len() + new.len() > MAX_HOSTS {
+    let new = added.difference(hosts).cloned();
+    let (found, gone): (Vec<Hostname>, Vec<Hostname>) = new.partition(&exists);
+    if hosts.len() + found.len() > MAX_HOSTS {
         hosts.retain(exists);
     }
 
-    let room = room.min(MAX_HOSTS + 1).saturating_sub(hosts.len());
-    hosts.extend(new.into_iter().take(room));
+    for (new, limit) in [(found, MAX_HOSTS + 1), (gone, MAX_HOSTS)] {
+        let room = room.min(limit).saturating_sub(hosts.len());
+        hosts.extend(new.into_iter().take(room));
+    }
 }
 
 /// Whether a workload has used more hosts than its proxies start with.
@@ -243,6 +247,31 @@ mod tests {
         assert!(apply(&mut table, &workload("shop", "7"), &forget));
         assert!(apply(&mut table, &workload("shop", "more"), &add([1, 2])));
         assert_eq!(*table[&workload("shop", "more")], hosts([1]));
+    }
+
+    #[test]
+    fn stored_hosts_without_services_are_not_too_many() {
+        let mut table = LearnedTable::new();
+        let web = workload("shop", "web");
+        let is_gone = |host: &Hostname| host.as_str() < "h00500.example";
+        let exists = |host: &Hostname| !is_gone(host);
+        let apply = |table: &mut LearnedTable, change: &LearnedChange| {
+            super::apply(table, &web, change, exists);
+            table[&web].clone()
+        };
+        apply(&mut table, &add(0..MAX_HOSTS - 10));
+        let learned = apply(&mut table, &add(MAX_HOSTS..MAX_HOSTS + 50));
+        assert!(!learned.iter().any(is_gone));
+
+        // The store has all of them until it is written again.
+        let restored = apply(&mut table, &add(0..MAX_HOSTS - 10));
+        assert!(!has_too_many(&restored), "{}", restored.len());
+        assert!(learned.is_subset(&restored));
+        let again = apply(&mut table, &add(0..MAX_HOSTS - 10));
+        assert_eq!(again, restored, "they do not take turns");
+
+        let more = apply(&mut table, &add(3_000..4_000));
+        assert!(has_too_many(&more), "these exist");
     }
 
     #[test]
