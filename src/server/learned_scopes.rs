@@ -182,7 +182,7 @@ impl Keeper {
 
     /// Takes over what is stored: further hosts are learned, deleted ones are forgotten. Returns
     /// whether any were deleted.
-    async fn follow(&mut self, stored: StoredScopes) -> Result<bool, Ended> {
+    async fn follow(&mut self, mut stored: StoredScopes) -> Result<bool, Ended> {
         stored.log_unreadable(&self.unreadable);
         let context = self.push.context();
         let deleted = forgotten(&self.kept, &stored);
@@ -200,6 +200,7 @@ impl Keeper {
             }
         }
 
+        stored.keep_unreadable(std::mem::take(&mut self.kept));
         self.kept = stored.readable;
         self.unreadable = stored.unreadable;
         if !changes.is_empty() {

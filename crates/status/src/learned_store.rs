@@ -214,6 +214,21 @@ impl KeptScope {
     }
 }
 
+impl StoredScopes {
+    /// Keeps what was stored `before` of ConfigMaps that cannot be read now: who deletes or mends one of
+    /// them then makes replicas forget its hosts, as of any other.
+    pub fn keep_unreadable(&mut self, before: BTreeMap<LearnedWorkload, KeptScope>) {
+        let unreadable = |workload: &LearnedWorkload| {
+            let map = KeptScope::map_name(workload);
+            self.unreadable.contains_key(&map)
+        };
+        let kept = before
+            .into_iter()
+            .filter(|(workload, _)| unreadable(workload));
+        self.readable.extend(kept);
+    }
+}
+
 /// The hosts that were stored `before` and are not stored `now`, by workload: somebody has deleted
 /// them. What could not be read now is not taken for deleted.
 #[must_use]

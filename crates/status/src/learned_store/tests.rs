@@ -95,6 +95,26 @@ fn deleted_hosts_are_forgotten_but_not_those_that_cannot_be_read() {
 }
 
 #[test]
+fn hosts_of_a_config_map_that_is_mended_or_deleted_are_forgotten() {
+    let before = || by_workload([kept("web", &["a", "b"])]);
+    let mut invalid = stored([], &["web"]);
+    invalid.keep_unreadable(before());
+    assert_eq!(invalid.readable, before());
+    assert_eq!(forgotten(&before(), &stored([], &["web"])), []);
+
+    let deleted = forgotten(&invalid.readable, &stored([], &[]));
+    assert_eq!(deleted, [(workload("web"), hosts(&["a", "b"]))]);
+    let mended = stored([kept("web", &["b"])], &[]);
+    let gone = forgotten(&invalid.readable, &mended);
+    assert_eq!(gone, [(workload("web"), hosts(&["a"]))]);
+
+    // It is not written meanwhile.
+    let used = BTreeMap::from([(workload("web"), hosts(&["c"]))]);
+    let written = to_store(&used, &invalid.readable, &invalid.unreadable, |_| true);
+    assert_eq!(written, []);
+}
+
+#[test]
 fn what_is_used_is_added_to_what_is_stored() {
     let used = BTreeMap::from([
         (workload("web"), hosts(&["b", "gone"])),
