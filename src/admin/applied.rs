@@ -1,8 +1,9 @@
 //! `/debug/applied`: which proxies have acknowledged an object, which have not answered, and which
 //! rejected it.
 
+mod standing;
+
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -10,6 +11,7 @@ use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
 use serde_json::json;
 
+use self::standing::{Answers, ObjectChange, Standing, Standings, Subscription};
 use super::reply::{self, Parameters};
 use super::state::AdminState;
 use navarch_answers::applied::{Applied, NAMED, PendingProxy, RejectingProxy};
@@ -17,8 +19,8 @@ use navarch_answers::proposal::object_ref;
 use navarch_api::any_object::AnyObject;
 use navarch_push::context::facts_of;
 use navarch_push::engine::ProxyId;
-use navarch_push::progress::{Compared, changed_at};
-use navarch_push::resource::{Collection, ResourceType};
+use navarch_push::progress::changed_at;
+use navarch_push::resource::ResourceType;
 use navarch_push::worker::{Ended, Inspect, PushHandle};
 use navarch_xds::connections::{ConnectionInfo, Connections};
 
@@ -32,14 +34,13 @@ pub(super) struct Distribution {
     pub(super) reached: usize,
     /// The proxies that have not acknowledged its last change, with the types.
     pub(super) unacknowledged: BTreeMap<ProxyId, Vec<ResourceType>>,
+    /// Those of them that have rejected a resource that the change may be in, with its type.
+    rejecting: BTreeMap<ProxyId, ResourceType>,
 }
-
-/// The acknowledged collections of proxies, with their snapshots.
-type Acknowledged = BTreeMap<(ProxyId, ResourceType), (Arc<Collection>, u64)>;
 
 /// The progress of these objects. A proxy has acknowledged an object if, for every type with a
 /// resource that depends on the object, it has acknowledged the current collection, or one after
-/// the object's last change.
+/// the object's last change, but for rejected resources that the change is not in.
 pub(super) async fn distribution(
     push: &PushHandle,
     connections: &Connections,
@@ -48,11 +49,12 @@ pub(super) async fn distribution(
     let mut all = Vec::with_capacity(objects.len());
     for some in objects.chunks(LOOKUP_BATCH) {
         // Read before the engine: ACKs in between do not count yet.
-        let taken = taken(&connections.list());
+        let answers = Answers::of(&connections.list());
         let some = some.to_vec();
         let looked = push.inspect(move |inspect| {
+            let mut standings = Standings::new(inspect, &answers);
             let look = |object: AnyObject| {
-                let progress = of_one(inspect, &object, &taken);
+                let progress = of_one(inspect, &object, &mut standings);
                 (object, progress)
             };
             some.into_iter().map(look).collect::<Vec<_>>()
@@ -62,61 +64,44 @@ pub(super) async fn distribution(
     Ok(all)
 }
 
-/// The acknowledged collections by type.
-fn taken(connections: &[ConnectionInfo]) -> Acknowledged {
-    let of_one = |info: &ConnectionInfo| {
-        let id = info.proxy_id;
-        info.types
-            .iter()
-            .filter_map(move |watch| Some(((id, watch.resource_type), watch.taken.clone()?)))
-            .collect::<Vec<_>>()
-    };
-    connections.iter().flat_map(of_one).collect()
-}
-
 /// The progress of one object.
-fn of_one(inspect: &Inspect<'_>, object: &AnyObject, taken: &Acknowledged) -> Distribution {
-    let reached = inspect.engine.affected_proxies(&facts_of(object));
-    let changed_at = changed_at(inspect, &object.object_ref());
-    let mut compared = Compared::default();
-    let mut has = |proxy: ProxyId, resource_type: ResourceType| {
-        let Some((collection, revision)) = taken.get(&(proxy, resource_type)) else {
-            return false;
-        };
-        let mut is_shown = || {
-            inspect
-                .engine
-                .published(proxy, resource_type)
-                .is_some_and(|shown| compared.are_equal(&shown, collection))
-        };
-        *revision >= changed_at || is_shown()
+fn of_one(
+    inspect: &Inspect<'_>,
+    object: &AnyObject,
+    standings: &mut Standings<'_>,
+) -> Distribution {
+    let facts = facts_of(object);
+    let change = ObjectChange {
+        facts: &facts,
+        revision: changed_at(inspect, &object.object_ref()),
     };
+    let mut progress = Distribution::default();
 
-    let mut behind = BTreeMap::new();
-
-    for (proxy, types) in &reached {
+    for (proxy, mut types) in inspect.engine.affected_proxies(&facts) {
         // Resources for the control plane itself are acknowledged by no client.
-        let types = types
-            .iter()
-            .filter(|resource_type| **resource_type != ResourceType::ObjectStatus);
-        let missing: Vec<ResourceType> = types
-            .filter(|resource_type| !has(*proxy, **resource_type))
-            .copied()
-            .collect();
-        if !missing.is_empty() {
-            behind.insert(*proxy, missing);
+        types.remove(&ResourceType::ObjectStatus);
+        if types.is_empty() {
+            continue;
+        }
+
+        progress.reached += 1;
+        for resource_type in types {
+            let subscription = Subscription {
+                proxy,
+                resource_type,
+            };
+            let standing = standings.of(subscription, &change);
+            if standing == Standing::Rejected {
+                progress.rejecting.entry(proxy).or_insert(resource_type);
+            }
+            if standing != Standing::Acknowledged {
+                let behind = progress.unacknowledged.entry(proxy).or_default();
+                behind.push(resource_type);
+            }
         }
     }
 
-    let is_client = |types: &std::collections::BTreeSet<ResourceType>| {
-        types
-            .iter()
-            .any(|resource_type| *resource_type != ResourceType::ObjectStatus)
-    };
-    Distribution {
-        reached: reached.values().filter(|types| is_client(types)).count(),
-        unacknowledged: behind,
-    }
+    progress
 }
 
 /// The progress of the object of `object=KIND/NAMESPACE/NAME`.
@@ -210,9 +195,12 @@ fn report(connections: &[ConnectionInfo], generation: i64, progress: &Distributi
                 .iter()
                 .filter(|watch| types.contains(&watch.resource_type))
         };
-        if let Some((resource_type, rejected)) =
-            watches().find_map(|watch| Some((watch.resource_type, watch.rejected.clone()?)))
-        {
+        let rejecting = progress.rejecting.get(proxy);
+        let rejected = watches().find_map(|watch| {
+            let rejected = watch.rejected.as_ref()?;
+            (rejecting == Some(&watch.resource_type)).then_some((watch.resource_type, rejected))
+        });
+        if let Some((resource_type, rejected)) = rejected {
             applied.refused += 1;
             if applied.refused_proxies.len() < NAMED {
                 let r#type = resource_type.short_name().to_owned();

@@ -19,6 +19,8 @@ use navarch_push::engine::{ProxyId, PushCause, Sink as _};
 use navarch_push::proxy::Proxy;
 use navarch_push::resource::{Collection, ResourceType};
 
+pub use crate::session::watch::AcknowledgedRest;
+
 /// All open streams.
 #[derive(Debug, Default)]
 pub struct Connections {
@@ -93,6 +95,11 @@ pub struct TypeInfo {
     /// The last collection that the client has acknowledged, with rejected resources as they were when
     /// it had last acknowledged all, and the snapshot of that.
     pub taken: Option<(Arc<Collection>, u64)>,
+    /// The last collection of which it has acknowledged all but what it has rejected, if it has not
+    /// acknowledged all of one since (delta only).
+    pub rest: Option<AcknowledgedRest>,
+    /// Resources that it has rejected, or may have, and that are not sent to it for now (delta only).
+    pub withheld: BTreeSet<ResourceName>,
     /// Whether everything is sent and acknowledged.
     pub in_sync: bool,
 }
@@ -278,6 +285,8 @@ impl Connection {
                 taken: watch
                     .taken()
                     .map(|(collection, revision)| (collection.clone(), revision)),
+                rest: watch.rest().cloned(),
+                withheld: watch.withheld.names(),
                 in_sync: session.is_acknowledged(*resource_type)
                     && watch.history.rejected.is_none(),
             });

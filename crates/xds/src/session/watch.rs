@@ -45,8 +45,10 @@ pub(crate) struct Watch {
     /// The collection that the client has last acknowledged without any doubt, but for resources that
     /// are withheld, and the snapshot of the last one without these.
     accepted: Option<(Arc<Collection>, u64)>,
+    /// The last collection of which it has acknowledged all but what was withheld (delta only).
+    rest: Option<AcknowledgedRest>,
     /// Resources of `held` that the client has rejected, and does not have (delta only).
-    pub(super) withheld: Withheld,
+    pub(crate) withheld: Withheld,
     /// Since when removals are pending.
     leaving_since: Option<Duration>,
     /// What must be sent.
@@ -61,6 +63,17 @@ pub(crate) struct Watch {
     is_rejected_again: bool,
     /// State for debug pages.
     pub(crate) history: History,
+}
+
+/// What a client has acknowledged beside resources that it has rejected.
+#[derive(Clone, Debug)]
+pub struct AcknowledgedRest {
+    /// The collection of its last response.
+    pub collection: Arc<Collection>,
+    /// The snapshot of the collection.
+    pub revision: u64,
+    /// The resources of the collection that it has rejected, or may have.
+    pub without: Arc<BTreeSet<ResourceName>>,
 }
 
 /// Nonce and version of a response.
@@ -145,6 +158,7 @@ impl Watch {
                 revision: 0,
             },
             accepted: None,
+            rest: None,
             withheld: Withheld::default(),
             leaving_since: None,
             owed: Pending {
@@ -329,6 +343,7 @@ impl Watch {
     fn accept(&mut self, answered: &InFlight) {
         if answered.is_whole {
             self.accepted = Some((answered.collection.clone(), answered.revision));
+            self.rest = None;
             self.history.end_rejection();
         }
     }
@@ -336,7 +351,7 @@ impl Watch {
     /// Records what the client has once it has answered everything: all of the last collection, or all
     /// but what it has rejected, with which the collection counts as rejected. No response may have been
     /// needed for it.
-    fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         let Base::Sent(collection) = &self.held.base else {
             return;
         };
@@ -347,28 +362,37 @@ impl Watch {
         let collection = collection.clone();
         if self.is_whole() {
             self.accepted = Some((collection, self.held.revision));
+            self.rest = None;
             self.withheld.end();
             self.history.end_rejection();
         } else if self.withheld.is_certain() {
-            let with_former = self.with_former(&collection);
+            let without = Arc::new(self.withheld.names());
+            let with_former = self.with_former(&collection, &without);
             if let Some((accepted, _)) = &mut self.accepted {
                 *accepted = with_former;
             }
+            self.rest = Some(AcknowledgedRest {
+                collection: collection.clone(),
+                revision: self.held.revision,
+                without,
+            });
             let earlier = self.withheld.earlier();
             self.is_rejected_again |= self.history.reject_again(collection, earlier);
         }
     }
 
-    /// A collection with resources that are withheld as they were when the client had last accepted
-    /// them.
-    fn with_former(&self, collection: &Collection) -> Arc<Collection> {
+    /// A collection with resources of these names as they were when the client had last accepted them.
+    fn with_former(
+        &self,
+        collection: &Collection,
+        names: &BTreeSet<ResourceName>,
+    ) -> Arc<Collection> {
         let nothing = Resources::default();
         let accepted = self.accepted.as_ref();
         let former = accepted.map_or(&nothing, |(accepted, _)| &accepted.resources);
-        let names = self.withheld.names();
         Arc::new(Collection {
             resource_type: collection.resource_type,
-            resources: collection.resources.replaced(&names, former),
+            resources: collection.resources.replaced(names, former),
             unknown: collection.unknown.clone(),
         })
     }
@@ -439,6 +463,12 @@ impl Watch {
         Some((collection, *revision))
     }
 
+    /// The last collection of which the client has acknowledged all but what it has rejected, if it
+    /// has not acknowledged all of one since.
+    pub(crate) fn rest(&self) -> Option<&AcknowledgedRest> {
+        self.rest.as_ref()
+    }
+
     /// The reasons of the current response.
     pub(crate) fn take_reason(&mut self) -> Reason {
         std::mem::take(&mut self.reason)
@@ -454,7 +484,7 @@ impl Watch {
             return Some(collection.clone());
         }
 
-        Some(self.with_former(collection))
+        Some(self.with_former(collection, &self.withheld.names()))
     }
 
     /// Records that the client now has the composed state: sent as `response`, or `None` if no

@@ -260,6 +260,10 @@ impl Watch {
         };
         self.history.reject(nonce, rejection, Some(newest));
         self.try_suspects();
+        // Removals that are rejected are not acknowledged.
+        if self.withheld.is_certain() && !self.withheld.newest.is_empty() {
+            self.settle();
+        }
         true
     }
 

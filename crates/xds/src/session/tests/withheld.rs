@@ -61,6 +61,7 @@ fn is_rejected(rig: &Rig) -> bool {
     let is_taken = is_taken.is_some_and(|((taken, _), latest)| Arc::ptr_eq(taken, latest));
     assert_ne!(is_newest, is_taken, "one of both");
     assert_eq!(is_newest, watch.history.rejected.is_some());
+    assert_eq!(is_newest, watch.rest().is_some());
     is_newest
 }
 
@@ -451,6 +452,10 @@ fn what_is_acknowledged_beside_a_rejected_cluster_is_not_blamed() {
     };
     assert_eq!((version(A).as_deref(), version(BAD)), (Some("3"), None));
     assert_eq!(revision, 1, "it has taken nothing later as a whole");
+
+    let rest = watch.rest().unwrap();
+    assert_eq!(*rest.without, BTreeSet::from([ResourceName::new(BAD)]));
+    assert_eq!(rest.revision, 4, "that of the last response");
 }
 
 #[test]
