@@ -195,7 +195,7 @@ impl Proxy {
         stages: Stages,
     ) -> anyhow::Result<ExitCode> {
         let pods = self.pods(target).await?;
-        let names = pods.names().await?;
+        let names = pods.names();
         if names.is_empty() {
             return self.no_pods(target);
         }
@@ -223,7 +223,7 @@ impl Proxy {
     /// Shows the status that the agent of each pod reports.
     async fn status(&self, target: &Target) -> anyhow::Result<ExitCode> {
         let pods = self.pods(target).await?;
-        let names = pods.names().await?;
+        let names = pods.names();
         if names.is_empty() {
             return self.no_pods(target);
         }
@@ -247,7 +247,7 @@ impl Proxy {
     async fn pods(&self, target: &Target) -> anyhow::Result<ClusterPods> {
         let advice = "name a kubeconfig by --kubeconfig";
         let opened = self.flags.kubeconfig.required(advice).await?;
-        Ok(ClusterPods::new(opened.client, target))
+        ClusterPods::list(opened.client, target).await
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use super::downward_api;
 use navarch_api::mesh::{MeshConfig, ProxyConfig};
+use navarch_api::status_port;
 
 /// The annotation with a pod's own proxy config.
 const CONFIG_ANNOTATION: &str = "proxy.istio.io/config";
@@ -92,10 +93,10 @@ pub fn effective(sources: &ConfigSources<'_>) -> Result<ProxyConfig, ProxyConfig
         config.discovery_address.clone_from(address);
     }
 
-    if let Some(port) = annotation("status.sidecar.istio.io/port") {
+    if let Some(port) = annotation(status_port::ANNOTATION) {
         config.status_port = port.parse().unwrap_or_else(|_| {
             tracing::error!(
-                annotation = "status.sidecar.istio.io/port",
+                annotation = status_port::ANNOTATION,
                 value = port,
                 "annotation is not a port number"
             );

@@ -43,6 +43,7 @@ pub mod revision;
 pub mod rollout;
 pub mod settings;
 pub mod shared_texts;
+pub mod status_port;
 pub mod text_error;
 pub mod text_map;
 pub mod typed;

@@ -27,7 +27,7 @@ use super::verdict::Verdict;
 /// How variables begin that the agent of a sidecar sends as node metadata.
 const META: &str = "ISTIO_META_";
 /// The variable with the proxy config of a sidecar.
-pub(crate) const PROXY_CONFIG: &str = "PROXY_CONFIG";
+const PROXY_CONFIG: &str = "PROXY_CONFIG";
 
 /// The settings of the mesh that are not objects.
 #[derive(Clone, Debug)]

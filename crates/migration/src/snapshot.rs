@@ -6,22 +6,19 @@ use std::sync::Arc;
 use navarch_api::any_object::AnyObject;
 use navarch_api::decode::{Outcome, decode_value};
 use navarch_api::names::is_kubernetes_name;
+use navarch_api::status_port;
 use navarch_push::context::PushContext;
 use navarch_push::mesh_state::{Change, MeshState};
 use navarch_push::proxy::Proxy;
 use navarch_registry::workload_name_of_pod;
 use serde_json::Value;
 
-use super::judge::{MeshSettings, PROXY_CONFIG, proxy_of};
-use super::objects::{Objects, POD, annotation, items, name, namespace, text};
+use super::judge::{MeshSettings, proxy_of};
+use super::objects::{Objects, POD, items, name, namespace, text};
 use super::pods::{DataPlane, PROXY_CONTAINER, is_alive, proxies};
 
 /// The variable of agents with the name of their workload.
 const WORKLOAD_NAME: &str = "ISTIO_META_WORKLOAD_NAME";
-/// The annotation with the port of a pod's agent.
-const STATUS_PORT: &str = "status.sidecar.istio.io/port";
-/// The port of agents without another one.
-const DEFAULT_STATUS_PORT: u16 = 15020;
 
 /// A snapshot of a mesh, as a control plane would have it.
 #[derive(Debug)]
@@ -98,7 +95,7 @@ pub fn sidecar_pods(objects: &Objects, settings: &MeshSettings) -> Vec<SidecarPo
                 name: name(pod).to_owned(),
                 started: started(pod).to_owned(),
                 is_running: text(pod, "/status/phase") == "Running",
-                status_port: status_port(pod),
+                status_port: status_port::of_pod(pod),
                 proxy: proxy_of(pod, settings)?,
             })
         })
@@ -153,23 +150,6 @@ fn started(pod: &Value) -> &str {
     proxy.map_or("", |status| text(status, "/state/running/startedAt"))
 }
 
-/// The port of a pod's agent, as the agent itself reads it: that of the annotation, which disables
-/// it if it is no port, else that of the proxy config.
-fn status_port(pod: &Value) -> u16 {
-    let annotated = annotation(pod, STATUS_PORT);
-    if !annotated.is_empty() {
-        return annotated.parse().unwrap_or(0);
-    }
-
-    let variables = proxies(pod).flat_map(|container| items(container, "/env"));
-    let configs = variables
-        .filter(|variable| text(variable, "/name") == PROXY_CONFIG)
-        .filter_map(|variable| serde_json::from_str::<Value>(text(variable, "/value")).ok());
-    let ports = configs.filter_map(|config| config.get("statusPort")?.as_u64());
-    let configured = ports.last().map(|port| u16::try_from(port).unwrap_or(0));
-    configured.unwrap_or(DEFAULT_STATUS_PORT)
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -212,27 +192,6 @@ mod tests {
 
         assert_eq!(started(&named), "2026-01-01T00:00:00Z");
         assert_eq!(started(&json!({})), "");
-    }
-
-    #[test]
-    fn the_port_of_an_agent_is_that_of_the_annotation_or_of_the_proxy_config() {
-        let pod = |annotations: Value, config: &str| {
-            json!({
-                "metadata": { "annotations": annotations },
-                "spec": { "initContainers": [{ "name": "istio-proxy", "env": [
-                    { "name": "PROXY_CONFIG", "value": config },
-                ] }] },
-            })
-        };
-
-        assert_eq!(status_port(&pod(json!({}), "{}")), 15020);
-        let config = r#"{"statusPort":15999}"#;
-        assert_eq!(status_port(&pod(json!({}), config)), 15999);
-        let annotated = |port: &str| pod(json!({ STATUS_PORT: port }), config);
-        assert_eq!(status_port(&annotated("16000")), 16000);
-        for none in ["0", "none"] {
-            assert_eq!(status_port(&annotated(none)), 0);
-        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The pods of a cluster: listed, patched, and asked through the API server's port-forward.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -9,6 +10,7 @@ use kube::{Api, Client, ResourceExt as _};
 use navarch_agent::local_http::LocalRequest;
 use navarch_agent::upgrade::ANNOTATION;
 use navarch_agent::upgrade::status::ProxyStatus;
+use navarch_api::status_port;
 use navarch_kubernetes::InWords;
 use serde_json::json;
 
@@ -18,8 +20,6 @@ use super::fleet::Fleet;
 
 /// The name of the proxy's container.
 const CONTAINER: &str = "istio-proxy";
-/// The agent's status port.
-const STATUS_PORT: u16 = 15020;
 /// The page with the agent's status.
 const PAGE: &str = "/navarch/proxy";
 /// Timeout of a request to the API server, or to an agent through it.
@@ -29,31 +29,26 @@ const FIELD_MANAGER: &str = "navarch-proxy";
 /// How many pods the API server returns at once.
 const PAGE_SIZE: u32 = 500;
 
-/// The pods of a target.
+/// The running pods of a target that have a proxy.
 pub(super) struct ClusterPods {
     pods: Api<Pod>,
-    target: Target,
+    namespace: String,
+    /// The status ports of their agents, by the name of the pod; 0 of an agent without one.
+    status_ports: BTreeMap<String, u16>,
 }
 
 impl ClusterPods {
-    /// No request is sent yet.
-    pub(super) fn new(client: Client, target: &Target) -> Self {
-        Self {
-            pods: Api::namespaced(client, &target.namespace),
-            target: target.clone(),
-        }
-    }
-
-    /// The names of the running pods with a proxy, sorted.
+    /// Lists them.
     ///
     /// # Errors
     /// If they cannot be listed.
-    pub(super) async fn names(&self) -> anyhow::Result<Vec<String>> {
-        let mut names = Vec::new();
+    pub(super) async fn list(client: Client, target: &Target) -> anyhow::Result<Self> {
+        let namespace = &target.namespace;
+        let pods: Api<Pod> = Api::namespaced(client, namespace);
+        let mut status_ports = BTreeMap::new();
         let mut parameters = ListParams::default().limit(PAGE_SIZE);
         loop {
-            let listed = tokio::time::timeout(TIMEOUT, self.pods.list(&parameters)).await;
-            let namespace = &self.target.namespace;
+            let listed = tokio::time::timeout(TIMEOUT, pods.list(&parameters)).await;
             let listed = listed
                 .with_context(|| format!("the API server did not respond within {TIMEOUT:?}"))?
                 .map_err(|error| {
@@ -66,16 +61,26 @@ impl ClusterPods {
             let wanted = listed
                 .items
                 .iter()
-                .filter(|pod| has_running_proxy(pod) && is_of(pod, self.target.name.as_deref()));
-            names.extend(wanted.map(kube::ResourceExt::name_any));
+                .filter(|pod| has_running_proxy(pod) && is_of(pod, target.name.as_deref()));
+            for pod in wanted {
+                status_ports.insert(pod.name_any(), status_port_of(pod)?);
+            }
             match listed.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => parameters = parameters.continue_token(&token),
                 None => break,
             }
         }
 
-        names.sort_unstable();
-        Ok(names)
+        Ok(Self {
+            pods,
+            namespace: namespace.clone(),
+            status_ports,
+        })
+    }
+
+    /// Their names, sorted.
+    pub(super) fn names(&self) -> Vec<String> {
+        self.status_ports.keys().cloned().collect()
     }
 }
 
@@ -104,13 +109,19 @@ impl Fleet for ClusterPods {
     }
 
     async fn status(&self, pod: &str) -> anyhow::Result<ProxyStatus> {
+        let port = self.status_ports.get(pod).copied().unwrap_or_default();
+        if port == 0 {
+            anyhow::bail!(
+                "its agent has no status port: see status.sidecar.istio.io/port and statusPort"
+            );
+        }
         let forwarded = ForwardedPod {
             pods: self.pods.clone(),
-            namespace: self.target.namespace.clone(),
+            namespace: self.namespace.clone(),
             name: pod.to_owned(),
-            port: STATUS_PORT,
+            port,
         };
-        let request = LocalRequest::get("localhost", STATUS_PORT, PAGE, TIMEOUT);
+        let request = LocalRequest::get("localhost", port, PAGE, TIMEOUT);
         let response = forwarded.send(request).await?;
         if !response.status.is_success() {
             anyhow::bail!(
@@ -120,6 +131,15 @@ impl Fleet for ClusterPods {
         }
         serde_json::from_slice(&response.body).context("its agent has an invalid status")
     }
+}
+
+/// The status port of the agent in a pod.
+///
+/// # Errors
+/// If the pod cannot be written as JSON.
+fn status_port_of(pod: &Pod) -> anyhow::Result<u16> {
+    let pod = serde_json::to_value(pod).context("failed to read a pod")?;
+    Ok(status_port::of_pod(&pod))
 }
 
 /// Whether a pod runs, is not terminating, and has a proxy, in either kind of container.
@@ -186,6 +206,21 @@ mod tests {
             "initContainers": [{"name": CONTAINER, "restartPolicy": "Always"}],
         }});
         assert!(has_running_proxy(&pod("a", "Running", &native)));
+    }
+
+    #[test]
+    fn an_agent_is_asked_on_its_own_status_port() {
+        let annotations =
+            json!({"metadata": {"annotations": {(status_port::ANNOTATION): "16020"}}});
+        let annotated = pod("a", "Running", &annotations);
+        assert_eq!(status_port_of(&annotated).unwrap(), 16020);
+        let config = json!([{"name": "PROXY_CONFIG", "value": "{\"statusPort\":16021}"}]);
+        let configured = json!({"spec": {"containers": [{"name": CONTAINER, "env": config}]}});
+        let configured = pod("a", "Running", &configured);
+        assert_eq!(status_port_of(&configured).unwrap(), 16021);
+
+        let plain = pod("a", "Running", &json!({}));
+        assert_eq!(status_port_of(&plain).unwrap(), status_port::DEFAULT);
     }
 
     #[test]

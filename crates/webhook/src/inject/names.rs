@@ -16,7 +16,7 @@ pub(super) const INTERCEPTION_MODE: &str = "sidecar.istio.io/interceptionMode";
 /// Whether probes are redirected to the agent.
 pub(super) const REWRITE_PROBES: &str = "sidecar.istio.io/rewriteAppHTTPProbers";
 /// The agent's port.
-pub(super) const STATUS_PORT: &str = "status.sidecar.istio.io/port";
+pub(super) const STATUS_PORT: &str = navarch_api::status_port::ANNOTATION;
 /// The network of the pod.
 pub(super) const NETWORK: &str = "topology.istio.io/network";
 
