@@ -12,6 +12,7 @@ use super::{
     ambientz, applied, ca, cachez, clusterz, config_dump, configz, distribution, doctor, endpointz,
     mcsz, page, plan, policies, push_status, quarantine, registryz, rollout, scopes, syncz, why,
 };
+use navarch_scope::evidence::MAX_EDGE_EVIDENCE;
 
 /// Each page with what it shows, in the order of the list of names.
 const PAGES: [(&str, &str); 49] = [
@@ -232,7 +233,7 @@ pub(super) fn pages(state: &AdminState) -> Router<AdminState> {
         .route("/debug/view/changes", get(page::changes::changes))
         .route(
             "/debug/view/edges",
-            post(page::edges::edges).layer(DefaultBodyLimit::max(page::edges::MAX_BYTES)),
+            post(page::edges::edges).layer(DefaultBodyLimit::max(MAX_EDGE_EVIDENCE)),
         )
         .route("/debug/view/mesh", get(page::mesh::mesh))
         .route("/debug/view/objects", get(page::objects::objects))

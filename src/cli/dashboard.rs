@@ -30,12 +30,14 @@ use evidence::{EDGES_PATH, EvidenceFile};
 use navarch_agent::local_http::{LocalRequest, LocalResponse};
 use navarch_base::printable::{escape_json, escape_lines};
 use navarch_net::same_machine::is_of_this_machine;
+use navarch_scope::evidence::MAX_EDGE_EVIDENCE;
 
 /// Timeout of a request to a control plane; plans take longest.
 const REQUEST_TIMEOUT: Duration = Duration::from_mins(10);
-/// Maximum size of a response, and of a request body, in bytes.
+/// Maximum size of a response in bytes.
 const MAX_RESPONSE: usize = 256 << 20;
-const MAX_BODY: usize = 16 << 20;
+/// Maximum size of a request body in bytes: evidence is the largest.
+const MAX_BODY: usize = MAX_EDGE_EVIDENCE;
 /// Maximum number of concurrent requests; others wait.
 const MAX_CONCURRENT_REQUESTS: usize = 8;
 /// Maximum number of replicas whose proxies are listed.

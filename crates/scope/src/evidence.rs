@@ -13,6 +13,9 @@ use super::moment::Moment;
 use super::reading::{MAX_CLIENTS, MAX_HOSTS, MAX_OUTSIDE, Reading, Seen};
 use super::workload::WorkloadName;
 
+/// Maximum size in bytes of evidence that a control plane reads edges from: that of about 100,000 edges,
+/// without what a later run of `navarch scope` adds to ([`Evidence::into_edge_evidence`]).
+pub const MAX_EDGE_EVIDENCE: usize = 16 << 20;
 /// The version of the JSON form.
 const FORMAT: u32 = 1;
 /// The maximum number of pods of a workload whose last counters are kept. Those read least recently

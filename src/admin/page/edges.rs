@@ -34,9 +34,6 @@ use navarch_scope::evidence::{Evidence, EvidenceError};
 use navarch_scope::{Walks, WorkloadName};
 use navarch_xds::connections::ConnectionInfo;
 
-/// Maximum size of the evidence: about 100,000 edges, without what a later run of `navarch scope`
-/// adds to.
-pub(in crate::admin) const MAX_BYTES: usize = 16 << 20;
 /// Maximum number of JSON objects of the evidence. Each edge is one, and takes some hundred bytes of
 /// memory, but as few as ten in a body.
 const MAX_OBJECTS: usize = 300_000;

@@ -6,11 +6,9 @@ use std::sync::Arc;
 use anyhow::{Context as _, ensure};
 use axum::body::Bytes;
 use navarch_base::regular_file;
-use navarch_scope::evidence::Evidence;
+use navarch_scope::evidence::{Evidence, MAX_EDGE_EVIDENCE};
 use serde_json::json;
 use tokio::sync::Semaphore;
-
-use super::MAX_BODY;
 
 /// Maximum size of the file: it has the counters of each pod, too, which the body lacks.
 const MAX_FILE: u64 = 256 << 20;
@@ -72,8 +70,8 @@ impl EvidenceFile {
         let evidence = evidence.into_edge_evidence();
         let body = serde_json::to_vec(&json!({ "evidence": evidence })).with_context(place)?;
         ensure!(
-            body.len() <= MAX_BODY,
-            "{}: the evidence has {} bytes, and at most {MAX_BODY} can be shown: collect it for \
+            body.len() <= MAX_EDGE_EVIDENCE,
+            "{}: the evidence has {} bytes, and at most {MAX_EDGE_EVIDENCE} can be shown: collect it for \
              fewer namespaces",
             place(),
             body.len()
