@@ -140,6 +140,24 @@ impl Client {
         })
     }
 
+    /// Replaces a part of a charge, of `part` bytes, by one of `bytes`.
+    ///
+    /// # Errors
+    /// As [`Client::charge`]; both are unchanged then.
+    pub(super) fn replace_part(
+        &self,
+        charge: &mut Charge,
+        part: &mut usize,
+        bytes: usize,
+    ) -> Result<(), Status> {
+        match bytes.checked_sub(*part) {
+            Some(more) => self.charge(charge, more)?,
+            None => charge.shrink(part.saturating_sub(bytes)),
+        }
+        *part = bytes;
+        Ok(())
+    }
+
     /// Whether a set is charged for another open stream.
     pub(super) fn is_charged(&self, names: &Names) -> bool {
         self.charged(Arc::as_ptr(names).addr()).is_some()
@@ -292,6 +310,21 @@ mod tests {
             drop(client.charge_for_names(&names(1), true, &none()).unwrap());
         }
         assert!(client.memory.sets.lock().len() < 100);
+    }
+
+    #[test]
+    fn a_part_of_a_charge_grows_and_shrinks_alone() {
+        let client = Client::with_budget(10_000);
+        let mut charge = client.begin_stream().unwrap();
+        let mut part = 0;
+        for bytes in [3_000, 5_000, 1_000, 0, 2_000] {
+            client.replace_part(&mut charge, &mut part, bytes).unwrap();
+            assert_eq!((part, client.held()), (bytes, STREAM + bytes));
+        }
+
+        let full = client.replace_part(&mut charge, &mut part, 1 << 20);
+        assert_eq!(full.unwrap_err().code(), Code::ResourceExhausted);
+        assert_eq!((part, client.held()), (2_000, STREAM + 2_000));
     }
 
     #[test]

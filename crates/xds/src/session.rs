@@ -267,6 +267,13 @@ impl Session {
             .collect()
     }
 
+    /// The number of names of all types that are held since it is unknown whether the client has these
+    /// resources.
+    pub(crate) fn uncertain_names(&self) -> usize {
+        let watches = self.watches.values();
+        watches.map(|watch| watch.uncertain_names()).sum()
+    }
+
     /// The client's `initial_resource_versions` of a type, until the first response.
     pub(crate) fn initial_versions(
         &self,

@@ -74,8 +74,10 @@ struct Stream {
     /// When a rejection was logged last.
     logged: Option<Instant>,
     client: Client,
-    /// The memory charge of the stream and its node.
-    _paid: Charge,
+    /// The memory charge of the stream, its node, and names of resources that it may not have.
+    paid: Charge,
+    /// The bytes of these names.
+    uncertain: usize,
     /// The memory charges of names.
     names: BTreeMap<ResourceType, ChargesOfType>,
     /// The subscription to the access of the proxy's service account, while it matters.
@@ -282,7 +284,8 @@ impl Stream {
             rejections: BTreeMap::new(),
             logged: None,
             client,
-            _paid: paid,
+            paid,
+            uncertain: 0,
             names: BTreeMap::new(),
             access: None,
             presence: None,

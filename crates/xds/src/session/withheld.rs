@@ -106,6 +106,12 @@ impl Withheld {
         self.rejected.iter().chain(suspects).cloned().collect()
     }
 
+    /// The number of names that are withheld.
+    fn len(&self) -> usize {
+        let parts: usize = self.parts.iter().map(BTreeSet::len).sum();
+        self.rejected.len() + self.suspects.len() + parts
+    }
+
     /// The names of those that are rejected for certain.
     pub(crate) fn rejected(&self) -> &BTreeSet<ResourceName> {
         &self.rejected
@@ -408,6 +414,14 @@ impl Watch {
         for (name, _) in &sent.removed {
             self.withheld.forget_changed(name);
         }
+    }
+
+    /// The number of names that are held since it is unknown whether the client has these resources, as it
+    /// has rejected them, or a response with them.
+    pub(super) fn uncertain_names(&self) -> usize {
+        let in_flight = self.in_flight.iter();
+        let before: usize = in_flight.map(|sent| sent.before.leaving.len()).sum();
+        self.withheld.len() + self.held.leaving.len() + before
     }
 
     /// The endpoint sets of clusters that the newest NACK is about, which the client does not subscribe

@@ -19,6 +19,9 @@ use navarch_push::context::PushContext;
 use navarch_push::engine::Interest;
 use navarch_push::resource::ResourceType;
 
+/// Bytes of a name of which it is unknown whether the client has the resource, in the sets of its session.
+const UNCERTAIN_NAME: usize = 96;
+
 /// The memory charges of names of one type.
 #[derive(Debug, Default)]
 pub(super) struct ChargesOfType {
@@ -68,6 +71,18 @@ impl Stream {
             .map(|initial_versions| self.client.charge_for_initial_versions(&initial_versions))
             .transpose()?;
         Ok(())
+    }
+
+    /// Charges the client for the names of resources that it has rejected, or may not have. A client that
+    /// rejects all of what it gets has as many of them as there are resources in the mesh.
+    ///
+    /// # Errors
+    /// If its share of the memory is used up.
+    pub(super) fn charge_for_uncertain_names(&mut self) -> Result<(), Status> {
+        let names = self.connection.session.lock().uncertain_names();
+        let bytes = names * UNCERTAIN_NAME;
+        self.client
+            .replace_part(&mut self.paid, &mut self.uncertain, bytes)
     }
 
     /// Those of subscribed names that services of the mesh have: of the set that is charged now, or, if

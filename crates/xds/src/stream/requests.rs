@@ -60,6 +60,7 @@ impl Stream {
             | Request::Unserved { .. }
             | Request::Health(_)) => {
                 self.apply(Event::Request(request), turn).await?;
+                self.charge_for_uncertain_names()?;
                 if let Some(resource_type) = rejected {
                     self.report_rejection(resource_type);
                 }

@@ -452,3 +452,34 @@ fn a_client_with_a_learned_scope_loses_no_cluster_that_exists() {
     rig.change(CDS, &[("fixed", "1")]);
     rig.sends(CDS, &[], &[A]);
 }
+
+#[test]
+fn names_that_a_client_may_not_have_are_counted_until_it_answers() {
+    let names: Vec<String> = (0..100).map(|number| format!("e{number:02}")).collect();
+    let all: Vec<(&str, &str)> = names.iter().map(|name| (&**name, "1")).collect();
+    let mut rig = Rig::new(Protocol::Delta);
+    rig.session.bounds.retry_pause = seconds(10);
+    rig.request(delta(EDS, &["*"], "", None));
+    rig.answer(EDS, &all);
+    let sent = rig.next().unwrap();
+    assert_eq!(rig.session.uncertain_names(), 0);
+
+    // A client that rejects one has got the others again, and does not answer.
+    let about_one = "Error adding/updating cluster(s) e00: no";
+    rig.request(delta(EDS, &[], &sent.nonce, Some(about_one)));
+    let sent = rig.next().unwrap();
+    assert_eq!(rig.session.uncertain_names(), all.len());
+    rig.request(delta(EDS, &[], &sent.nonce, None));
+    assert_eq!(rig.session.uncertain_names(), 1);
+
+    rig.is_silent();
+    rig.now = seconds(10);
+    let sent = rig.next().unwrap();
+    rig.request(delta(EDS, &[], &sent.nonce, None));
+    assert_eq!(rig.session.uncertain_names(), 0);
+
+    // With the wildcard anew it may have any of them.
+    rig.request(delta(EDS, &["-*"], "", None));
+    rig.request(delta(EDS, &["*"], "", None));
+    assert_eq!(rig.session.uncertain_names(), all.len());
+}
