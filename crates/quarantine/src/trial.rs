@@ -11,6 +11,7 @@ use futures_util::FutureExt as _;
 use navarch_answers::STACK;
 use navarch_answers::client::Client;
 use navarch_answers::mirror::Mirror;
+use navarch_api::names::ResourceName;
 use navarch_api::object::ObjectRef;
 use navarch_net::background;
 use navarch_push::engine::Interest;
@@ -18,7 +19,7 @@ use navarch_push::mesh_state::Change;
 use navarch_push::observer::Before;
 use navarch_push::resource::{Collection, ResourceType};
 use navarch_push::worker::PushHandle;
-use navarch_xds::connections::{ConnectionInfo, Connections};
+use navarch_xds::connections::{ConnectionInfo, Connections, TypeInfo};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::Instant;
 
@@ -175,13 +176,10 @@ impl Trial {
         let resource_type = collection.resource_type;
 
         // It must not count as the current collection.
-        let revision = info
-            .types
-            .iter()
-            .find(|watch| watch.resource_type == resource_type)?
-            .taken
-            .as_ref()
-            .map_or(0, |(_, revision)| *revision);
+        let mut types = info.types.iter();
+        let rejected = types.find(|watch| watch.resource_type == resource_type)?;
+        let taken = rejected.taken.as_ref();
+        let revision = taken.map_or(0, |(_, revision)| *revision);
 
         if !self
             .connections
@@ -198,25 +196,37 @@ impl Trial {
                 .types
                 .iter()
                 .find(|watch| watch.resource_type == resource_type)?;
-            if watch
-                .taken
-                .as_ref()
-                .is_some_and(|(taken, _)| Arc::ptr_eq(taken, &collection))
-            {
-                return Some(true);
-            }
-
-            if watch
-                .rejected_collection
-                .as_ref()
-                .is_some_and(|rejected| Arc::ptr_eq(rejected, &collection))
-            {
-                return Some(false);
+            if let Some(is_accepted) = answer_to(&collection, rejected, watch) {
+                return Some(is_accepted);
             }
         }
 
         None
     }
+}
+
+/// Whether a proxy accepts a collection that it was offered after it had `rejected` another one; `None`
+/// while it has not answered.
+///
+/// What it had rejected before that, and has not got since, says nothing about the objects that are
+/// tried: a listener whose port is in use stays rejected whichever of them is taken back.
+fn answer_to(offered: &Arc<Collection>, rejected: &TypeInfo, watch: &TypeInfo) -> Option<bool> {
+    let is_offered = |collection: &Arc<Collection>| Arc::ptr_eq(collection, offered);
+    let taken = watch.taken.as_ref();
+    if taken.is_some_and(|(taken, _)| is_offered(taken)) {
+        return Some(true);
+    }
+
+    let rest = watch.rest.as_ref();
+    if let Some(rest) = rest.filter(|rest| is_offered(&rest.collection)) {
+        let is_older = |name: &ResourceName| {
+            rejected.withheld.contains(name) && !rejected.withheld_last.contains(name)
+        };
+        return Some(!rejected.withheld_last.is_empty() && rest.without.iter().all(is_older));
+    }
+
+    let newest = watch.rejected_collection.as_ref();
+    newest.is_some_and(is_offered).then_some(false)
 }
 
 /// The change that takes an object back to its version before its last change; it is removed if there
@@ -241,9 +251,11 @@ async fn none_on_panic(trial: impl Future<Output = Option<ObjectRef>>) -> Option
 
 #[cfg(test)]
 mod tests {
-    use std::collections::VecDeque;
+    use std::collections::{BTreeSet, VecDeque};
 
     use navarch_api::decode::{Format, Outcome, decode_documents};
+    use navarch_push::resources::Resources;
+    use navarch_xds::connections::AcknowledgedRest;
 
     use super::*;
 
@@ -264,6 +276,58 @@ mod tests {
         assert!(matches!(of(Some(Some(object.clone()))), Change::Put(old) if old == object));
         assert!(matches!(of(Some(None)), Change::Removed(_)), "it is new");
         assert!(matches!(of(None), Change::Removed(_)), "it is not known");
+    }
+
+    /// A subscription to clusters, of which the proxy has rejected `withheld`, and `last` with its last
+    /// NACK.
+    fn rejecting(withheld: &[&str], last: &[&str]) -> TypeInfo {
+        TypeInfo {
+            resource_type: ResourceType::Cluster,
+            wildcard: true,
+            names: Arc::default(),
+            sent: None,
+            acked: None,
+            rejected: None,
+            rejected_collection: None,
+            resources: None,
+            taken: None,
+            rest: None,
+            withheld: names(withheld),
+            withheld_last: names(last),
+            in_sync: false,
+        }
+    }
+
+    fn names(all: &[&str]) -> BTreeSet<ResourceName> {
+        all.iter().map(ResourceName::new).collect()
+    }
+
+    #[test]
+    fn what_a_proxy_had_rejected_before_says_nothing_about_a_trial() {
+        let offered = Collection::new(ResourceType::Cluster, Resources::default());
+        let offered = Arc::new(offered);
+        let answer = |rejected: &TypeInfo, without: &[&str]| {
+            let mut watch = rejecting(without, &[]);
+            watch.rejected_collection = Some(offered.clone());
+            watch.rest = Some(AcknowledgedRest {
+                collection: offered.clone(),
+                revision: 1,
+                without: Arc::new(names(without)),
+            });
+            answer_to(&offered, rejected, &watch)
+        };
+
+        let rejected = rejecting(&["port in use", "bad"], &["bad"]);
+        assert_eq!(answer(&rejected, &["port in use"]), Some(true));
+        assert_eq!(answer(&rejected, &["port in use", "bad"]), Some(false));
+        assert_eq!(answer(&rejected, &["port in use", "other"]), Some(false));
+        let before_all = rejecting(&["port in use"], &[]);
+        assert_eq!(answer(&before_all, &["port in use"]), Some(false));
+
+        let mut whole = rejecting(&[], &[]);
+        assert_eq!(answer_to(&offered, &rejected, &whole), None);
+        whole.taken = Some((offered.clone(), 1));
+        assert_eq!(answer_to(&offered, &rejected, &whole), Some(true));
     }
 
     async fn broken() -> Option<ObjectRef> {

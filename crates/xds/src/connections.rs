@@ -100,6 +100,8 @@ pub struct TypeInfo {
     pub rest: Option<AcknowledgedRest>,
     /// Resources that it has rejected, or may have, and that are not sent to it for now (delta only).
     pub withheld: BTreeSet<ResourceName>,
+    /// Those of them that the last NACK is about.
+    pub withheld_last: BTreeSet<ResourceName>,
     /// Whether everything is sent and acknowledged.
     pub in_sync: bool,
 }
@@ -287,6 +289,7 @@ impl Connection {
                     .map(|(collection, revision)| (collection.clone(), revision)),
                 rest: watch.rest().cloned(),
                 withheld: watch.withheld.names(),
+                withheld_last: watch.withheld.newest().clone(),
                 in_sync: session.is_acknowledged(*resource_type)
                     && watch.history.rejected.is_none(),
             });

@@ -340,6 +340,7 @@ mod tests {
                 taken: Some(taken.clone()),
                 rest: None,
                 withheld: BTreeSet::new(),
+                withheld_last: BTreeSet::new(),
                 in_sync: false,
             };
             ConnectionInfo {

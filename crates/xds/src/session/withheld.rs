@@ -106,6 +106,11 @@ impl Withheld {
         self.rejected.iter().chain(suspects).cloned().collect()
     }
 
+    /// The names of those that the newest NACK is about.
+    pub(crate) fn newest(&self) -> &BTreeSet<ResourceName> {
+        &self.newest
+    }
+
     /// The number of names that are withheld.
     fn len(&self) -> usize {
         let parts: usize = self.parts.iter().map(BTreeSet::len).sum();
