@@ -162,6 +162,8 @@ async fn edges_are_used_denied_or_allowed() {
     assert!(!has(allowed, "catalog.bookshop"), "{found}");
     let is_allowed = |row: &Value| row["class"] == "allowed" && row["lastSeen"].is_null();
     assert!(allowed.iter().all(is_allowed), "{found}");
+    assert_eq!(found["sidecars"], 1, "{found}");
+    assert!(!found["replica"].as_str().unwrap().is_empty(), "{found}");
     let web = serde_json::json!({ "name": "web", "isRead": true });
     assert!(
         found["workloads"].as_array().unwrap().contains(&web),

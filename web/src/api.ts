@@ -224,6 +224,10 @@ export interface Edge {
 
 export interface Edges extends Rows<Edge> {
   namespace: string;
+  /** The replica that has answered: workloads without evidence, and what is allowed, are of its proxies alone. */
+  replica: string;
+  /** The number of sidecars of the namespace that are connected to it. */
+  sidecars: number;
   /** Whether there is evidence. */
   isRead: boolean;
   since: string | null;

@@ -93,11 +93,16 @@ pub(in crate::admin) async fn edges(
 
     let context = state.push.context();
     let connected = state.connections.list();
+    let replica = state.pod.clone();
     let requested = parameters.clone();
     let (answer, made) = oneshot::channel();
     let work = move || {
         let found = read(&body).map(|evidence| {
-            let mesh = ConnectedMesh { context, connected };
+            let mesh = ConnectedMesh {
+                context,
+                connected,
+                replica,
+            };
             mesh.edges(&namespace, evidence, &requested)
         });
         drop(body);
@@ -149,10 +154,14 @@ fn read(body: &[u8]) -> Result<Option<Evidence>, EvidenceError> {
 struct ConnectedMesh {
     context: Arc<PushContext>,
     connected: Vec<ConnectionInfo>,
+    /// The name of this replica.
+    replica: Arc<str>,
 }
 
 impl ConnectedMesh {
-    /// The response. Without evidence no edge has calls.
+    /// The response. Without evidence no edge has calls. Workloads without evidence, and what is allowed,
+    /// are those of the sidecars of this replica, which it names: others would each have to get the
+    /// evidence, and what they find of one workload would count twice.
     fn edges(&self, namespace: &str, evidence: Option<Evidence>, requested: &Parameters) -> Value {
         let is_read = evidence.is_some();
         let evidence = evidence.unwrap_or_default();
@@ -183,6 +192,11 @@ impl ConnectedMesh {
         let mut answer = rows.answer(total, &shown);
         if let Some(fields) = answer.as_object_mut() {
             fields.insert("namespace".to_owned(), json!(namespace));
+            fields.insert("replica".to_owned(), json!(self.replica));
+            fields.insert(
+                "sidecars".to_owned(),
+                json!(self.sidecars(namespace).count()),
+            );
             fields.insert("isRead".to_owned(), json!(is_read));
             fields.insert("counts".to_owned(), counts);
             fields.insert("allowed".to_owned(), json!(unused));
@@ -192,15 +206,20 @@ impl ConnectedMesh {
         answer
     }
 
+    /// The connected sidecars of a namespace, with their indexes.
+    fn sidecars(&self, namespace: &str) -> impl Iterator<Item = (usize, &ConnectionInfo)> {
+        let all = self.connected.iter().enumerate();
+        all.filter(move |(_, info)| {
+            let proxy = &info.proxy;
+            proxy.kind == ProxyKind::Sidecar && proxy.namespace.as_str() == namespace
+        })
+    }
+
     /// The newest sidecar of each workload of a namespace, by its index.
     fn sources(&self, namespace: &str) -> BTreeMap<WorkloadName, usize> {
         let mut sources = BTreeMap::new();
-        for (index, info) in self.connected.iter().enumerate() {
-            let proxy = &info.proxy;
-            if proxy.kind != ProxyKind::Sidecar || proxy.namespace.as_str() != namespace {
-                continue;
-            }
-            let name = WorkloadName::new(namespace, &self.workload_of(&proxy.name));
+        for (index, info) in self.sidecars(namespace) {
+            let name = WorkloadName::new(namespace, &self.workload_of(&info.proxy.name));
             if name.is_valid() {
                 sources.insert(name, index);
             }

@@ -119,7 +119,7 @@ function Found({ edges, onMove }: { edges: Edges; onMove: (offset: number) => vo
         <Table caption={`Calls of ${edges.namespace}`} columns={columns(edges)} rows={rows} id={(row) => `${row.from}>${row.to}`} empty="No matching calls." />
       )}
       <Pager of={edges} what="edges with calls" onMove={onMove} />
-      {edges.allowed && <Rest of={edges.allowed} />}
+      {edges.allowed && <Rest of={edges.allowed} edges={edges} />}
     </>
   );
 }
@@ -141,7 +141,7 @@ function Summary({ edges }: { edges: Edges }) {
 }
 
 /** What the limits have left out of the allowed edges. */
-function Rest({ of }: { of: NonNullable<Edges["allowed"]> }) {
+function Rest({ of, edges }: { of: NonNullable<Edges["allowed"]>; edges: Edges }) {
   const parts = [
     of.more > 0 && `${count(of.more, "more pair")} of a workload and a service ${of.more === 1 ? "was" : "were"} not looked at`,
     of.moreWorkloads > 0 && `${count(of.moreWorkloads, "workload")} ${of.moreWorkloads === 1 ? "was" : "were"} not looked at`,
@@ -149,7 +149,7 @@ function Rest({ of }: { of: NonNullable<Edges["allowed"]> }) {
   ].filter(Boolean);
   return (
     <p class="quiet">
-      Allowed is what the proxies connected to this replica see, and what policies and routes would let pass now, as a GET of / to the first port.
+      {`Allowed is what ${count(edges.sidecars, "sidecar")} of ${edges.namespace} ${edges.sidecars === 1 ? "sees" : "see"}, and what policies and routes would let pass now, as a GET of / to the first port: those connected to the replica ${edges.replica}, and not those of others.`}
       {parts.length > 0 && ` Beside them, ${parts.join("; ")}.`}
       {(of.more > 0 || of.moreWorkloads > 0) && " Select a workload, or filter."}
     </p>
