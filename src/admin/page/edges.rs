@@ -34,9 +34,13 @@ use navarch_scope::evidence::{Evidence, EvidenceError};
 use navarch_scope::{Walks, WorkloadName};
 use navarch_xds::connections::ConnectionInfo;
 
-/// Maximum number of JSON objects of the evidence. Each edge is one, and takes some hundred bytes of
-/// memory, but as few as ten in a body.
+/// Maximum number of JSON objects and lists of the evidence. Each edge is one, and takes some hundred
+/// bytes of memory, but as few as ten in a body: a list is read as an object without names.
 const MAX_OBJECTS: usize = 300_000;
+/// Maximum number of JSON values of the evidence beside the first of each object or list. An edge has
+/// five. A value takes 32 bytes or more of memory while it is read, also under a name that is not known,
+/// but as few as two in a body.
+const MAX_FURTHER_VALUES: usize = 8 * MAX_OBJECTS;
 /// Timeout of a body: others wait for it.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of edges of a response that are allowed and were never used. Each costs a walk.
@@ -81,7 +85,7 @@ pub(in crate::admin) async fn edges(
         Err(_) => return (StatusCode::REQUEST_TIMEOUT, "send the body faster\n").into_response(),
     };
 
-    if has_many_objects(&body) {
+    if has_many_values(&body) {
         let reason = "the evidence has too many edges: collect it for fewer namespaces\n";
         return (StatusCode::PAYLOAD_TOO_LARGE, reason).into_response();
     }
@@ -137,9 +141,19 @@ fn is_json(headers: &HeaderMap) -> bool {
     media.is_some_and(|media| media.trim().eq_ignore_ascii_case("application/json"))
 }
 
-/// Whether a body may have more JSON objects than are read. Names of hosts have no braces.
-fn has_many_objects(body: &[u8]) -> bool {
-    body.iter().filter(|byte| **byte == b'{').count() > MAX_OBJECTS
+/// Whether a body may have more JSON values than are read. Names of hosts have neither braces nor commas,
+/// and few have brackets.
+fn has_many_values(body: &[u8]) -> bool {
+    let mut begun = 0;
+    let mut further = 0;
+    for byte in body {
+        match byte {
+            b'{' | b'[' => begun += 1,
+            b',' => further += 1,
+            _ => {}
+        }
+    }
+    begun > MAX_OBJECTS || further > MAX_FURTHER_VALUES
 }
 
 /// The evidence in a body; `None` if there is no body.
@@ -333,4 +347,32 @@ fn workloads(
         ("workloads".to_owned(), json!(named)),
         ("moreWorkloads".to_owned(), json!(more)),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use navarch_scope::evidence::MAX_EDGE_EVIDENCE;
+
+    use super::*;
+
+    #[test]
+    fn a_body_of_small_values_is_rejected_and_a_large_mesh_is_not() {
+        let edge = |number: usize| {
+            let counts = json!({
+                "requests": number, "connections": 0, "failed": 1, "denied": 0,
+                "lastSeen": "2026-01-01T00:00:00Z",
+            });
+            format!("\"service-{number}.shop.svc.cluster.local\":{counts}")
+        };
+        let edges: Vec<String> = (0..100_000).map(edge).collect();
+        let edges = edges.join(",");
+        assert!(edges.len() > MAX_EDGE_EVIDENCE / 2);
+        assert!(!has_many_values(edges.as_bytes()));
+
+        let unknown_list = "0,".repeat(MAX_FURTHER_VALUES + 1);
+        assert!(unknown_list.len() < MAX_EDGE_EVIDENCE);
+        assert!(has_many_values(unknown_list.as_bytes()));
+        let lists_for_objects = "\"a\":[]".repeat(MAX_OBJECTS + 1);
+        assert!(has_many_values(lists_for_objects.as_bytes()));
+    }
 }
