@@ -69,7 +69,7 @@ async fn follow(
     backoff: &mut Backoff,
 ) -> Result<(), StreamError> {
     let mut lines = connection.get(PATH, ACCEPT).await?;
-    while let Some(chunk) = lines.next().await? {
+    while let Some(chunk) = lines.next(false).await? {
         backoff.reset();
         for line in chunk.frames() {
             let event = serde_json::from_slice::<Event>(line).ok();

@@ -269,7 +269,7 @@ impl Reflector {
         let mut empty = true;
 
         loop {
-            let chunk = match self.next(&mut lines).await? {
+            let chunk = match self.next(&mut lines, initial).await? {
                 Ok(Some(chunk)) => chunk,
                 // A watch that ends at once must count as a failure, or it would be reopened
                 // without delay.
@@ -294,14 +294,16 @@ impl Reflector {
         }
     }
 
-    /// The next frames; `None` when the tags have changed or the response has ended.
+    /// The next frames, many if it `gathers` ([`Frames::next`]); `None` when the tags have changed
+    /// or the response has ended.
     async fn next(
         &mut self,
         lines: &mut Frames,
+        gathers: bool,
     ) -> Result<Result<Option<Chunk>, StreamError>, Closed> {
         let mut tags = self.selection.tags.clone();
         tokio::select! {
-            chunk = lines.next() => Ok(chunk),
+            chunk = lines.next(gathers) => Ok(chunk),
             Ok(()) = tags.changed() => Ok(Ok(None)),
             () = self.events.closed() => Err(Closed),
         }

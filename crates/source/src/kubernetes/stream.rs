@@ -6,15 +6,17 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt;
 use http_body_util::BodyExt;
+use hyper::body::Frame;
 use kube::client::Body;
 use tokio::sync::Notify;
+use tokio::task::yield_now;
 use tokio::time::timeout;
 
 use navarch_api::decode::ServerStatus;
 use navarch_base::error_chain::chain;
 
 /// Received data is taken in chunks of about this size, so a batch may contain as much.
-const CHUNK: usize = 1 << 20;
+const CHUNK: usize = 256 << 10;
 
 /// Maximum size of an event: objects are at most 1.5 MB in etcd, and their text can be larger.
 const MAX_EVENT_SIZE: usize = 64 << 20;
@@ -45,8 +47,8 @@ pub(super) struct Connection {
 }
 
 /// A response body, frame by frame.
-pub(super) struct Frames {
-    body: Body,
+pub(super) struct Frames<B = Body> {
+    body: B,
     /// Received bytes that are not a complete frame yet.
     rest: BytesMut,
     /// How frames are delimited.
@@ -172,16 +174,24 @@ impl Connection {
     }
 }
 
-impl Frames {
-    /// All whole frames that were received, at least one; `None` at the end.
-    pub(super) async fn next(&mut self) -> Result<Option<Chunk>, StreamError> {
+impl<B> Frames<B>
+where
+    B: hyper::body::Body<Data = Bytes> + Unpin,
+    B::Error: std::error::Error + 'static,
+{
+    /// All whole frames that were received, at least one; `None` at the end. With `gathers` it
+    /// takes what arrives while the connection has more, up to [`CHUNK`]: an initial list then
+    /// costs a batch for each hundred objects instead of each one or two.
+    pub(super) async fn next(&mut self, gathers: bool) -> Result<Option<Chunk>, StreamError> {
         loop {
-            // Data that is already available is taken, too.
-            while self.rest.len() < CHUNK {
-                match self.frame().now_or_never() {
-                    Some(Ok(true)) => {}
-                    Some(Ok(false) | Err(_)) | None => break,
-                }
+            self.take_available();
+            let mut before = 0;
+
+            // The task of the connection hands over one piece of the body at a time.
+            while gathers && before < self.rest.len() && self.rest.len() < CHUNK {
+                before = self.rest.len();
+                yield_now().await;
+                self.take_available();
             }
 
             let whole = self.framing.whole(&self.rest);
@@ -223,11 +233,35 @@ impl Frames {
         Ok(std::mem::take(&mut self.rest).freeze())
     }
 
+    /// Stores the data that is already available, until there are [`CHUNK`] bytes.
+    fn take_available(&mut self) {
+        while self.rest.len() < CHUNK {
+            // Without a timeout, since it does not wait.
+            match self
+                .body
+                .frame()
+                .now_or_never()
+                .map(|frame| self.store(frame))
+            {
+                Some(Ok(true)) => {}
+                Some(Ok(false) | Err(_)) | None => break,
+            }
+        }
+    }
+
     /// Waits for more data and stores it; false at the end.
     async fn frame(&mut self) -> Result<bool, StreamError> {
         let frame = timeout(self.read_timeout, self.body.frame())
             .await
             .map_err(|_| StreamError::Silent(self.read_timeout))?;
+        self.store(frame)
+    }
+
+    /// Stores a piece of the body; false at the end.
+    fn store(
+        &mut self,
+        frame: Option<Result<Frame<Bytes>, B::Error>>,
+    ) -> Result<bool, StreamError> {
         match frame {
             None => Ok(false),
             Some(Ok(frame)) => {
@@ -270,5 +304,37 @@ mod tests {
         );
 
         assert_eq!(cut(Framing::Lengths, b"\xff\xff\xff\xff"), (vec![], 0));
+    }
+
+    /// A body of pieces of this length, each of which is there once the reader has waited for it.
+    fn frames_of_pieces(
+        bytes: &'static [u8],
+        length: usize,
+    ) -> Frames<impl hyper::body::Body<Data = Bytes, Error = std::io::Error> + Unpin> {
+        let pieces = futures_util::stream::unfold(bytes.chunks(length), |mut pieces| async move {
+            yield_now().await;
+            let piece = Bytes::from_static(pieces.next()?);
+            Some((Ok(Frame::data(piece)), pieces))
+        });
+        Frames {
+            body: http_body_util::StreamBody::new(Box::pin(pieces)),
+            rest: BytesMut::new(),
+            framing: Framing::Lines,
+            read_timeout: Duration::from_secs(10),
+        }
+    }
+
+    #[tokio::test]
+    async fn what_arrives_meanwhile_is_gathered_if_asked_for() {
+        let text = b"one\ntwo\nthree\nfo";
+        let mut frames = frames_of_pieces(text, 3);
+        let chunk = frames.next(true).await.unwrap().unwrap();
+        let gathered: Vec<_> = chunk.frames().map(<[u8]>::to_vec).collect();
+        assert_eq!(gathered, [&b"one"[..], b"two", b"three"]);
+        assert!(frames.next(true).await.unwrap().is_none());
+
+        let mut frames = frames_of_pieces(text, 3);
+        let chunk = frames.next(false).await.unwrap().unwrap();
+        assert_eq!(chunk.frames().collect::<Vec<_>>(), [b"one"]);
     }
 }
