@@ -60,6 +60,12 @@ macro_rules! name {
             pub fn is_empty(&self) -> bool {
                 self.0.is_empty()
             }
+
+            /// Whether both share one text, so that they need not be compared.
+            #[must_use]
+            pub fn is_same_text(&self, other: &Self) -> bool {
+                Arc::ptr_eq(&self.0, &other.0)
+            }
         }
 
         impl From<Arc<str>> for $name {

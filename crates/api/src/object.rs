@@ -74,7 +74,7 @@ pub type ObjectsByName<T> = BTreeMap<NamespacedName, Arc<Object<T>>>;
 pub struct NamespacedName(Arc<NameParts>);
 
 /// The parts of a [`NamespacedName`].
-#[derive(Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Default, PartialEq, Eq, Hash)]
 pub struct NameParts {
     /// The namespace; empty for cluster-scoped kinds.
     pub namespace: Namespace,
@@ -372,6 +372,24 @@ impl NamespacedName {
     }
 }
 
+impl PartialOrd for NameParts {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for NameParts {
+    /// By namespace, then by name. Objects of a namespace mostly share its text, and names that are
+    /// compared are mostly of one namespace.
+    fn cmp(&self, other: &Self) -> Ordering {
+        let by_namespace = match self.namespace.is_same_text(&other.namespace) {
+            true => Ordering::Equal,
+            false => self.namespace.cmp(&other.namespace),
+        };
+        by_namespace.then_with(|| self.name.cmp(&other.name))
+    }
+}
+
 impl Deref for NamespacedName {
     type Target = NameParts;
 
@@ -455,5 +473,32 @@ impl<T: PartialEq> Object<T> {
         self.same_content(other)
             && self.meta.generation == other.meta.generation
             && (!kind.sends_version() || self.meta.resource_version == other.meta.resource_version)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_in_the_order_of_their_texts_whoever_shares_them() {
+        let shop = Namespace::new("shop");
+        let names = [
+            NamespacedName::new("", "z"),
+            NamespacedName::new("bank", "b"),
+            NamespacedName::of(shop.clone(), "a".into()),
+            NamespacedName::of(shop.clone(), "b".into()),
+            NamespacedName::new("shop", "b"),
+            NamespacedName::of(shop, "c".into()),
+            NamespacedName::new("shop-2", "a"),
+        ];
+
+        for a in &names {
+            for b in &names {
+                let texts = |name: &NamespacedName| (name.namespace.to_string(), name.name.clone());
+                assert_eq!(a.cmp(b), texts(a).cmp(&texts(b)), "{a} and {b}");
+                assert_eq!(a == b, a.cmp(b) == Ordering::Equal);
+            }
+        }
     }
 }

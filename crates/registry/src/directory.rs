@@ -159,12 +159,13 @@ pub struct DirectoryChange {
 
 impl DirectoryChange {
     /// Adds further changes.
-    pub(super) fn extend(&mut self, other: Self) {
-        self.services.extend(other.services);
-        self.endpoints.extend(other.endpoints);
-        self.pod_targets.extend(other.pod_targets);
-        self.targets.extend(other.targets);
-        self.workloads.extend(other.workloads);
+    pub(super) fn extend(&mut self, mut other: Self) {
+        // Appending to an empty set is free.
+        self.services.append(&mut other.services);
+        self.endpoints.append(&mut other.endpoints);
+        self.pod_targets.append(&mut other.pod_targets);
+        self.targets.append(&mut other.targets);
+        self.workloads.append(&mut other.workloads);
         self.network_gateways |= other.network_gateways;
         self.clusters |= other.clusters;
         for (cluster, change) in other.remotes {

@@ -13,6 +13,7 @@ mod cluster_set;
 mod endpoints;
 mod gateways;
 mod names;
+mod queue;
 mod services;
 mod slices;
 mod targets;
@@ -263,9 +264,9 @@ impl Registry {
 
         self.update_entry_endpoints(&mut work, others);
         self.update_slots(&mut work, &mut change);
-        self.update_endpoints(objects, &work, &mut change);
-        self.update_targets(&work, &mut change);
-        self.update_workloads(&work, &mut change);
+        self.update_endpoints(objects, &mut work, &mut change);
+        self.update_targets(&mut work, &mut change);
+        self.update_workloads(&mut work, &mut change);
         self.update_gateways(objects, &work, &mut change);
         RegistryChange {
             change,

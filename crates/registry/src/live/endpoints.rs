@@ -31,16 +31,16 @@ impl Registry {
     pub(super) fn update_endpoints(
         &mut self,
         objects: &Objects,
-        work: &Work,
+        work: &mut Work,
         change: &mut DirectoryChange,
     ) {
         // The hosts of a ServiceEntry share their endpoints, before and after: they are compared
         // once.
         let mut equal: Option<(Shared, Shared, bool)> = None;
 
-        for key in &work.endpoints {
-            let new = self.collect_endpoints(objects, key);
-            let old = self.directory.endpoints.get(key);
+        for key in work.endpoints.take() {
+            let new = self.collect_endpoints(objects, &key);
+            let old = self.directory.endpoints.get(&key);
             let same = match &equal {
                 Some((of_old, of_new, same))
                     if is_same_allocation(of_old.as_ref(), old)
@@ -58,10 +58,10 @@ impl Registry {
 
             match new {
                 Some(new) => self.directory.endpoints.insert(key.clone(), new),
-                None => self.directory.endpoints.remove(key),
+                None => self.directory.endpoints.remove(&key),
             };
 
-            change.endpoints.insert(key.clone());
+            change.endpoints.insert(key);
         }
     }
 

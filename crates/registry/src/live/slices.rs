@@ -26,7 +26,7 @@ impl EntryEndpoints {
 impl Registry {
     /// Rebuilds the endpoints of queued EndpointSlices.
     pub(super) fn update_slices(&mut self, objects: &Objects, work: &mut Work) {
-        for name in std::mem::take(&mut work.slices) {
+        for name in work.slices.take() {
             let slice = objects.endpoint_slices.get(&name);
             let new = slice.and_then(|slice| {
                 let service = service_of_slice(slice)?;

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use super::queue::Queue;
 use crate::model::{ServiceKey, Workload};
 use navarch_api::names::Hostname;
 use navarch_api::object::{Kind, NamespacedName, ObjectRef};
@@ -15,14 +16,14 @@ pub(super) struct Work {
     /// Namespaces of which labels or annotations may have changed.
     pub namespaces: BTreeSet<NamespacedName>,
     pub nodes: BTreeSet<NamespacedName>,
-    pub pods: BTreeSet<NamespacedName>,
+    pub pods: Queue<NamespacedName>,
     /// WorkloadEntries.
     pub entries: BTreeSet<NamespacedName>,
     /// Kubernetes Services.
     pub services: BTreeSet<NamespacedName>,
     pub service_entries: BTreeSet<NamespacedName>,
     /// EndpointSlices.
-    pub slices: BTreeSet<NamespacedName>,
+    pub slices: Queue<NamespacedName>,
     /// ServiceEntries whose endpoints are to be rebuilt.
     pub entry_endpoints: BTreeSet<NamespacedName>,
     /// Keys with changed declarations.
@@ -32,13 +33,13 @@ pub(super) struct Work {
     /// Whether addresses for hosts of ServiceEntries must be allocated again.
     pub allocation: bool,
     /// Services whose endpoints are to be collected.
-    pub endpoints: BTreeSet<ServiceKey>,
+    pub endpoints: Queue<ServiceKey>,
     /// Pods whose targets are to be found.
-    pub pod_targets: BTreeSet<NamespacedName>,
+    pub pod_targets: Queue<NamespacedName>,
     /// Addresses whose targets are to be found.
     pub addresses: BTreeSet<IpAddr>,
     /// Pods whose workloads are to be updated in the directory.
-    pub workloads: BTreeSet<NamespacedName>,
+    pub workloads: Queue<NamespacedName>,
     /// Kubernetes Services that are or were gateways, or may be now.
     pub gateways: BTreeSet<NamespacedName>,
     /// Gateways of the Gateway API.
@@ -63,11 +64,17 @@ impl Work {
             let names = match kind {
                 Kind::Namespace => &mut work.namespaces,
                 Kind::Node => &mut work.nodes,
-                Kind::Pod => &mut work.pods,
+                Kind::Pod => {
+                    work.pods.insert(name.clone());
+                    continue;
+                }
                 Kind::WorkloadEntry => &mut work.entries,
                 Kind::Service => &mut work.services,
                 Kind::ServiceEntry => &mut work.service_entries,
-                Kind::EndpointSlice => &mut work.slices,
+                Kind::EndpointSlice => {
+                    work.slices.insert(name.clone());
+                    continue;
+                }
                 Kind::Secret
                 | Kind::ConfigMap
                 | Kind::ServiceAccount
@@ -111,7 +118,7 @@ impl Work {
     /// All objects, for an empty registry.
     #[must_use]
     pub(super) fn everything(objects: &Objects) -> Self {
-        fn names<T: Stored>(objects: &Objects) -> BTreeSet<NamespacedName> {
+        fn names<T: Stored, N: FromIterator<NamespacedName>>(objects: &Objects) -> N {
             T::table(objects)
                 .iter()
                 .map(|object| object.meta.key())
@@ -119,12 +126,12 @@ impl Work {
         }
         use navarch_api::{gateway_api, istio, kubernetes};
         Self {
-            pods: names::<kubernetes::Pod>(objects),
-            entries: names::<istio::WorkloadEntry>(objects),
-            services: names::<kubernetes::Service>(objects),
-            service_entries: names::<istio::ServiceEntry>(objects),
-            slices: names::<kubernetes::EndpointSlice>(objects),
-            gateway_objects: names::<gateway_api::KubernetesGateway>(objects),
+            pods: names::<kubernetes::Pod, _>(objects),
+            entries: names::<istio::WorkloadEntry, _>(objects),
+            services: names::<kubernetes::Service, _>(objects),
+            service_entries: names::<istio::ServiceEntry, _>(objects),
+            slices: names::<kubernetes::EndpointSlice, _>(objects),
+            gateway_objects: names::<gateway_api::KubernetesGateway, _>(objects),
             ..Self::default()
         }
     }

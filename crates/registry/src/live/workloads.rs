@@ -51,7 +51,7 @@ impl Registry {
 
     /// Processes changed pods.
     pub(super) fn update_pods(&mut self, objects: &Objects, work: &mut Work) {
-        for name in std::mem::take(&mut work.pods) {
+        for name in work.pods.take() {
             let new = objects.pods.get(&name).and_then(|object| {
                 let node = object.spec.node.as_ref();
                 let node = node.and_then(|node| objects.nodes.get(&NamespacedName::new("", node)));
@@ -135,18 +135,22 @@ impl Registry {
 
     /// Updates the workloads of pods in the directory. A proxy without a pod is identified by its
     /// address and metadata, even if there is a WorkloadEntry of its name.
-    pub(super) fn update_workloads(&mut self, work: &Work, change: &mut DirectoryChange) {
-        for name in &work.workloads {
-            let new = self.pods.named(name).map(|pod| &pod.workload);
-            let old = self.directory.workloads.get(name);
+    pub(super) fn update_workloads(&mut self, work: &mut Work, change: &mut DirectoryChange) {
+        let mut changed = Vec::new();
+
+        for name in work.workloads.take() {
+            let new = self.pods.named(&name).map(|pod| &pod.workload);
+            let old = self.directory.workloads.get(&name);
             if old == new {
                 continue;
             }
             match new.cloned() {
                 Some(workload) => self.directory.workloads.insert(name.clone(), workload),
-                None => self.directory.workloads.remove(name),
+                None => self.directory.workloads.remove(&name),
             };
-            change.workloads.insert(name.clone());
+            changed.push(name);
         }
+
+        change.workloads.append(&mut changed.into_iter().collect());
     }
 }
