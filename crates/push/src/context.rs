@@ -1,5 +1,6 @@
 //! The immutable snapshot that a push works on.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -159,6 +160,30 @@ pub fn object_facts(object: &ObjectRef) -> Vec<FactKey> {
     facts
 }
 
+/// The facts that changed objects affect, as [`object_facts`], each list once.
+pub(crate) fn facts_of_objects(objects: &BTreeSet<ObjectRef>) -> Vec<FactKey> {
+    let mut facts = Vec::with_capacity(objects.len());
+    let mut lists = Vec::new();
+    let mut last: Option<&ObjectRef> = None;
+
+    for object in objects {
+        // Objects are in the order of their kinds and namespaces.
+        let is_listed = last.is_some_and(|last| {
+            last.kind == object.kind && last.name.namespace == object.name.namespace
+        });
+
+        if is_listed && object.kind != Kind::Namespace {
+            facts.push(FactKey::Object(object.clone()));
+        } else {
+            lists.extend(object_facts(object));
+        }
+        last = Some(object);
+    }
+
+    facts.append(&mut lists);
+    facts
+}
+
 /// The facts that a changed object of a remote cluster affects.
 #[must_use]
 pub fn remote_object_facts(cluster: &ClusterId, object: &ObjectRef) -> [FactKey; 3] {
@@ -201,4 +226,28 @@ pub fn facts_of(object: &AnyObject) -> Vec<FactKey> {
     }
 
     facts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_facts_of_many_objects_are_those_of_each() {
+        let object = |kind, namespace: &str, name: &str| ObjectRef {
+            kind,
+            name: NamespacedName::new(namespace, name),
+        };
+        let objects = BTreeSet::from([
+            object(Kind::Namespace, "", "bank"),
+            object(Kind::Namespace, "", "shop"),
+            object(Kind::Pod, "bank", "a"),
+            object(Kind::Pod, "shop", "a"),
+            object(Kind::Pod, "shop", "b"),
+            object(Kind::Service, "shop", "a"),
+        ]);
+
+        let facts: BTreeSet<FactKey> = facts_of_objects(&objects).into_iter().collect();
+        assert_eq!(facts, objects.iter().flat_map(object_facts).collect());
+    }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use imbl::OrdMap;
 
 use super::addresses::{self, Addresses, StateChange};
-use super::context::{Mesh, PushContext, directory_facts, object_facts};
+use super::context::{Mesh, PushContext, directory_facts, facts_of_objects};
 use super::fact::{FactKey, RemoteFact};
 use super::learned::{self, LearnedChange, LearnedTable};
 use super::name_parts::NameParts;
@@ -298,12 +298,17 @@ impl MeshState {
             own: &before,
             remotes: &before_remotes,
         };
+        // A vector from here on: many objects change at the start, and to sort their facts once
+        // costs less than to insert them one by one.
+        let mut facts: Vec<FactKey> = facts.into_iter().collect();
         facts.extend(self.follow(before, objects, remotes, endpoints));
         if finds_peers && !self.finds_peers {
             facts.extend(self.find_peers());
         }
 
-        facts.into_iter().collect()
+        facts.sort();
+        facts.dedup();
+        facts
     }
 
     /// Enables the search for peers by address: adds all missing objects to the index.
@@ -385,7 +390,7 @@ impl MeshState {
             facts.extend(self.addresses.apply(&step));
         }
 
-        facts.extend(changed.own.iter().flat_map(object_facts));
+        facts.extend(facts_of_objects(&changed.own));
         facts.extend(self.find_names(before.own, &changed.own));
         facts
     }
@@ -438,14 +443,24 @@ impl MeshState {
     /// Updates the names of objects and returns the changed facts.
     fn find_names(&mut self, before: &Objects, changed: &BTreeSet<ObjectRef>) -> Vec<FactKey> {
         let mut facts = Vec::new();
+        let mut last = None;
+
         for object in changed {
             let is_there = self.objects.seen().contains(object);
-            if before.contains(object) != is_there {
-                let part = self.name_parts.set(object, is_there);
-                facts.extend(part.map(|part| FactKey::NamesIn(object.kind, part)));
+            if before.contains(object) == is_there {
+                continue;
+            }
+
+            let part = self.name_parts.set(object, is_there);
+            facts.extend(part.map(|part| FactKey::NamesIn(object.kind, part)));
+
+            // Objects come kind by kind.
+            if last != Some(object.kind) {
+                last = Some(object.kind);
                 facts.push(FactKey::Names(object.kind));
             }
         }
+
         facts
     }
 

@@ -137,6 +137,11 @@ impl Rollouts {
         in_force: &mut CurrentObjects<'_>,
         settings: &RolloutSettings,
     ) -> Option<AnyObject> {
+        // At the start, for each object.
+        if !self.is_on && self.all.is_empty() && self.awaited.is_empty() && self.gone.is_empty() {
+            return Some(object);
+        }
+
         let name = object.object_ref();
         self.undo_removal(&name, in_force);
         let plan = RolloutPlan::of(name.kind, object.meta(), settings)
