@@ -9,5 +9,5 @@ use super::output;
 /// # Errors
 /// If the output cannot be written.
 pub(super) fn print() -> anyhow::Result<()> {
-    output::write(&crds::yaml())
+    output::write(crds::YAML)
 }

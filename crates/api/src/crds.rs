@@ -1,28 +1,20 @@
 //! The CustomResourceDefinitions of Istio's kinds, generated from the Rust types of their specs.
 //!
-//! ```text
-//! Rust type ──schemars──▶ definitions ──limits (by type and field)──▶ structural (one tree per kind) ──▶ CRD
-//! ```
-//!
 //! Groups, versions, names, columns and every field are those of Istio's CRDs
 //! (`manifests/charts/base`), so that either project's CRDs can replace the other's; all limits of
 //! Istio's CRDs apply here, too.
+//!
+//! A unit test generates them, and the program contains its result: the schemas of all types would
+//! be a sixth of this crate's code, for one command.
 
-mod document;
+#[cfg(test)]
+mod generated;
 mod kinds;
-mod limit;
-mod limits;
-mod structural;
-
-use serde_json::Value;
 
 use kinds::KINDS;
 
-/// The definitions of all kinds, in the order of their groups and names.
-#[must_use]
-pub fn documents() -> Vec<Value> {
-    KINDS.iter().map(document::document).collect()
-}
+/// The definitions of all kinds as YAML documents, in the order of their groups and names.
+pub const YAML: &str = include_str!("../../../deploy/charts/navarch/crds/istio.yaml");
 
 /// A kind in the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,18 +46,6 @@ pub fn is_defined(group: &str, version: &str, plural: &str) -> bool {
     KINDS.iter().any(|kind| {
         kind.group == group && kind.plural == plural && kind.versions.contains(&version)
     })
-}
-
-/// The definitions of all kinds as YAML documents.
-#[must_use]
-pub fn yaml() -> String {
-    let mut text = String::new();
-    for document in documents() {
-        text.push_str("---\n");
-        let written = serde_saphyr::to_fmt_writer(&mut text, &document);
-        written.expect("YAML can express every JSON value, and writing to a String cannot fail");
-    }
-    text
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! AuthorizationPolicy: access control for workloads.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::wire_enum::wire_enum;
@@ -8,7 +7,8 @@ use super::{PolicyTargetReference, PolicyWorkloadSelector};
 
 /// `security.istio.io/AuthorizationPolicy`: rules, and the action on requests that match one of the
 /// rules.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct AuthorizationPolicy {
     /// Selects workloads; unset selects all workloads of the namespace, or of the mesh in the root
@@ -43,7 +43,8 @@ wire_enum! {
 }
 
 /// The extension provider that decides.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct AuthorizationProvider {
     /// The provider's name in mesh config.
@@ -51,7 +52,8 @@ pub struct AuthorizationProvider {
 }
 
 /// A rule: matches if one of its sources, one of its operations and all of its conditions match.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct AuthorizationRule {
     /// Sources of the request; empty matches any source.
@@ -63,7 +65,8 @@ pub struct AuthorizationRule {
 }
 
 /// One source of a rule.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct AuthorizationFrom {
     /// The source; required by validation.
@@ -71,7 +74,8 @@ pub struct AuthorizationFrom {
 }
 
 /// One operation of a rule.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct AuthorizationTo {
     /// The operation; required by validation.
@@ -80,7 +84,8 @@ pub struct AuthorizationTo {
 
 /// Conditions on the client: one value of each list that is not empty must match, and no value of a
 /// `not_` list.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct AuthorizationSource {
     /// Identities of peers, without `spiffe://`; requires mutual TLS.
@@ -115,7 +120,8 @@ pub struct AuthorizationSource {
 
 /// Conditions on the request: one value of each list that is not empty must match, and no value of
 /// a `not_` list. For TCP only ports are available.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct AuthorizationOperation {
     /// Hosts of requests; matching ignores case.
@@ -137,7 +143,8 @@ pub struct AuthorizationOperation {
 }
 
 /// An additional condition on an attribute.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct AuthorizationCondition {
     /// The attribute, such as `request.headers[x-token]`.

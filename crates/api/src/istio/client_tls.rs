@@ -1,6 +1,5 @@
 //! TLS settings of a client.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::wire_enum::wire_enum;
@@ -20,7 +19,8 @@ wire_enum! {
 }
 
 /// TLS settings for connections to a host.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClientTlsSettings {
     /// The TLS mode.

@@ -1,13 +1,13 @@
 //! Limits on connections and requests, and outlier detection.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::wire_enum::wire_enum;
 use crate::duration::Duration;
 
 /// Limits on connections and requests.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConnectionPoolSettings {
     /// Limits on TCP connections, which also carry HTTP.
@@ -17,7 +17,8 @@ pub struct ConnectionPoolSettings {
 }
 
 /// Limits on TCP connections.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct TcpSettings {
     /// Maximum number of connections to the host; 0 is unlimited.
@@ -33,7 +34,8 @@ pub struct TcpSettings {
 }
 
 /// TCP keepalive probes. Unset fields use the operating system's defaults.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct TcpKeepalive {
     /// Number of unanswered probes before the connection is closed; 0 is unset.
@@ -57,7 +59,8 @@ wire_enum! {
 }
 
 /// Limits on HTTP requests.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpSettings {
     /// Maximum number of requests that wait for a connection; 0 is unlimited.
@@ -81,7 +84,8 @@ pub struct HttpSettings {
 }
 
 /// HTTP/2 keepalive pings.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConnectionKeepalive {
     /// Interval between pings.
@@ -91,7 +95,8 @@ pub struct ConnectionKeepalive {
 }
 
 /// When Envoy ejects failing endpoints from load balancing.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct OutlierDetection {
     /// Number of consecutive errors; deprecated in favor of the specific counts below.

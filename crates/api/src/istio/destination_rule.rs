@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::wire_enum::wire_enum;
@@ -13,7 +12,8 @@ use super::{
 use crate::duration::Duration;
 
 /// `networking.istio.io/DestinationRule`: traffic policies for a host and its subsets.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct DestinationRule {
     /// The host; may be a wildcard, and a short name is completed with the object's namespace.
@@ -31,7 +31,8 @@ pub struct DestinationRule {
 }
 
 /// Traffic policy for all ports of a host, and for individual ports.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct TrafficPolicy {
     /// How clients select endpoints.
@@ -54,7 +55,8 @@ pub struct TrafficPolicy {
 }
 
 /// Traffic policy for one port of a host.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct PortTrafficPolicy {
     /// The port of the service.
@@ -70,7 +72,8 @@ pub struct PortTrafficPolicy {
 }
 
 /// Settings of the tunnel for the connection.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct TunnelSettings {
     /// `CONNECT` or `POST`; empty is `CONNECT`.
@@ -92,7 +95,8 @@ wire_enum! {
 }
 
 /// Settings of the PROXY protocol header.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProxyProtocol {
     /// The version of the PROXY protocol.
@@ -100,7 +104,8 @@ pub struct ProxyProtocol {
 }
 
 /// Limit on concurrent retries.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct RetryBudget {
     /// Maximum number of concurrent retries as a percentage of concurrent requests; unset means 20.
@@ -112,7 +117,8 @@ pub struct RetryBudget {
 }
 
 /// A named group of a host's endpoints.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Subset {
     /// The subset's name, which routes reference.

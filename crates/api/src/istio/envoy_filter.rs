@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -10,7 +9,8 @@ use super::wire_enum::wire_enum;
 use super::{PolicyTargetReference, WorkloadSelector};
 
 /// `networking.istio.io/EnvoyFilter`: patches to the resources that proxies receive.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct EnvoyFilter {
     /// Selects workloads; unset selects all workloads of the namespace, or of the mesh in the root
@@ -26,7 +26,8 @@ pub struct EnvoyFilter {
 }
 
 /// One patch and the configuration objects that it applies to.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct EnvoyConfigPatch {
     /// The kind of configuration object that the patch applies to.
@@ -87,7 +88,8 @@ wire_enum! {
 
 /// Conditions on the patched objects. At most one object match may be set, and it must suit the
 /// kind of object.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct EnvoyConfigMatch {
     /// The kind of proxy and the traffic direction.
@@ -105,7 +107,8 @@ pub struct EnvoyConfigMatch {
 }
 
 /// Conditions on the proxies that a patch applies to.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProxyMatch {
     /// Regular expression for the version of the proxy's agent; a partial match suffices, empty
@@ -116,7 +119,8 @@ pub struct ProxyMatch {
 }
 
 /// Conditions on clusters. Fields that are empty or 0 match all clusters.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterMatch {
     /// The port in the cluster's name.
@@ -130,7 +134,8 @@ pub struct ClusterMatch {
 }
 
 /// Conditions on route configurations. Fields that are empty or 0 match all of them.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct RouteConfigurationMatch {
     /// The port of the routes.
@@ -146,7 +151,8 @@ pub struct RouteConfigurationMatch {
 }
 
 /// Conditions on virtual hosts.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualHostMatch {
     /// The virtual host's name, `host:port`; empty matches any.
@@ -158,7 +164,8 @@ pub struct VirtualHostMatch {
 }
 
 /// Conditions on routes.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct RouteMatch {
     /// The route's name; empty matches any.
@@ -182,7 +189,8 @@ wire_enum! {
 }
 
 /// Conditions on listeners. Fields that are empty or 0 match all of them.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct ListenerMatch {
     /// The port of the listener, or of a filter chain where all ports share one listener.
@@ -198,7 +206,8 @@ pub struct ListenerMatch {
 }
 
 /// Conditions on filter chains. Fields that are empty or 0 match all of them.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct ListenerFilterChainMatch {
     /// The filter chain's name.
@@ -220,7 +229,8 @@ pub struct ListenerFilterChainMatch {
 
 /// Conditions on the patched network filters, or on the network filters that contain the patched
 /// HTTP filters.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct FilterMatch {
     /// The network filter's name.
@@ -230,7 +240,8 @@ pub struct FilterMatch {
 }
 
 /// Conditions on HTTP filters.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct SubFilterMatch {
     /// The HTTP filter's name.
@@ -238,7 +249,8 @@ pub struct SubFilterMatch {
 }
 
 /// Conditions on the configuration of waypoints.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct WaypointMatch {
     /// The port of the service.
@@ -250,7 +262,8 @@ pub struct WaypointMatch {
 }
 
 /// Conditions on the routes of waypoints.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct WaypointRouteMatch {
     /// The route's name.
@@ -296,7 +309,8 @@ wire_enum! {
 }
 
 /// The operation on the selected objects, and its value.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct EnvoyPatch {
     /// How the patch changes the generated configuration.

@@ -1,13 +1,13 @@
 //! Fault injection of an HTTP route.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Percent;
 use crate::duration::Duration;
 
 /// Faults that Envoy injects into requests, for testing the resilience of clients.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpFaultInjection {
     /// Delays requests.
@@ -17,7 +17,8 @@ pub struct HttpFaultInjection {
 }
 
 /// Delays a percentage of requests before forwarding.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Delay {
     /// Percentage of requests as an integer; deprecated in favor of `percentage`.
@@ -31,7 +32,8 @@ pub struct Delay {
 }
 
 /// Aborts a percentage of requests with an error. At most one kind of error may be set.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Abort {
     /// The HTTP status code of the response.

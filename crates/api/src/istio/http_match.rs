@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Match conditions of a request; all fields that are set must match.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpMatchRequest {
     /// The match's name; appended to the route's name in access logs.
@@ -40,7 +40,8 @@ pub struct HttpMatchRequest {
 }
 
 /// A condition on a string.
-#[derive(Clone, Debug, Default, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(try_from = "StringMatchWire", into = "StringMatchWire")]
 pub enum StringMatch {
     /// Written as `{}`: matches any value that is present.
@@ -55,7 +56,8 @@ pub enum StringMatch {
 }
 
 /// The wire form of [`StringMatch`]: one field per kind of match, at most one of them set.
-#[derive(Default, JsonSchema, Serialize, Deserialize)]
+#[derive(Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 struct StringMatchWire {
     /// The value equals this string.

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::wire_enum::wire_enum;
@@ -13,7 +12,8 @@ use crate::duration::Duration;
 use navarch_base::base64_text;
 
 /// One HTTP route: the requests that it matches, and its action.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpRoute {
     /// The route's name in access logs and statistics.
@@ -53,7 +53,8 @@ pub struct HttpRoute {
 }
 
 /// References a VirtualService that contains more routes.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Delegate {
     /// The VirtualService's name.
@@ -63,7 +64,8 @@ pub struct Delegate {
 }
 
 /// Header changes on requests and responses.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Headers {
     /// Changes before the request is forwarded.
@@ -73,7 +75,8 @@ pub struct Headers {
 }
 
 /// Header changes in one direction.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct HeaderOperations {
     /// Headers to overwrite.
@@ -85,7 +88,8 @@ pub struct HeaderOperations {
 }
 
 /// One weighted destination of an HTTP route.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpRouteDestination {
     /// The service, or the subset of a service, that receives the requests.
@@ -108,7 +112,8 @@ wire_enum! {
 }
 
 /// Answers with a redirect. Unset fields keep the value of the request.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpRedirect {
     /// The new path; replaces the whole path.
@@ -128,7 +133,8 @@ pub struct HttpRedirect {
 }
 
 /// Answers with a fixed response.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpDirectResponse {
     /// The HTTP status code of the response.
@@ -138,7 +144,8 @@ pub struct HttpDirectResponse {
 }
 
 /// The body of a fixed response.
-#[derive(Clone, Debug, Default, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(try_from = "HttpBodyWire", into = "HttpBodyWire")]
 pub enum HttpBody {
     /// Written as `{}`: neither text nor bytes.
@@ -151,7 +158,8 @@ pub enum HttpBody {
 }
 
 /// The wire form of [`HttpBody`].
-#[derive(Default, JsonSchema, Serialize, Deserialize)]
+#[derive(Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 struct HttpBodyWire {
     /// Body as text.
@@ -194,7 +202,8 @@ impl From<HttpBody> for HttpBodyWire {
 }
 
 /// Rewrites path or authority before the request is forwarded.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpRewrite {
     /// Replacement for the path, or for its matched prefix.
@@ -206,7 +215,8 @@ pub struct HttpRewrite {
 }
 
 /// Rewrites a path by regular expression.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct RegexRewrite {
     /// RE2 expression that matches the part to replace.
@@ -217,7 +227,8 @@ pub struct RegexRewrite {
 }
 
 /// When and how often Envoy retries a request.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpRetry {
     /// Maximum number of retries; 0 disables retries.
@@ -247,7 +258,8 @@ wire_enum! {
 }
 
 /// The cross-origin resource sharing policy.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct CorsPolicy {
     /// Allowed origins as exact strings; deprecated in favor of `allow_origins`.
@@ -269,7 +281,8 @@ pub struct CorsPolicy {
 }
 
 /// One destination that receives copies of requests.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpMirrorPolicy {
     /// The service that receives the copies.

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Destination;
 
 /// A route for passthrough TLS connections.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct TlsRoute {
     /// Match conditions, of which one must match.
@@ -19,7 +19,8 @@ pub struct TlsRoute {
 }
 
 /// A route for TCP connections.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct TcpRoute {
     /// Match conditions, of which one must match; empty matches all connections.
@@ -30,7 +31,8 @@ pub struct TcpRoute {
 }
 
 /// One weighted destination of a TLS or TCP route.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct RouteDestination {
     /// The service, or the subset of a service, that receives the connections.
@@ -41,7 +43,8 @@ pub struct RouteDestination {
 }
 
 /// Match conditions of a TCP connection; all fields that are set must match.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct L4MatchAttributes {
     /// IPs or CIDRs, one of which must contain the destination address.
@@ -59,7 +62,8 @@ pub struct L4MatchAttributes {
 }
 
 /// Match conditions of a TLS connection; all fields that are set must match.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct TlsMatchAttributes {
     /// SNI names, one of which must match; each must be covered by one of the VirtualService's

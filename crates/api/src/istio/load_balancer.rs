@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::wire_enum::wire_enum;
@@ -27,7 +26,8 @@ wire_enum! {
 }
 
 /// How clients select endpoints.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct LoadBalancerSettings {
     /// An algorithm without parameters. Mutually exclusive with `consistent_hash`.
@@ -48,7 +48,8 @@ pub struct LoadBalancerSettings {
 }
 
 /// Weighs endpoints by the load that they report.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct BackendUtilizationLb {
     /// How much errors reduce the weight of an endpoint, in percent.
@@ -65,7 +66,8 @@ pub struct BackendUtilizationLb {
 
 /// Selects endpoints by a hash, so equal keys reach the same endpoint. At most one key and one
 /// algorithm may be set.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConsistentHashLb {
     /// Key: the value of this header.
@@ -85,7 +87,8 @@ pub struct ConsistentHashLb {
 }
 
 /// The hash ring algorithm.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct RingHash {
     /// Minimum number of entries on the ring; 0 is 1024.
@@ -93,7 +96,8 @@ pub struct RingHash {
 }
 
 /// The Maglev algorithm.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct MagLev {
     /// Number of entries in the table, a prime; 0 is 65537.
@@ -101,7 +105,8 @@ pub struct MagLev {
 }
 
 /// The cookie whose value is the hash key.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpCookie {
     /// The cookie's name.
@@ -115,7 +120,8 @@ pub struct HttpCookie {
 }
 
 /// One attribute of a generated cookie.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct CookieAttribute {
     /// The attribute's name, such as `SameSite`.
@@ -125,7 +131,8 @@ pub struct CookieAttribute {
 }
 
 /// Slow start of a new endpoint.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct WarmupConfiguration {
     /// Duration of the slow start.
@@ -138,7 +145,8 @@ pub struct WarmupConfiguration {
 
 /// Locality preferences. At most one of `distribute`, `failover` and `failover_priority` is
 /// expected to be set.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct LocalityLoadBalancerSetting {
     /// Fixed traffic shares by client locality.
@@ -153,7 +161,8 @@ pub struct LocalityLoadBalancerSetting {
 }
 
 /// Fixed shares of the traffic from one locality.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Distribute {
     /// Client locality as `region/zone/subzone`; `*` matches all remaining parts.
@@ -163,7 +172,8 @@ pub struct Distribute {
 }
 
 /// The region that receives a region's traffic when its endpoints are unhealthy.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Failover {
     /// The region whose endpoints are unhealthy.
@@ -173,7 +183,8 @@ pub struct Failover {
 }
 
 /// Zone preferences, through Envoy's zone-aware routing.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct ZoneAwareLoadBalancerSetting {
     /// Whether zones affect load balancing.

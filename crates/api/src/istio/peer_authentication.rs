@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::PolicyWorkloadSelector;
@@ -10,7 +9,8 @@ use super::wire_enum::wire_enum;
 
 /// `security.istio.io/PeerAuthentication`: the mutual TLS mode that workloads require of incoming
 /// connections.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct PeerAuthentication {
     /// Selects workloads; unset selects all workloads of the namespace, or of the mesh in the root
@@ -38,7 +38,8 @@ wire_enum! {
 }
 
 /// Mutual TLS settings.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct MutualTls {
     /// The mutual TLS mode; unset inherits.

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::PolicyWorkloadSelector;
 
 /// `networking.istio.io/ProxyConfig`: overrides of the mesh's proxy settings for selected
 /// workloads.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProxyConfig {
     /// Selects workloads; unset selects all workloads of the namespace, or of the mesh in the root
@@ -25,7 +25,8 @@ pub struct ProxyConfig {
 }
 
 /// The image of a proxy.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProxyImage {
     /// The image variant, such as `distroless`.

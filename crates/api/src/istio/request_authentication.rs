@@ -1,6 +1,5 @@
 //! RequestAuthentication: the JWTs that a workload accepts.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::wire_enum::wire_enum;
@@ -9,7 +8,8 @@ use crate::duration::Duration;
 
 /// `security.istio.io/RequestAuthentication`: accepted tokens. Requests with an invalid token are
 /// rejected; requests without a token pass, and AuthorizationPolicies decide about them.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct RequestAuthentication {
     /// Selects workloads; unset selects all workloads of the namespace, or of the mesh in the root
@@ -24,7 +24,8 @@ pub struct RequestAuthentication {
 }
 
 /// Validation of the tokens of one issuer.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct JwtRule {
     /// The required value of the claim `iss`.
@@ -69,7 +70,8 @@ wire_enum! {
 }
 
 /// A header that contains a token.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct JwtHeader {
     /// The header's name.
@@ -79,7 +81,8 @@ pub struct JwtHeader {
 }
 
 /// A header that Envoy sets from a claim.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClaimToHeader {
     /// The header's name.

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Selects workloads by labels in ServiceEntry, Sidecar and EnvoyFilter (`networking.istio.io`).
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct WorkloadSelector {
     /// Labels that the workload must have. Empty selects all workloads of the namespace.
@@ -14,7 +14,8 @@ pub struct WorkloadSelector {
 }
 
 /// Selects workloads by labels in policies and DestinationRule (`type.istio.io`).
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct PolicyWorkloadSelector {
     /// Labels that the workload must have. Empty selects all workloads of the namespace.
@@ -22,7 +23,8 @@ pub struct PolicyWorkloadSelector {
 }
 
 /// Selects one port by its number.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct PortSelector {
     /// The port number; 0 is unset.
@@ -30,7 +32,8 @@ pub struct PortSelector {
 }
 
 /// References an object that a policy applies to.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct PolicyTargetReference {
     /// The object's API group; empty is the core group.

@@ -1,6 +1,5 @@
 //! ServiceEntry: services outside the platform's registry.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -35,7 +34,8 @@ wire_enum! {
 }
 
 /// `networking.istio.io/ServiceEntry`: a service added to the mesh's registry.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceEntry {
     /// The hosts of the service; may be wildcards.
@@ -86,7 +86,8 @@ impl ServiceEntry {
 }
 
 /// A port of the service.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServicePort {
     /// The port number.
@@ -100,7 +101,8 @@ pub struct ServicePort {
 }
 
 /// The control plane's status of a ServiceEntry.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceEntryStatus {
     /// Conditions, not decoded further.
@@ -114,7 +116,8 @@ pub struct ServiceEntryStatus {
 }
 
 /// An address allocated to a host.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceEntryAddress {
     /// The allocated IP.

@@ -1,6 +1,5 @@
 //! Sidecar: the listeners and the configuration scope of a workload's proxy.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::wire_enum::wire_enum;
@@ -8,7 +7,8 @@ use super::{ConnectionPoolSettings, Destination, ServerTlsSettings, WorkloadSele
 
 /// `networking.istio.io/Sidecar`: narrows the listeners of a namespace's proxies and the services
 /// that they receive.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Sidecar {
     /// Selects workloads; unset selects all workloads of the namespace, or of the mesh in the root
@@ -25,7 +25,8 @@ pub struct Sidecar {
 }
 
 /// One inbound listener.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct IstioIngressListener {
     /// The port that the listener binds to.
@@ -44,7 +45,8 @@ pub struct IstioIngressListener {
 }
 
 /// The hosts that the workload may reach, on one port or on all ports.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct IstioEgressListener {
     /// The port; unset covers all ports without a listener of their own.
@@ -69,7 +71,8 @@ wire_enum! {
 }
 
 /// Policy for traffic to hosts outside the service registry.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct OutboundTrafficPolicy {
     /// Whether Envoy forwards or drops the traffic.
@@ -91,7 +94,8 @@ wire_enum! {
 }
 
 /// A port of a Sidecar listener.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct SidecarPort {
     /// The port number; 0 with a Unix domain socket.

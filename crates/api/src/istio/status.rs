@@ -1,12 +1,12 @@
 //! The common status of Istio's kinds.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::wire_enum::wire_enum;
 
 /// The control plane's status of an object (`istio.meta.v1alpha1.IstioStatus`).
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct IstioStatus {
     /// The conditions of the object, one per type.
@@ -21,7 +21,8 @@ pub struct IstioStatus {
 }
 
 /// One condition of an object.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct IstioCondition {
     /// The condition's type.
@@ -61,7 +62,8 @@ wire_enum! {
 }
 
 /// A problem that the analysis found in an object.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct ValidationMessage {
     /// The type of the message.
@@ -75,7 +77,8 @@ pub struct ValidationMessage {
 }
 
 /// The type of a validation message.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct MessageType {
     /// The type's name.

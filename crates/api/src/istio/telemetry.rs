@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::wire_enum::wire_enum;
@@ -10,7 +9,8 @@ use super::{PolicyTargetReference, PolicyWorkloadSelector};
 use crate::duration::Duration;
 
 /// `telemetry.istio.io/Telemetry`: settings for the access logs, traces and metrics of proxies.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Telemetry {
     /// Selects workloads; unset selects all workloads of the namespace, or of the mesh in the root
@@ -41,7 +41,8 @@ wire_enum! {
 }
 
 /// References an extension provider.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProviderRef {
     /// The provider's name in mesh config.
@@ -49,7 +50,8 @@ pub struct ProviderRef {
 }
 
 /// Selects reports by side.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct TelemetrySelector {
     /// The side of the request that the proxy is on.
@@ -57,7 +59,8 @@ pub struct TelemetrySelector {
 }
 
 /// Tracing settings; unset fields are inherited.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Tracing {
     /// The side; unset selects client and server.
@@ -80,7 +83,8 @@ pub struct Tracing {
 }
 
 /// The value of a span tag: at most one field is set.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct TracingTag {
     /// A fixed text.
@@ -94,7 +98,8 @@ pub struct TracingTag {
 }
 
 /// The text of a span tag.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct TracingTagText {
     /// The text, or the format string.
@@ -102,7 +107,8 @@ pub struct TracingTagText {
 }
 
 /// The source of a span tag.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct TracingTagSource {
     /// The name of the environment variable or header.
@@ -112,7 +118,8 @@ pub struct TracingTagSource {
 }
 
 /// Metrics settings.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Metrics {
     /// Providers that receive the metrics; empty inherits.
@@ -124,7 +131,8 @@ pub struct Metrics {
 }
 
 /// A change to one or all metrics.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct MetricsOverrides {
     /// The metrics that are changed; unset selects all.
@@ -137,7 +145,8 @@ pub struct MetricsOverrides {
 }
 
 /// Selects metrics: at most one of the two names is set.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct MetricSelector {
     /// One of Istio's standard metrics.
@@ -177,7 +186,8 @@ wire_enum! {
 }
 
 /// A change to one label of a metric.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct TagOverride {
     /// Whether the label is set or removed.
@@ -197,7 +207,8 @@ wire_enum! {
 }
 
 /// Access log settings; unset fields are inherited.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct AccessLogging {
     /// The side; unset selects client and server.
@@ -212,7 +223,8 @@ pub struct AccessLogging {
 }
 
 /// Condition for logging a request or connection.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct AccessLogFilter {
     /// CEL expression; the entry is logged if the result is true.

@@ -1,6 +1,5 @@
 //! TrafficExtension: WebAssembly modules or Lua scripts in the proxy.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -13,7 +12,8 @@ use super::{
 
 /// `extensions.istio.io/TrafficExtension`: adds a WebAssembly module or a Lua script to Envoy's
 /// filter chain.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct TrafficExtension {
     /// Selects workloads; unset selects all workloads of the namespace, or of the mesh in the root
@@ -49,7 +49,8 @@ wire_enum! {
 }
 
 /// A WebAssembly module and its configuration.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct WasmConfig {
     /// URL of the module: `oci://` (the default scheme), `http(s)://` or `file://`.
@@ -77,7 +78,8 @@ pub struct WasmConfig {
 }
 
 /// A Lua script, given inline.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct LuaConfig {
     /// The source code of the script.

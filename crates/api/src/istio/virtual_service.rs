@@ -1,6 +1,5 @@
 //! VirtualService: how requests for a host are routed.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{HttpRoute, PortSelector, TcpRoute, TlsRoute};
@@ -9,7 +8,8 @@ use super::{HttpRoute, PortSelector, TcpRoute, TlsRoute};
 pub const MESH_GATEWAY: &str = "mesh";
 
 /// `networking.istio.io/VirtualService`: routes for traffic to a set of hosts.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualService {
     /// Hosts of the requests: DNS names (a short name is completed with the object's namespace),
@@ -30,7 +30,8 @@ pub struct VirtualService {
 }
 
 /// A service, or a subset of a service, that receives traffic.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Destination {
     /// The service's host; a short name is completed with the object's namespace.
@@ -42,7 +43,8 @@ pub struct Destination {
 }
 
 /// A percentage of requests.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Percent {
     /// The percentage, from 0.0 to 100.0.

@@ -1,6 +1,5 @@
 //! WasmPlugin: WebAssembly modules in the proxy.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
@@ -16,7 +15,8 @@ pub(super) fn object<'de, D: Deserializer<'de>>(
 }
 
 /// `extensions.istio.io/WasmPlugin`: adds a WebAssembly module to Envoy's filter chain.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct WasmPlugin {
     /// Selects workloads; unset selects all workloads of the namespace, or of the mesh in the root
@@ -108,7 +108,8 @@ wire_enum! {
 }
 
 /// Configuration of the VM that runs a module.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct VmConfig {
     /// Environment variables of the VM.
@@ -116,7 +117,8 @@ pub struct VmConfig {
 }
 
 /// An environment variable of the VM.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct EnvVar {
     /// The variable's name.
@@ -138,7 +140,8 @@ wire_enum! {
 }
 
 /// Selects traffic by side and port.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct TrafficSelector {
     /// The side of the request that the proxy is on.

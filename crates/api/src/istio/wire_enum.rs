@@ -40,6 +40,7 @@ macro_rules! wire_enum {
             }
         }
 
+        #[cfg(test)]
         impl ::schemars::JsonSchema for $name {
             fn schema_name() -> ::std::borrow::Cow<'static, str> {
                 stringify!($name).into()

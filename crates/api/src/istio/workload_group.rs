@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::WorkloadEntry;
@@ -11,7 +10,8 @@ use crate::mesh::ReadinessProbe;
 
 /// `networking.istio.io/WorkloadGroup`: the template for the WorkloadEntries of workloads that
 /// register themselves.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct WorkloadGroup {
     /// Labels and annotations of the WorkloadEntries.
@@ -23,7 +23,8 @@ pub struct WorkloadGroup {
 }
 
 /// Metadata of every WorkloadEntry of a group.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct WorkloadGroupMetadata {
     /// Labels of the WorkloadEntries.

@@ -1,10 +1,10 @@
 //! How an application outside Kubernetes is probed.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// How an application is probed. Exactly one way is meant to be set.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct ReadinessProbe {
     /// How long after the start the first probe waits.
@@ -28,7 +28,8 @@ pub struct ReadinessProbe {
 }
 
 /// A probe by an HTTP request.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpHealthCheckConfig {
     /// The path; empty is `/`.
@@ -44,7 +45,8 @@ pub struct HttpHealthCheckConfig {
 }
 
 /// A header of a probe.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProbeHeader {
     /// The name.
@@ -54,7 +56,8 @@ pub struct ProbeHeader {
 }
 
 /// A probe by a TCP connection.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct TcpHealthCheckConfig {
     /// The host; empty is the workload's own.
@@ -64,7 +67,8 @@ pub struct TcpHealthCheckConfig {
 }
 
 /// A probe by a command.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct ExecHealthCheckConfig {
     /// The command and its arguments; no shell is used.
@@ -72,7 +76,8 @@ pub struct ExecHealthCheckConfig {
 }
 
 /// A probe by gRPC's health protocol.
-#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct GrpcHealthCheckConfig {
     /// The port.

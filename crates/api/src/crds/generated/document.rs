@@ -3,20 +3,24 @@
 use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
 
-use super::kinds::{Column, KindNames, Spec};
+use super::definitions::{Column, Definition, Spec};
 use super::limits::LIMITS;
 use super::structural::structural;
+use crate::crds::kinds::KindNames;
 use crate::istio::IstioStatus;
 
 /// The definition of a kind.
-pub(super) fn document(kind: &KindNames) -> Value {
+pub(super) fn document(kind: &KindNames, definition: &Definition) -> Value {
     let group = format!("{}.istio.io", kind.group);
     let singular = kind.kind.to_ascii_lowercase();
-    let schema = schema(kind);
+    let schema = schema(definition);
     let versions: Vec<Value> = kind
         .versions
         .iter()
-        .map(|name| version(kind, name, &schema))
+        .map(|name| {
+            let is_stored = kind.versions.first() == Some(name);
+            version(definition, name, is_stored, &schema)
+        })
         .collect();
 
     let mut names = json!({
@@ -27,8 +31,11 @@ pub(super) fn document(kind: &KindNames) -> Value {
         "singular": singular,
     });
 
-    if let Some(names) = names.as_object_mut().filter(|_| !kind.short.is_empty()) {
-        names.insert("shortNames".to_owned(), json!(kind.short));
+    if let Some(names) = names
+        .as_object_mut()
+        .filter(|_| !definition.short.is_empty())
+    {
+        names.insert("shortNames".to_owned(), json!(definition.short));
     }
 
     json!({
@@ -44,16 +51,19 @@ pub(super) fn document(kind: &KindNames) -> Value {
     })
 }
 
-fn version(kind: &KindNames, name: &str, schema: &Value) -> Value {
+fn version(definition: &Definition, name: &str, is_stored: bool, schema: &Value) -> Value {
     let mut version = json!({
         "name": name,
         "served": true,
-        "storage": kind.versions.first() == Some(&name),
+        "storage": is_stored,
         "schema": { "openAPIV3Schema": schema },
         "subresources": { "status": {} },
     });
-    if let Some(version) = version.as_object_mut().filter(|_| !kind.columns.is_empty()) {
-        let columns: Vec<Value> = kind.columns.iter().map(column).collect();
+    if let Some(version) = version
+        .as_object_mut()
+        .filter(|_| !definition.columns.is_empty())
+    {
+        let columns: Vec<Value> = definition.columns.iter().map(column).collect();
         version.insert("additionalPrinterColumns".to_owned(), Value::Array(columns));
     }
     version
@@ -75,9 +85,9 @@ fn column(column: &Column) -> Value {
 }
 
 /// The schema of a kind's objects, the same in every version.
-fn schema(kind: &KindNames) -> Value {
+fn schema(definition: &Definition) -> Value {
     let mut generator = SchemaSettings::draft2020_12().into_generator();
-    let spec = (kind.spec)(&mut generator).to_value();
+    let spec = (definition.spec)(&mut generator).to_value();
     let status = generator.subschema_for::<IstioStatus>().to_value();
     let mut definitions = generator.take_definitions(true);
     for (place, limit) in LIMITS {
@@ -94,7 +104,7 @@ fn schema(kind: &KindNames) -> Value {
 
     if let Some(schema) = schema
         .as_object_mut()
-        .filter(|_| kind.needs == Spec::Required)
+        .filter(|_| definition.needs == Spec::Required)
     {
         schema.insert("required".to_owned(), json!(["spec"]));
     }
