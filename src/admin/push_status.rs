@@ -1,6 +1,6 @@
 //! `/debug/push_status`: rejected configuration with reasons, and the last pushes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use axum::extract::State;
 use axum::response::Response;
@@ -71,7 +71,7 @@ pub(super) async fn push_status(
 /// The subjects that each gauge counts. istiod adds to some of them the proxy for which they were
 /// found and a description; here a subject applies to all proxies, and descriptions are in
 /// `skipped`.
-fn subjects(notices: &BTreeSet<Notice>) -> Map<String, Value> {
+fn subjects<'a>(notices: impl IntoIterator<Item = &'a Notice>) -> Map<String, Value> {
     let mut gauges: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
     for notice in notices {
         match notice {
@@ -141,8 +141,7 @@ mod tests {
             subject("a", "y"),
             subject("b", "x"),
             patched,
-        ]
-        .into();
+        ];
         assert_eq!(
             Value::Object(subjects(&notices)),
             json!({ "a": { "x": {}, "y": {} }, "b": { "x": {} } })

@@ -23,6 +23,6 @@ pub use config::{EngineConfig, EngineSizes, PushStats, Reads};
 pub use engine::{Engine, Faulty, Publish, Remark};
 pub use ids::SubscriberId;
 pub use inputs::Inputs;
-pub use notice::Notice;
+pub use notice::{Notice, NoticeChange};
 pub use query::{Computes, Query};
 pub use view::View;

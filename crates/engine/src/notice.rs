@@ -24,6 +24,15 @@ impl Notice for () {
     }
 }
 
+/// A notice that has become in force, or is not any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoticeChange<N> {
+    /// The notice.
+    pub notice: N,
+    /// Whether any result in force has recorded it.
+    pub is_in_force: bool,
+}
+
 /// The notices of all results.
 #[derive(Clone)]
 pub(crate) struct Notices<N: Notice> {
@@ -31,8 +40,8 @@ pub(crate) struct Notices<N: Notice> {
     of: BTreeMap<NodeId, Vec<N>>,
     /// The number of results with each notice.
     counts: BTreeMap<N, usize>,
-    /// Whether they have changed since the last call of `take_changed`.
-    changed: bool,
+    /// Those that became in force, or ceased to be, since the last call of `take_changed`.
+    changed: BTreeSet<N>,
     /// Occurrences since the last call of `take_occurrences`.
     occurrences: BTreeMap<N::Occurrence, u64>,
 }
@@ -46,11 +55,12 @@ impl<N: Notice> Notices<N> {
 
         let notices: BTreeSet<N> = notices.into_iter().collect();
         for notice in &notices {
-            let count = self.counts.entry(notice.clone()).or_insert_with(|| {
-                self.changed = true;
-                0
-            });
+            let count = self.counts.entry(notice.clone()).or_default();
+            if *count == 0 {
+                self.changed.insert(notice.clone());
+            }
             *count += 1;
+
             if let Some(occurrence) = notice.occurrence() {
                 *self.occurrences.entry(occurrence).or_default() += 1;
             }
@@ -67,7 +77,7 @@ impl<N: Notice> Notices<N> {
                 *count -= 1;
                 if *count == 0 {
                     self.counts.remove(&notice);
-                    self.changed = true;
+                    self.changed.insert(notice);
                 }
             }
         }
@@ -78,9 +88,15 @@ impl<N: Notice> Notices<N> {
         std::mem::take(&mut self.occurrences)
     }
 
-    /// All notices, if they have changed since the last call.
-    pub(crate) fn take_changed(&mut self) -> Option<BTreeSet<N>> {
-        std::mem::take(&mut self.changed).then(|| self.counts.keys().cloned().collect())
+    /// What has changed since the last call. It costs what has changed: with a notice for each
+    /// subscriber, a list of all would make a start cost the square of their number.
+    pub(crate) fn take_changed(&mut self) -> Vec<NoticeChange<N>> {
+        let changed = std::mem::take(&mut self.changed).into_iter();
+        let change = |notice: N| NoticeChange {
+            is_in_force: self.counts.contains_key(&notice),
+            notice,
+        };
+        changed.map(change).collect()
     }
 }
 
@@ -89,7 +105,7 @@ impl<N: Notice> Default for Notices<N> {
         Self {
             of: BTreeMap::new(),
             counts: BTreeMap::new(),
-            changed: false,
+            changed: BTreeSet::new(),
             occurrences: BTreeMap::new(),
         }
     }
@@ -108,18 +124,30 @@ mod tests {
         }
     }
 
+    /// Which notices have changed, and whether each is in force.
+    fn changes(notices: &mut Notices<&'static str>) -> Vec<(&'static str, bool)> {
+        let changed = notices.take_changed().into_iter();
+        let pairs = changed.map(|change| (change.notice, change.is_in_force));
+        pairs.collect()
+    }
+
     #[test]
     fn a_notice_lasts_while_any_result_reports_it() {
         let mut notices = Notices::default();
         notices.set(NodeId(1), vec!["a", "a"]);
         notices.set(NodeId(2), vec!["a", "b"]);
-        assert_eq!(notices.take_changed().map(|all| all.len()), Some(2));
+        assert_eq!(changes(&mut notices), [("a", true), ("b", true)]);
+
         notices.set(NodeId(1), vec!["a"]);
-        assert_eq!(notices.take_changed(), None);
+        assert_eq!(changes(&mut notices), []);
         notices.set(NodeId(2), Vec::new());
-        assert_eq!(notices.take_changed(), Some(["a"].into()));
+        assert_eq!(changes(&mut notices), [("b", false)]);
         notices.set(NodeId(1), Vec::new());
-        assert_eq!(notices.take_changed(), Some(BTreeSet::new()));
+        assert_eq!(changes(&mut notices), [("a", false)]);
+
+        notices.set(NodeId(1), vec!["c"]);
+        notices.set(NodeId(1), Vec::new());
+        assert_eq!(changes(&mut notices), [("c", false)]);
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Metrics of the current configuration: its size and its conflicts.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 
+use imbl::OrdSet;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::gauge::ConstGauge;
@@ -60,7 +61,7 @@ fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: usi
 }
 
 /// The value of each gauge.
-fn count(notices: &BTreeSet<Notice>) -> BTreeMap<&'static str, usize> {
+fn count(notices: &OrdSet<Notice>) -> BTreeMap<&'static str, usize> {
     let mut counts = BTreeMap::new();
     for notice in notices {
         match notice {
@@ -188,7 +189,8 @@ mod tests {
             subject("b", "x"),
             patched,
         ]
-        .into();
+        .into_iter()
+        .collect();
         assert_eq!(count(&notices), [("a", 2), ("b", 1)].into());
     }
 }

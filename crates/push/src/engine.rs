@@ -16,6 +16,7 @@ use super::proxy::Proxy;
 use super::query::Query;
 use super::resource::{Collection, ResourceType};
 use super::view::{MeshInputs, Translator, View};
+use navarch_engine::NoticeChange;
 use navarch_tables::hash::KeyedMap;
 
 mod collect;
@@ -237,8 +238,8 @@ impl Engine {
         self.engine.take_fresh_remarks()
     }
 
-    /// The gauge items of all results in force, if they changed since the last call.
-    pub(crate) fn take_changed_notices(&mut self) -> Option<BTreeSet<Notice>> {
+    /// The gauge items that became in force, or ceased to be, since the last call.
+    pub(crate) fn take_changed_notices(&mut self) -> Vec<NoticeChange<Notice>> {
         self.engine.take_changed_notices()
     }
 

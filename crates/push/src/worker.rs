@@ -14,13 +14,14 @@ mod handle;
 mod pause;
 mod push_record;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::future::Future;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use imbl::OrdSet;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
@@ -140,7 +141,7 @@ struct Worker {
     /// Publishes the snapshot in force.
     context: watch::Sender<Arc<PushContext>>,
     /// Publishes the notices of results in force.
-    notices: watch::Sender<Arc<BTreeSet<Notice>>>,
+    notices: watch::Sender<OrdSet<Notice>>,
     ended_streams: EndedStreams,
     /// Unanswered subscriptions. Those that arrive before the initial state is complete wait for
     /// it.
@@ -206,7 +207,7 @@ pub fn prepare(
     let (sender, synced) = watch::channel(false);
     let mesh_state = MeshState::new(settings);
     let (context_sender, context) = watch::channel(mesh_state.context());
-    let (notices_sender, notices) = watch::channel(Arc::default());
+    let (notices_sender, notices) = watch::channel(OrdSet::new());
 
     // The engine is built where it runs, so that its tables are in that thread's memory.
     let work = async move {
@@ -299,10 +300,26 @@ impl Worker {
             );
             self.metrics.failed(self.engine.take_failed());
             log_remarks(&self.engine.take_fresh_remarks());
-            if let Some(notices) = self.engine.take_changed_notices() {
-                self.notices.send_replace(Arc::new(notices));
-            }
+            self.publish_notices();
         }
+    }
+
+    /// Publishes the notices that have changed since the last call.
+    fn publish_notices(&mut self) {
+        let changes = self.engine.take_changed_notices();
+        if changes.is_empty() {
+            return;
+        }
+
+        self.notices.send_modify(|notices| {
+            for change in changes {
+                if change.is_in_force {
+                    notices.insert(change.notice);
+                } else {
+                    notices.remove(&change.notice);
+                }
+            }
+        });
     }
 
     /// The next time at which there is work without a command.

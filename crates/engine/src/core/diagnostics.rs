@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::ids::NodeId;
-use crate::notice::{Notice, Notices};
+use crate::notice::{Notice, NoticeChange, Notices};
 
 /// The remarks and notices of results. The remarks of a result are kept with it.
 #[derive(Clone)]
@@ -36,8 +36,8 @@ impl<N: Notice> Diagnostics<N> {
         std::mem::take(&mut self.fresh_remarks)
     }
 
-    /// All notices, if they have changed since the last call.
-    pub(crate) fn take_changed_notices(&mut self) -> Option<BTreeSet<N>> {
+    /// The notices that became in force, or ceased to be, since the last call.
+    pub(crate) fn take_changed_notices(&mut self) -> Vec<NoticeChange<N>> {
         self.notices.take_changed()
     }
 

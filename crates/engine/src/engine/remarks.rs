@@ -7,7 +7,7 @@ use super::Engine;
 use crate::config::Reads;
 use crate::ids::NodeId;
 use crate::inputs::Inputs;
-use crate::notice::Notice;
+use crate::notice::{Notice, NoticeChange};
 
 /// An input that is ignored, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,8 +59,8 @@ impl<I: Inputs> Engine<I> {
         by_text.into_values().collect()
     }
 
-    /// The notices of all results in force, if they changed since the last call.
-    pub fn take_changed_notices(&mut self) -> Option<BTreeSet<I::Notice>> {
+    /// The notices that became in force, or ceased to be, since the last call.
+    pub fn take_changed_notices(&mut self) -> Vec<NoticeChange<I::Notice>> {
         self.core.get_mut().diagnostics.take_changed_notices()
     }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
+use crate::notice::NoticeChange;
 
 /// Cells that are inputs; their values are numbers.
 const INPUTS: usize = 6;
@@ -405,15 +406,19 @@ fn all_facts_are_behind_a_result_for_another_attribute_value() {
 
 #[test]
 fn remarks_and_notices_last_as_long_as_their_results() {
+    let changed = |notice, is_in_force| NoticeChange {
+        notice,
+        is_in_force,
+    };
     let mut engine = engine(Cells::from([(0, 2)]));
     let id = engine.connect(Arc::new(Reader { group: 0, name: 0 }));
     engine.subscribe(id, 0, &Page(vec![0]), &mut |_, _, _| {});
-    assert_eq!(engine.take_changed_notices(), Some([0].into()));
+    assert_eq!(engine.take_changed_notices(), [changed(0, true)]);
     assert_eq!(engine.take_fresh_remarks().len(), 1);
     assert_eq!(engine.remarks()[0].queries, ["Kept(0)"]);
 
     set(&mut engine, &[(0, 3)]);
-    assert_eq!(engine.take_changed_notices(), Some([].into()));
+    assert_eq!(engine.take_changed_notices(), [changed(0, false)]);
     assert_eq!(
         (engine.take_fresh_remarks().len(), engine.remarks()),
         (0, Vec::new())

@@ -1,8 +1,8 @@
 //! Access to the snapshot in force that does not keep the push thread running.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use imbl::OrdSet;
 use tokio::sync::watch;
 
 use crate::context::PushContext;
@@ -13,7 +13,7 @@ use crate::notice::Notice;
 pub struct CurrentSnapshot {
     pub(super) context: watch::Receiver<Arc<PushContext>>,
     /// The gauge items of results in force.
-    pub(super) notices: watch::Receiver<Arc<BTreeSet<Notice>>>,
+    pub(super) notices: watch::Receiver<OrdSet<Notice>>,
 }
 
 impl CurrentSnapshot {
@@ -25,7 +25,7 @@ impl CurrentSnapshot {
 
     /// The gauge items of results in force.
     #[must_use]
-    pub fn notices(&self) -> Arc<BTreeSet<Notice>> {
+    pub fn notices(&self) -> OrdSet<Notice> {
         self.notices.borrow().clone()
     }
 }
