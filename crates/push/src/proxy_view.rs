@@ -81,7 +81,14 @@ impl ProxyView<'_> {
         let mut namespaces: Vec<Namespace> = namespaces.into_iter().collect();
         namespaces.sort_unstable();
         namespaces.dedup();
-        self.text(&Attr::NamespaceAmong(namespaces.into()))
+        self.namespace_in(&namespaces.into())
+    }
+
+    /// As [`ProxyView::namespace_among`], for a list without duplicates that is sorted and that all
+    /// proxies share.
+    #[must_use]
+    pub fn namespace_in(self, namespaces: &Arc<[Namespace]>) -> Option<Namespace> {
+        self.text(&Attr::NamespaceAmong(namespaces.clone()))
             .map(Namespace::new)
     }
 

@@ -1,6 +1,7 @@
 //! Which Sidecar applies to a proxy.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use navarch_api::istio::Sidecar;
 use navarch_api::names::Namespace;
@@ -40,6 +41,8 @@ struct SidecarIndex;
 struct Sidecars {
     /// By namespace: those with a selector first, then the oldest first.
     by_namespace: BTreeMap<Namespace, Vec<Candidate>>,
+    /// The namespaces of it, in this order: one list for all proxies.
+    namespaces: Arc<[Namespace]>,
     /// The root namespace's Sidecar for namespaces without one.
     root: Option<NamespacedName>,
 }
@@ -62,7 +65,7 @@ impl Query for ScopeOfProxy {
         }
 
         let index = view.get(&SidecarIndex);
-        if let Some(namespace) = proxy.namespace_among(index.by_namespace.keys().cloned())
+        if let Some(namespace) = proxy.namespace_in(&index.namespaces)
             && let Some(candidates) = index.by_namespace.get(&namespace)
         {
             for candidate in candidates {
@@ -134,6 +137,10 @@ impl Query for SidecarIndex {
             })
             .map(|candidate| candidate.name.clone());
 
-        Sidecars { by_namespace, root }
+        Sidecars {
+            namespaces: by_namespace.keys().cloned().collect(),
+            by_namespace,
+            root,
+        }
     }
 }

@@ -99,6 +99,12 @@ impl EgressHosts {
             .any(|entry| entry.starts_with("./") || entry.starts_with("~./"))
     }
 
+    /// The namespaces from which hosts may be imported; `None` if from any.
+    pub(super) fn namespaces(&self) -> Option<impl Iterator<Item = &Namespace>> {
+        let imports_everywhere = self.everywhere.as_ref().is_some_and(HostSet::has_imports);
+        (!imports_everywhere).then(|| self.by_namespace.keys())
+    }
+
     pub(super) fn excludes(&self, namespace: &Namespace, host: &str) -> bool {
         self.by_namespace
             .get(namespace)
@@ -122,6 +128,11 @@ impl EgressHosts {
 }
 
 impl HostSet {
+    /// Whether it has more than exclusions.
+    fn has_imports(&self) -> bool {
+        !self.exact.is_empty() || !self.wildcards.is_empty()
+    }
+
     fn excludes(&self, host: &str) -> bool {
         self.excluded
             .iter()
@@ -196,6 +207,21 @@ mod tests {
         assert!(set.imports_virtual("*.example", HostSemantics::Istio));
         assert!(!set.imports_virtual("*.example", HostSemantics::Gateway));
         assert!(!set.imports("*.example"));
+    }
+
+    #[test]
+    fn hosts_are_imported_from_the_named_namespaces_unless_one_names_all() {
+        let namespaces = |entries: &[&str]| {
+            let hosts = hosts(entries);
+            let names = hosts.namespaces()?.map(Namespace::to_string);
+            Some(names.collect::<Vec<_>>())
+        };
+        let named = Some(vec!["bank".to_owned(), "own".to_owned()]);
+        assert_eq!(namespaces(&["./*", "bank/pay.example"]), named);
+        assert_eq!(namespaces(&["./*", "bank/a", "~*/secret.example"]), named);
+        assert_eq!(namespaces(&["./*", "*/pay.example"]), None);
+        assert_eq!(namespaces(&["*/*"]), None);
+        assert_eq!(namespaces(&[]), Some(Vec::new()));
     }
 
     #[test]

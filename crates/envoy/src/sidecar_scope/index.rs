@@ -1,11 +1,12 @@
 //! The properties of services that visibility depends on: export, registry and age.
 
 use std::cmp::Ordering;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use super::hosts::EgressHosts;
 use crate::export_to::resolve_export_to;
 use navarch_api::names::{Hostname, Namespace};
 use navarch_push::query::Query;
@@ -29,6 +30,8 @@ pub(super) struct Services {
     pub(super) services: Vec<IndexedService>,
     /// Namespaces that see other services than the rest, or prefer their own, sorted.
     pub(super) mattering: Vec<Namespace>,
+    /// The positions of each namespace's services, in the same order.
+    positions: BTreeMap<Namespace, Vec<usize>>,
 }
 
 /// The properties of a service that visibility depends on.
@@ -88,11 +91,7 @@ impl Query for ServiceIndex {
             .flatten();
         let mattering = distinguished_namespaces(&found, colliding.copied());
 
-        found.sort_by(IndexedService::by_age);
-        Services {
-            services: found,
-            mattering,
-        }
+        Services::new(found, mattering)
     }
 }
 
@@ -124,11 +123,7 @@ impl Query for HostIndex {
         };
 
         let mattering = distinguished_namespaces(&found, colliding.into_iter());
-        found.sort_by(IndexedService::by_age);
-        Services {
-            services: found,
-            mattering,
-        }
+        Services::new(found, mattering)
     }
 }
 
@@ -193,16 +188,35 @@ impl IndexedService {
 }
 
 impl Services {
-    /// The services that a namespace sees, in Istio's order: those exported to it by name, then the
-    /// public ones.
-    pub(super) fn exported_to(
-        &self,
-        namespace: Option<&Namespace>,
-    ) -> impl Iterator<Item = &IndexedService> {
-        let named = self
-            .services
-            .iter()
-            .filter(move |service| !service.is_public() && service.is_visible_to(namespace));
-        named.chain(self.services.iter().filter(|service| service.is_public()))
+    fn new(mut services: Vec<IndexedService>, mattering: Vec<Namespace>) -> Self {
+        services.sort_by(IndexedService::by_age);
+
+        let mut positions: BTreeMap<Namespace, Vec<usize>> = BTreeMap::new();
+        for (position, service) in services.iter().enumerate() {
+            let namespace = service.key.namespace.clone();
+            positions.entry(namespace).or_default().push(position);
+        }
+
+        Self {
+            services,
+            mattering,
+            positions,
+        }
+    }
+
+    /// The services that the hosts of an egress listener may import, oldest first: those of the
+    /// namespaces that they name, or all.
+    pub(super) fn of_hosts(&self, hosts: &EgressHosts) -> Vec<&IndexedService> {
+        let Some(namespaces) = hosts.namespaces() else {
+            return self.services.iter().collect();
+        };
+
+        let positions = namespaces.filter_map(|namespace| self.positions.get(namespace));
+        let mut positions: Vec<usize> = positions.flatten().copied().collect();
+        positions.sort_unstable();
+        let services = positions.into_iter();
+        services
+            .filter_map(|position| self.services.get(position))
+            .collect()
     }
 }

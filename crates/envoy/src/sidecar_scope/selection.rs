@@ -43,20 +43,19 @@ pub(super) fn select(
     candidates: &Services,
     namespace: Option<&Namespace>,
 ) -> Vec<ServiceRef> {
-    let selected: Vec<ServiceRef> = if listener.hosts.all_exact {
-        let wanted = candidates
-            .services
-            .iter()
-            .filter(|service| service.nth == 0 && service.is_visible_to(namespace));
-        wanted
-            .filter_map(|service| import(view, listener, service))
-            .collect()
+    let mut candidates = candidates.of_hosts(&listener.hosts);
+    candidates.retain(|service| service.is_visible_to(namespace));
+    if listener.hosts.all_exact {
+        candidates.retain(|service| service.nth == 0);
     } else {
-        candidates
-            .exported_to(namespace)
-            .filter_map(|service| import(view, listener, service))
-            .collect()
-    };
+        // Istio's order: those exported to the namespace by name, then the public ones.
+        candidates.sort_by_key(|service| service.is_public());
+    }
+
+    let selected = candidates.into_iter();
+    let selected: Vec<ServiceRef> = selected
+        .filter_map(|service| import(view, listener, service))
+        .collect();
 
     if listener.for_gateway {
         return selected;
