@@ -51,6 +51,8 @@ pub(super) struct Frames<B = Body> {
     body: B,
     /// Received bytes that are not a complete frame yet.
     rest: BytesMut,
+    /// How the body ended; it is not polled again.
+    end: Option<Result<(), StreamError>>,
     /// How frames are delimited.
     pub(super) framing: Framing,
     /// The stream fails if no byte comes for this long.
@@ -158,6 +160,7 @@ impl Connection {
         let mut frames = Frames {
             body,
             rest: BytesMut::new(),
+            end: None,
             framing,
             read_timeout: self.read_timeout,
         };
@@ -188,7 +191,11 @@ where
             let mut before = 0;
 
             // The task of the connection hands over one piece of the body at a time.
-            while gathers && before < self.rest.len() && self.rest.len() < CHUNK {
+            while gathers
+                && self.end.is_none()
+                && before < self.rest.len()
+                && self.rest.len() < CHUNK
+            {
                 before = self.rest.len();
                 yield_now().await;
                 self.take_available();
@@ -235,26 +242,33 @@ where
 
     /// Stores the data that is already available, until there are [`CHUNK`] bytes.
     fn take_available(&mut self) {
-        while self.rest.len() < CHUNK {
+        while self.end.is_none() && self.rest.len() < CHUNK {
             // Without a timeout, since it does not wait.
-            match self
-                .body
-                .frame()
-                .now_or_never()
-                .map(|frame| self.store(frame))
-            {
-                Some(Ok(true)) => {}
-                Some(Ok(false) | Err(_)) | None => break,
+            let Some(frame) = self.body.frame().now_or_never() else {
+                return;
+            };
+            match self.store(frame) {
+                Ok(true) => {}
+                Ok(false) => self.end = Some(Ok(())),
+                Err(error) => self.end = Some(Err(error)),
             }
         }
     }
 
     /// Waits for more data and stores it; false at the end.
     async fn frame(&mut self) -> Result<bool, StreamError> {
+        if let Some(end) = &mut self.end {
+            return std::mem::replace(end, Ok(())).map(|()| false);
+        }
+
         let frame = timeout(self.read_timeout, self.body.frame())
             .await
             .map_err(|_| StreamError::Silent(self.read_timeout))?;
-        self.store(frame)
+        let has_more = self.store(frame)?;
+        if !has_more {
+            self.end = Some(Ok(()));
+        }
+        Ok(has_more)
     }
 
     /// Stores a piece of the body; false at the end.
@@ -316,12 +330,31 @@ mod tests {
             let piece = Bytes::from_static(pieces.next()?);
             Some((Ok(Frame::data(piece)), pieces))
         });
+        frames_of(http_body_util::StreamBody::new(Box::pin(pieces)))
+    }
+
+    fn frames_of<B>(body: B) -> Frames<B> {
         Frames {
-            body: http_body_util::StreamBody::new(Box::pin(pieces)),
+            body,
             rest: BytesMut::new(),
+            end: None,
             framing: Framing::Lines,
             read_timeout: Duration::from_secs(10),
         }
+    }
+
+    #[tokio::test]
+    async fn an_error_right_after_data_is_reported() {
+        let reset = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+        let pieces = [Ok(Frame::data(Bytes::from_static(b"one\n"))), Err(reset)];
+        let body = http_body_util::StreamBody::new(futures_util::stream::iter(pieces));
+        let mut frames = frames_of(body);
+
+        let chunk = frames.next(true).await.unwrap().unwrap();
+        assert_eq!(chunk.frames().collect::<Vec<_>>(), [b"one"]);
+        let error = frames.next(true).await.unwrap_err();
+        assert!(matches!(error, StreamError::Broken(_)), "{error}");
+        assert!(frames.next(true).await.unwrap().is_none());
     }
 
     #[tokio::test]
