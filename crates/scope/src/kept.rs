@@ -90,7 +90,7 @@ impl Kept {
             if routed.hosts.is_disjoint(&kept.services) {
                 continue;
             }
-            if config.lacks_port(routed) {
+            if kept.services.contains(&routed.host) && config.lacks_port(routed) {
                 kept.without_port.push(routed.clone());
                 continue;
             }

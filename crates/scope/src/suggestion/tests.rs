@@ -192,6 +192,33 @@ fn a_route_at_a_port_that_the_service_does_not_have_is_warned_of_and_not_kept() 
     );
 }
 
+/// A VirtualService that sends requests for a host that is not called to one that is.
+const SENT_ELSEWHERE: &str = "
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: { name: details, namespace: shop }
+spec:
+  hosts: [details]
+  http:
+  - match: [{ port: 80 }]
+    route: [{ destination: { host: reviews } }]
+  - route: [{ destination: { host: details } }]
+";
+
+#[test]
+fn calls_that_a_route_at_another_port_sends_to_a_service_are_not_cut() {
+    // The client may call details.shop.svc.cluster.local:80, which is counted as reviews.
+    let objects = format!("{OTHER_PORT}{SENT_ELSEWHERE}");
+    let found = suggestion(&objects, &called("reviews", "shop"), Options::default());
+    assert_eq!(found.sidecar, None);
+    let against = found.against.join("\n");
+    assert!(
+        against.contains("virtual host details.shop.svc.cluster.local:80"),
+        "{against}"
+    );
+}
+
 #[test]
 fn what_speaks_against_a_sidecar_is_named() {
     let sidecar = |more: &str| {
