@@ -19,8 +19,10 @@ use navarch_push::context::PushContext;
 use navarch_push::engine::Interest;
 use navarch_push::resource::ResourceType;
 
-/// Bytes of a name of which it is unknown whether the client has the resource, in the sets of its session.
-const UNCERTAIN_NAME: usize = 96;
+/// Bytes of a name of which it is unknown whether the client has the resource, in the sets of its
+/// session: between the 24 to 40 of one that is to be sent again, and the 96 of one that is withheld.
+/// An Envoy with the state of the world has all its names among the former while it rejects one.
+const UNCERTAIN_NAME: usize = 48;
 
 /// The memory charges of names of one type.
 #[derive(Debug, Default)]

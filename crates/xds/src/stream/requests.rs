@@ -60,12 +60,12 @@ impl Stream {
             | Request::Unserved { .. }
             | Request::Health(_)) => {
                 self.apply(Event::Request(request), turn).await?;
-                self.charge_for_uncertain_names()?;
                 if let Some(resource_type) = rejected {
                     self.report_rejection(resource_type);
                 }
                 self.queue_rejected_again();
-                Ok(())
+                // Last: if it ends the stream, the rejection must be known.
+                self.charge_for_uncertain_names()
             }
         }
     }
