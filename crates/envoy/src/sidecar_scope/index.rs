@@ -30,8 +30,9 @@ pub(super) struct Services {
     pub(super) services: Vec<IndexedService>,
     /// Namespaces that see other services than the rest, or prefer their own, sorted.
     pub(super) mattering: Vec<Namespace>,
-    /// The positions of each namespace's services, in the same order.
-    positions: BTreeMap<Namespace, Vec<usize>>,
+    /// The positions of each namespace's services, in the same order; `None` for those of one host,
+    /// which are few.
+    positions: Option<BTreeMap<Namespace, Vec<usize>>>,
 }
 
 /// The properties of a service that visibility depends on.
@@ -91,7 +92,7 @@ impl Query for ServiceIndex {
             .flatten();
         let mattering = distinguished_namespaces(&found, colliding.copied());
 
-        Services::new(found, mattering)
+        Services::new(found, mattering).with_positions()
     }
 }
 
@@ -190,28 +191,34 @@ impl IndexedService {
 impl Services {
     fn new(mut services: Vec<IndexedService>, mattering: Vec<Namespace>) -> Self {
         services.sort_by(IndexedService::by_age);
+        Self {
+            services,
+            mattering,
+            positions: None,
+        }
+    }
 
+    /// With an index by namespace.
+    fn with_positions(mut self) -> Self {
         let mut positions: BTreeMap<Namespace, Vec<usize>> = BTreeMap::new();
-        for (position, service) in services.iter().enumerate() {
+        for (position, service) in self.services.iter().enumerate() {
             let namespace = service.key.namespace.clone();
             positions.entry(namespace).or_default().push(position);
         }
 
-        Self {
-            services,
-            mattering,
-            positions,
-        }
+        self.positions = Some(positions);
+        self
     }
 
     /// The services that the hosts of an egress listener may import, oldest first: those of the
     /// namespaces that they name, or all.
     pub(super) fn of_hosts(&self, hosts: &EgressHosts) -> Vec<&IndexedService> {
-        let Some(namespaces) = hosts.namespaces() else {
+        let named = hosts.namespaces().zip(self.positions.as_ref());
+        let Some((namespaces, positions)) = named else {
             return self.services.iter().collect();
         };
 
-        let positions = namespaces.filter_map(|namespace| self.positions.get(namespace));
+        let positions = namespaces.filter_map(|namespace| positions.get(namespace));
         let mut positions: Vec<usize> = positions.flatten().copied().collect();
         positions.sort_unstable();
         let services = positions.into_iter();
