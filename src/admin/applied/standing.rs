@@ -5,6 +5,7 @@
 //! has acknowledged the rest of a collection lacks, of its type, only the objects whose change may be
 //! in what it has rejected.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -16,6 +17,11 @@ use navarch_push::resource::{Collection, ResourceType};
 use navarch_push::worker::Inspect;
 use navarch_xds::Protocol;
 use navarch_xds::connections::{AcknowledgedRest, ConnectionInfo, TypeInfo};
+
+/// Maximum number of facts that are looked up for all proxies. With more, a further rejected resource
+/// counts as one that the change may be in: after a restart, thousands of proxies may reject a route
+/// table that depends on each service.
+const MAX_FACTS: usize = 200_000;
 
 /// Maximum number of rejected resources of a proxy and type whose facts are looked up. With more, all
 /// objects of the type count as rejected.
@@ -72,6 +78,8 @@ pub(super) struct Standings<'a> {
     compared: Compared,
     /// The facts that may be why a rejected resource is not the one that the proxy has.
     behind: BTreeMap<(Subscription, ResourceName), BTreeSet<FactKey>>,
+    /// The number of these facts.
+    facts: usize,
 }
 
 impl Answers {
@@ -115,6 +123,7 @@ impl<'a> Standings<'a> {
             answers,
             compared: Compared::default(),
             behind: BTreeMap::new(),
+            facts: 0,
         }
     }
 
@@ -174,10 +183,15 @@ impl<'a> Standings<'a> {
             return true;
         }
         names.iter().any(|name| {
-            let key = (subscription, name.clone());
-            let inspect = self.inspect;
-            let behind = self.behind.entry(key);
-            let behind = behind.or_insert_with(|| facts_behind(inspect, subscription, name, since));
+            let behind = match self.behind.entry((subscription, name.clone())) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(_) if self.facts > MAX_FACTS => return true,
+                Entry::Vacant(unknown) => {
+                    let behind = facts_behind(self.inspect, subscription, name, since);
+                    self.facts += behind.len();
+                    unknown.insert(behind)
+                }
+            };
             change.facts.iter().any(|fact| behind.contains(fact))
         })
     }
