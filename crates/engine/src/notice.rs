@@ -27,7 +27,7 @@ impl Notice for () {
 /// A notice that has become in force, or is not any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoticeChange<N> {
-    /// The notice.
+    /// What is counted.
     pub notice: N,
     /// Whether any result in force has recorded it.
     pub is_in_force: bool,

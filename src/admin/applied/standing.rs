@@ -342,6 +342,7 @@ mod tests {
                 code: 13,
                 message: Arc::from("no"),
             };
+
             let watch = TypeInfo {
                 resource_type: CDS,
                 wildcard: true,
@@ -357,6 +358,7 @@ mod tests {
                 withheld_last: BTreeSet::new(),
                 in_sync: false,
             };
+
             ConnectionInfo {
                 id: Arc::from("web-1.shop-1"),
                 peer: None,

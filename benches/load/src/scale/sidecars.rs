@@ -102,7 +102,7 @@ struct Load {
 }
 
 impl Size {
-    /// The mesh.
+    /// Namespaces with the same number of services each.
     ///
     /// # Errors
     /// If there are more services or endpoints than addresses.

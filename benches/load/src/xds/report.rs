@@ -163,7 +163,7 @@ impl Report {
     }
 
     /// Writes what all proxies together received by type: in the first sync, and at the median
-    /// change of each kind. A type of which nothing was sent has a row, too.
+    /// change of each kind. Rows with 0 show that nothing of a type was sent.
     fn sent_by_type(&self, out: &mut Formatter<'_>) -> fmt::Result {
         writeln!(
             out,
