@@ -2,8 +2,8 @@
 //! changes.
 //!
 //! The first change after a quiet period is pushed at once; changes that arrive during a push form
-//! the next one, after a pause in proportion to that push's duration: under a flood of changes the
-//! thread, and the proxies, work a bounded share of the time. With `PILOT_DEBOUNCE_AFTER` set,
+//! the next one, after a pause in proportion to what each change of that push took: under a flood of
+//! changes the thread, and the proxies, work a bounded share of the time. With `PILOT_DEBOUNCE_AFTER` set,
 //! changes wait for that quiet time, `PILOT_DEBOUNCE_MAX` at the longest, as in istiod.
 
 mod answering;
@@ -418,6 +418,7 @@ impl Worker {
         self.metrics
             .count_changes(&pending, &self.engine.context().objects);
 
+        let change_count = pending.len();
         let observed = if self.observer.is_some() {
             pending.clone()
         } else {
@@ -447,7 +448,7 @@ impl Worker {
         let objects = objects_of(&context, &changed, &arrivals);
         let stats = self.engine.apply(context, changed);
         let took = started.elapsed();
-        self.paused_until = started + took + pause::after(took);
+        self.paused_until = started + took + pause::after(took, change_count);
         self.metrics.pushed(triggers, stats.published);
         self.notify_applied(observed);
         tracing::debug!(facts, published = stats.published, ?took, "push completed");
