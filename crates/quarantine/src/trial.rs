@@ -251,11 +251,11 @@ async fn none_on_panic(trial: impl Future<Output = Option<ObjectRef>>) -> Option
 
 #[cfg(test)]
 mod tests {
-    use std::collections::{BTreeSet, VecDeque};
+    use std::collections::VecDeque;
 
     use navarch_api::decode::{Format, Outcome, decode_documents};
     use navarch_push::resources::Resources;
-    use navarch_xds::connections::AcknowledgedRest;
+    use navarch_xds::connections::{AcknowledgedRest, WithheldNames};
 
     use super::*;
 
@@ -298,7 +298,7 @@ mod tests {
         }
     }
 
-    fn names(all: &[&str]) -> BTreeSet<ResourceName> {
+    fn names(all: &[&str]) -> WithheldNames {
         all.iter().map(ResourceName::new).collect()
     }
 
@@ -312,7 +312,7 @@ mod tests {
             watch.rest = Some(AcknowledgedRest {
                 collection: offered.clone(),
                 revision: 1,
-                without: Arc::new(names(without)),
+                without: names(without),
             });
             answer_to(&offered, rejected, &watch)
         };

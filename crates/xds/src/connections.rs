@@ -20,6 +20,7 @@ use navarch_push::proxy::Proxy;
 use navarch_push::resource::{Collection, ResourceType};
 
 pub use crate::session::watch::AcknowledgedRest;
+pub use crate::session::withheld::WithheldNames;
 
 /// All open streams.
 #[derive(Debug, Default)]
@@ -99,9 +100,9 @@ pub struct TypeInfo {
     /// acknowledged all of one since (delta only).
     pub rest: Option<AcknowledgedRest>,
     /// Resources that it has rejected, or may have, and that are not sent to it for now (delta only).
-    pub withheld: BTreeSet<ResourceName>,
+    pub withheld: WithheldNames,
     /// Those of them that the last NACK is about.
-    pub withheld_last: BTreeSet<ResourceName>,
+    pub withheld_last: WithheldNames,
     /// Whether everything is sent and acknowledged.
     pub in_sync: bool,
 }
@@ -289,7 +290,7 @@ impl Connection {
                     .map(|(collection, revision)| (collection.clone(), revision)),
                 rest: watch.rest().cloned(),
                 withheld: watch.withheld.names(),
-                withheld_last: watch.withheld.newest().clone(),
+                withheld_last: watch.withheld.newest(),
                 in_sync: session.is_acknowledged(*resource_type)
                     && watch.history.rejected.is_none(),
             });

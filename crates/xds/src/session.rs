@@ -13,6 +13,7 @@ mod name_sets;
 mod order;
 pub(crate) mod payload;
 pub(crate) mod push_ring;
+mod shared_set;
 pub(crate) mod subscription;
 mod virtual_hosts;
 pub(crate) mod watch;

@@ -16,7 +16,7 @@ use navarch_push::progress::Compared;
 use navarch_push::resource::{Collection, ResourceType};
 use navarch_push::worker::Inspect;
 use navarch_xds::Protocol;
-use navarch_xds::connections::{AcknowledgedRest, ConnectionInfo, TypeInfo};
+use navarch_xds::connections::{AcknowledgedRest, ConnectionInfo, TypeInfo, WithheldNames};
 
 /// Maximum number of facts that are looked up for all proxies. With more, a further rejected resource
 /// counts as one that the change may be in: after a restart, thousands of proxies may reject a route
@@ -67,7 +67,7 @@ struct AnswerOfType {
 /// What a proxy rejects of a type.
 enum Rejected {
     Nothing,
-    These(BTreeSet<ResourceName>),
+    These(WithheldNames),
     All,
 }
 
@@ -176,13 +176,14 @@ impl<'a> Standings<'a> {
         &mut self,
         change: &ObjectChange<'_>,
         subscription: Subscription,
-        names: &BTreeSet<ResourceName>,
+        names: &WithheldNames,
         since: u64,
     ) -> bool {
+        let names: Vec<&ResourceName> = names.iter().take(MAX_REJECTED + 1).collect();
         if names.len() > MAX_REJECTED {
             return true;
         }
-        names.iter().any(|name| {
+        names.into_iter().any(|name| {
             let behind = match self.behind.entry((subscription, name.clone())) {
                 Entry::Occupied(known) => known.into_mut(),
                 Entry::Vacant(_) if self.facts > MAX_FACTS => return true,
@@ -285,7 +286,7 @@ mod tests {
         }
     }
 
-    fn names(all: &[&str]) -> BTreeSet<ResourceName> {
+    fn names(all: &[&str]) -> WithheldNames {
         all.iter().map(ResourceName::new).collect()
     }
 
@@ -354,8 +355,8 @@ mod tests {
                 resources: None,
                 taken: Some(taken.clone()),
                 rest: None,
-                withheld: BTreeSet::new(),
-                withheld_last: BTreeSet::new(),
+                withheld: WithheldNames::default(),
+                withheld_last: WithheldNames::default(),
                 in_sync: false,
             };
 
@@ -410,12 +411,12 @@ mod tests {
         stream.types[0].rest = Some(AcknowledgedRest {
             collection,
             revision,
-            without: Arc::new(names(&["a"])),
+            without: names(&["a"]),
         });
         assert_eq!(world.standings(stream.clone()), [Rejected, Acknowledged]);
 
         // While it is sent again it is not acknowledged.
-        stream.types[0].withheld.clear();
+        stream.types[0].withheld = names(&[]);
         assert_eq!(world.standings(stream.clone()), [Pending, Acknowledged]);
 
         world.change("b", "third");

@@ -11,7 +11,7 @@ use crate::session::discovery_request::Rejection;
 use crate::session::history::History;
 use crate::session::name_sets::NameSets;
 use crate::session::push_ring::Reason;
-use crate::session::withheld::Withheld;
+use crate::session::withheld::{Withheld, WithheldNames};
 use navarch_api::names::ResourceName;
 use navarch_push::engine::Interest;
 use navarch_push::resource::{Collection, Resource, ResourceType};
@@ -73,7 +73,7 @@ pub struct AcknowledgedRest {
     /// The snapshot of the collection.
     pub revision: u64,
     /// The resources of the collection that it has rejected, or may have.
-    pub without: Arc<BTreeSet<ResourceName>>,
+    pub without: WithheldNames,
 }
 
 /// Nonce and version of a response.
@@ -366,7 +366,7 @@ impl Watch {
             self.withheld.end();
             self.history.end_rejection();
         } else if self.withheld.is_certain() {
-            let without = Arc::new(self.withheld.names());
+            let without = self.withheld.names();
             let with_former = self.with_former(&collection, &without);
             if let Some((accepted, _)) = &mut self.accepted {
                 *accepted = with_former;
@@ -382,17 +382,15 @@ impl Watch {
     }
 
     /// A collection with resources of these names as they were when the client had last accepted them.
-    fn with_former(
-        &self,
-        collection: &Collection,
-        names: &BTreeSet<ResourceName>,
-    ) -> Arc<Collection> {
+    fn with_former(&self, collection: &Collection, names: &WithheldNames) -> Arc<Collection> {
         let nothing = Resources::default();
         let accepted = self.accepted.as_ref();
         let former = accepted.map_or(&nothing, |(accepted, _)| &accepted.resources);
+        let replace = |all: Resources, names: &BTreeSet<ResourceName>| all.replaced(names, former);
+
         Arc::new(Collection {
             resource_type: collection.resource_type,
-            resources: collection.resources.replaced(names, former),
+            resources: names.sets().fold(collection.resources.clone(), replace),
             unknown: collection.unknown.clone(),
         })
     }

@@ -36,6 +36,7 @@ use crate::session::compose::changes;
 use crate::session::diff::{Base, Diff, find, missing, required_endpoints};
 use crate::session::discovery_request::Rejection;
 use crate::session::encoding_cache::EncodingCache;
+use crate::session::shared_set::SharedSet;
 use crate::session::watch::{InFlight, Watch};
 use navarch_api::names::ResourceName;
 use navarch_push::resource::{Collection, Resource};
@@ -59,12 +60,12 @@ const MAX_SHOWN: usize = 8;
 /// none that it was not sent.
 #[derive(Debug, Default)]
 pub(crate) struct Withheld {
-    rejected: BTreeSet<ResourceName>,
-    suspects: BTreeSet<ResourceName>,
+    rejected: SharedSet,
+    suspects: SharedSet,
     /// Suspects that are tried in turn, a part in a response; the last one is next.
-    parts: Vec<BTreeSet<ResourceName>>,
+    parts: Vec<SharedSet>,
     /// Those that the newest NACK is about.
-    newest: BTreeSet<ResourceName>,
+    newest: SharedSet,
     /// Whether a resource that was withheld has changed: suspects are tried again.
     is_retry_due: bool,
     /// How often the rest of a response was sent again since the last ACK.
@@ -78,6 +79,46 @@ pub(crate) struct Withheld {
     is_first_pause: bool,
     /// Whether suspects were sent again after the last pause, and what is rejected is next.
     are_suspects_tried: bool,
+}
+
+/// Names that are withheld from a client. A copy of it costs nothing.
+#[derive(Clone, Debug, Default)]
+pub struct WithheldNames(Vec<Arc<BTreeSet<ResourceName>>>);
+
+impl WithheldNames {
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether this is one of the names.
+    #[must_use]
+    pub fn contains(&self, name: &ResourceName) -> bool {
+        self.0.iter().any(|names| names.contains(name))
+    }
+
+    /// All names, each once, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = &ResourceName> {
+        self.0.iter().flat_map(|names| names.iter())
+    }
+
+    /// All names, sorted.
+    pub(crate) fn to_set(&self) -> BTreeSet<ResourceName> {
+        self.iter().cloned().collect()
+    }
+
+    /// Disjoint sets that have all names together.
+    pub(crate) fn sets(&self) -> impl Iterator<Item = &BTreeSet<ResourceName>> {
+        self.0.iter().map(|names| &**names)
+    }
+}
+
+impl FromIterator<ResourceName> for WithheldNames {
+    fn from_iter<I: IntoIterator<Item = ResourceName>>(names: I) -> Self {
+        let names = SharedSet::from(BTreeSet::from_iter(names));
+        Self(names.shared().into_iter().collect())
+    }
 }
 
 impl Withheld {
@@ -101,19 +142,21 @@ impl Withheld {
     }
 
     /// The names of all that is withheld.
-    pub(crate) fn names(&self) -> BTreeSet<ResourceName> {
-        let suspects = self.parts.iter().chain([&self.suspects]).flatten();
-        self.rejected.iter().chain(suspects).cloned().collect()
+    pub(crate) fn names(&self) -> WithheldNames {
+        let sets = [&self.rejected, &self.suspects]
+            .into_iter()
+            .chain(&self.parts);
+        WithheldNames(sets.filter_map(SharedSet::shared).collect())
     }
 
     /// The names of those that the newest NACK is about.
-    pub(crate) fn newest(&self) -> &BTreeSet<ResourceName> {
-        &self.newest
+    pub(crate) fn newest(&self) -> WithheldNames {
+        WithheldNames(self.newest.shared().into_iter().collect())
     }
 
     /// The number of names that are withheld.
     fn len(&self) -> usize {
-        let parts: usize = self.parts.iter().map(BTreeSet::len).sum();
+        let parts: usize = self.parts.iter().map(|part| part.len()).sum();
         self.rejected.len() + self.suspects.len() + parts
     }
 
@@ -128,7 +171,7 @@ impl Withheld {
         if !self.newest.is_empty() {
             return None;
         }
-        let all = self.names();
+        let all = self.names().to_set();
         let shown: Vec<&str> = all
             .iter()
             .take(MAX_SHOWN)
@@ -185,26 +228,25 @@ impl Withheld {
         let count = names.len().div_ceil(2);
         let mut names = names.into_iter();
         let first: BTreeSet<ResourceName> = names.by_ref().take(count).collect();
-        let halves = [names.collect(), first];
-        self.parts
-            .extend(halves.into_iter().filter(|half| !half.is_empty()));
+        let halves = [names.collect(), first].map(SharedSet::from).into_iter();
+        self.parts.extend(halves.filter(|half| !half.is_empty()));
     }
 
     /// Adds these to the suspects that wait, with those that were to be tried.
     fn stop_trying(&mut self, names: BTreeSet<ResourceName>) {
-        let parts = std::mem::take(&mut self.parts);
+        let parts = std::mem::take(&mut self.parts).into_iter();
         self.suspects
-            .extend(parts.into_iter().flatten().chain(names));
+            .extend(parts.flat_map(SharedSet::into_set).chain(names));
     }
 
     /// The suspects to try next, if there are any.
     fn next_part(&mut self) -> Option<BTreeSet<ResourceName>> {
         if self.is_retry_due && self.parts.is_empty() {
             self.is_retry_due = false;
-            let suspects = std::mem::take(&mut self.suspects);
+            let suspects = std::mem::take(&mut self.suspects).into_set();
             return Some(suspects).filter(|suspects| !suspects.is_empty());
         }
-        self.parts.pop()
+        self.parts.pop().map(SharedSet::into_set)
     }
 
     /// What is sent again after a pause: suspects and rejected ones in turn, since a response with a
@@ -215,10 +257,11 @@ impl Withheld {
             true => !self.are_suspects_tried,
             false => self.rejected.is_empty(),
         };
-        match self.are_suspects_tried {
-            true => std::mem::take(&mut self.suspects),
-            false => std::mem::take(&mut self.rejected),
-        }
+        let tried = match self.are_suspects_tried {
+            true => &mut self.suspects,
+            false => &mut self.rejected,
+        };
+        std::mem::take(tried).into_set()
     }
 
     /// Whether the pause is over; begins one otherwise, of `first` after a new rejection, else of twice
