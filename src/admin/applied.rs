@@ -1,8 +1,6 @@
 //! `/debug/applied`: which proxies have acknowledged an object, which have not answered, and which
 //! rejected it.
 
-mod standing;
-
 use std::collections::BTreeMap;
 
 use axum::extract::State;
@@ -11,7 +9,6 @@ use axum::response::{IntoResponse, Response};
 use jiff::Timestamp;
 use serde_json::json;
 
-use self::standing::{Answers, ObjectChange, Standing, Standings, Subscription};
 use super::reply::{self, Parameters};
 use super::state::AdminState;
 use navarch_answers::applied::{Applied, NAMED, PendingProxy, RejectingProxy};
@@ -23,6 +20,7 @@ use navarch_push::progress::changed_at;
 use navarch_push::resource::ResourceType;
 use navarch_push::worker::{Ended, Inspect, PushHandle};
 use navarch_xds::connections::{ConnectionInfo, Connections};
+use navarch_xds::standing::{Answers, ObjectChange, Standing, Standings, Subscription};
 
 /// Number of objects that are looked up before the push thread continues its work.
 const LOOKUP_BATCH: usize = 32;

@@ -34,6 +34,7 @@ use navarch_answers::rollout::Rollouts;
 use navarch_api::object::ObjectRef;
 use navarch_push::worker::PushHandle;
 use navarch_xds::connections::Connections;
+use navarch_xds::standing::Rejecting;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -44,7 +45,7 @@ pub use prometheus::QueryNamespaces;
 pub use start::{Parts, Started, StoredRollouts, start};
 
 use prometheus::{Condition, Prometheus};
-use proxy_counts::{ProxyCounts, Rejecting};
+use proxy_counts::ProxyCounts;
 use queries::QueryResult;
 use shared::Shared;
 
@@ -65,7 +66,7 @@ struct TrackedRollout {
     since: Instant,
     /// Whether an operator has paused it.
     is_paused: bool,
-    /// Proxies that rejected something before the stage began.
+    /// What proxies rejected before the stage began.
     rejecting: Rejecting,
     tally: ProxyCounts,
     /// Whether the log has the message that the stage goes on without proxies of other namespaces.

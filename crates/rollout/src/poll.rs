@@ -10,12 +10,13 @@ use navarch_push::rollout::{Rollout, RolloutProgress};
 use navarch_push::worker::Ended;
 use navarch_status::SharedState;
 use navarch_xds::connections::ConnectionInfo;
+use navarch_xds::standing::Rejecting;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::agree::Agreement;
-use super::proxy_counts::{ProxyCounts, Rejecting, rejecting};
+use super::proxy_counts::ProxyCounts;
 use super::shared::Shared;
 use super::start::restored;
 use super::{OperatorRequest, RolloutController, TrackedRollout};
@@ -215,7 +216,7 @@ impl RolloutController {
             rejecting: match (of_same, at) {
                 (Some(known), _) => known.rejecting.clone(),
                 // The stages of others began before this process knew them.
-                (None, Some(_)) => rejecting(connections),
+                (None, Some(_)) => Rejecting::of(connections),
                 // Looked at when its first stage begins: thousands may wait.
                 (None, None) => Rejecting::default(),
             },

@@ -9,21 +9,19 @@ use navarch_api::names::Namespace;
 use navarch_push::context::{PushContext, facts_of};
 use navarch_push::engine::ProxyId;
 use navarch_push::fact::FactKey;
-use navarch_push::progress::{Compared, last_change};
+use navarch_push::progress::last_change;
 use navarch_push::quarantine::judgement::{Ballot, Judgement, MAX_WAIT, Subject, Verdict};
 use navarch_push::quarantine::jury::Connected;
 use navarch_push::quarantine::turnout::Turnout;
 use navarch_push::quarantine::votes::{Answer, VoteCounter, Voter};
 use navarch_push::quarantine::{excerpt, voter};
-use navarch_push::resource::{Collection, ResourceType};
+use navarch_push::resource::ResourceType;
 use navarch_push::rollout::Rollout;
 use navarch_push::worker::Inspect;
 use navarch_xds::connections::ConnectionInfo;
+use navarch_xds::standing::{Answers, ObjectChange, Rejecting, Standing, Standings, Subscription};
 
 use navarch_answers::rollout::NAMED;
-
-/// Proxies and types with a rejected response.
-pub(super) type Rejecting = BTreeSet<(ProxyId, ResourceType)>;
 
 /// Numbers of proxies by their state of a new version.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -68,11 +66,13 @@ struct Member {
     voter: Option<Voter>,
 }
 
-/// The last ACK and NACK of one type.
-#[derive(Clone, Debug)]
-pub(super) struct TypeState {
-    taken: Option<(Arc<Collection>, u64)>,
-    rejected: Option<(Option<Arc<Collection>>, Arc<str>)>,
+/// What a proxy has said of the new version, by all types with a resource that depends on it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct ProxyAnswer {
+    /// Whether it has not acknowledged it.
+    is_pending: bool,
+    /// The first type of which it has rejected what the new version may be in.
+    rejected: Option<ResourceType>,
 }
 
 /// The answers of proxies that see the new version.
@@ -81,7 +81,7 @@ pub(super) struct Members {
     /// The namespaces of this replica's clients with a voice, whatever version they see.
     voices: BTreeSet<Namespace>,
     proxies: BTreeMap<ProxyId, Member>,
-    states: BTreeMap<(ProxyId, ResourceType), TypeState>,
+    answers: Answers,
 }
 
 impl Members {
@@ -93,49 +93,36 @@ impl Members {
     ) -> Self {
         let voter_of =
             |info: &ConnectionInfo| voter(context, &info.proxy, info.peer.map(|peer| peer.ip()));
-        let mut members = Self {
+        let seeing = || {
+            let all = connections.iter();
+            all.filter(|info| rollout.is_seen_by(&info.proxy.name))
+        };
+        let member = |info: &ConnectionInfo| {
+            let member = Member {
+                name: info.proxy.name.clone(),
+                voter: voter_of(info),
+            };
+            (info.proxy_id, member)
+        };
+
+        Self {
             voices: connections
                 .iter()
                 .filter_map(voter_of)
                 .map(|voter| voter.account.namespace.clone())
                 .collect(),
-            ..Self::default()
-        };
-
-        for info in connections
-            .iter()
-            .filter(|info| rollout.is_seen_by(&info.proxy.name))
-        {
-            let member = Member {
-                name: info.proxy.name.clone(),
-                voter: voter_of(info),
-            };
-            members.proxies.insert(info.proxy_id, member);
-            for watch in &info.types {
-                let rejected = watch.rejected.as_ref().map(|rejection| {
-                    let collection = watch.rejected_collection.clone();
-                    (collection, rejection.message.clone())
-                });
-                let state = TypeState {
-                    taken: watch.taken.clone(),
-                    rejected,
-                };
-                members
-                    .states
-                    .insert((info.proxy_id, watch.resource_type), state);
-            }
+            proxies: seeing().map(member).collect(),
+            answers: Answers::of(seeing()),
         }
-
-        members
     }
 
     /// Counts the proxies by state; `is_shared`: whether other replicas may have further ones.
-    /// `before` are those that rejected something of a type before the stage began: they count
-    /// neither as pending nor as rejecting. The rejection of a proxy of the object's own namespace
-    /// stops the rollout; those of others only as they would quarantine it, and those of clients
-    /// without an identity never. The time for which the others hold it depends on their namespace
-    /// ([`hold_of`], [`hold_of_strangers`]). The cost depends on the resources that depend on the
-    /// object.
+    /// `before` is what proxies rejected before the stage began: what they do not acknowledge since the
+    /// new version may be in that counts neither as pending nor as rejected. The rejection of a proxy of
+    /// the object's own namespace stops the rollout; those of others only as they would quarantine it,
+    /// and those of clients without an identity never. The time for which the others hold it depends on
+    /// their namespace ([`hold_of`], [`hold_of_strangers`]). The cost depends on the resources that
+    /// depend on the object.
     pub(super) fn tally(
         &self,
         inspect: &Inspect<'_>,
@@ -144,8 +131,12 @@ impl Members {
         is_shared: bool,
     ) -> ProxyCounts {
         let mut tally = ProxyCounts::default();
-        let began = last_change(inspect, &FactKey::Rollout(object.object_ref()));
-        let mut compared = Compared::default();
+        let facts = facts_of(object);
+        let change = ObjectChange {
+            facts: &facts,
+            revision: last_change(inspect, &FactKey::Rollout(object.object_ref())),
+        };
+        let mut standings = Standings::new(inspect, &self.answers);
         let mut counter = VoteCounter::default();
         let subject = Subject {
             object: object.object_ref(),
@@ -154,44 +145,28 @@ impl Members {
 
         let strangers = hold_of_strangers(&self.voices, &subject, is_shared);
 
-        for (proxy, kinds) in inspect.engine.affected_proxies(&facts_of(object)) {
+        for (proxy, types) in inspect.engine.affected_proxies(&facts) {
             let Some(Member { name, voter }) = self.proxies.get(&proxy) else {
                 continue;
             };
 
             tally.reached += 1;
-            let mut is_pending = false;
-            let mut rejection = None;
-            for resource_type in kinds
-                .into_iter()
-                .filter(|resource_type| !before.contains(&(proxy, *resource_type)))
-            {
-                let shown = inspect.engine.published(proxy, resource_type);
-                let mut is_shown = |of: &Arc<Collection>| {
-                    shown
-                        .as_ref()
-                        .is_some_and(|shown| compared.are_equal(shown, of))
-                };
-                let state = self.states.get(&(proxy, resource_type));
-                let taken = state.and_then(|state| state.taken.as_ref());
-                if taken.is_some_and(|(collection, revision)| {
-                    *revision >= began || is_shown(collection)
-                }) {
-                    continue;
-                }
-
-                is_pending = true;
-                let rejected = state.and_then(|state| state.rejected.as_ref());
-                // It may have rejected an older response, and not have answered yet.
-                if let Some((_, message)) =
-                    rejected.filter(|(what, _)| what.as_ref().is_some_and(&mut is_shown))
-                {
-                    rejection.get_or_insert_with(|| {
-                        let resource_type = resource_type.short_name();
-                        format!("{name} rejected {resource_type}: {}", excerpt(message))
-                    });
-                }
-            }
+            let subscriptions = types.into_iter().map(|resource_type| Subscription {
+                proxy,
+                resource_type,
+            });
+            let ProxyAnswer {
+                is_pending,
+                rejected,
+            } = ProxyAnswer::of(subscriptions, &change, before, &mut standings);
+            let rejection = rejected.map(|resource_type| {
+                let error = self.answers.error(Subscription {
+                    proxy,
+                    resource_type,
+                });
+                let error = excerpt(error.map_or("", |error| &**error));
+                format!("{name} rejected {}: {error}", resource_type.short_name())
+            });
 
             let answer = match (&rejection, is_pending) {
                 (Some(_), _) => Answer::Rejected,
@@ -234,6 +209,28 @@ impl Members {
             }
         }
         tally
+    }
+}
+
+impl ProxyAnswer {
+    /// That of the proxy with these subscriptions, which rejected something `before` the change.
+    fn of(
+        subscriptions: impl Iterator<Item = Subscription>,
+        change: &ObjectChange<'_>,
+        before: &Rejecting,
+        standings: &mut Standings<'_>,
+    ) -> Self {
+        let mut answer = Self::default();
+        for subscription in subscriptions {
+            let Some(standing) = standings.of_change_after(before, subscription, change) else {
+                continue;
+            };
+            answer.is_pending |= standing != Standing::Acknowledged;
+            if standing == Standing::Rejected {
+                answer.rejected.get_or_insert(subscription.resource_type);
+            }
+        }
+        answer
     }
 }
 
@@ -297,18 +294,6 @@ fn hold_of_strangers(voices: &BTreeSet<Namespace>, subject: &Subject, is_shared:
     } else {
         Hold::Unlimited
     }
-}
-
-/// The proxies that currently reject something.
-pub(super) fn rejecting(connections: &[ConnectionInfo]) -> Rejecting {
-    let of_one = |info: &ConnectionInfo| {
-        let rejected = info.types.iter().filter(|watch| watch.rejected.is_some());
-        let id = info.proxy_id;
-        rejected
-            .map(move |watch| (id, watch.resource_type))
-            .collect::<Vec<_>>()
-    };
-    connections.iter().flat_map(of_one).collect()
 }
 
 #[cfg(test)]

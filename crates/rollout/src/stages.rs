@@ -13,10 +13,11 @@ use navarch_push::rollout::{Rollout, RolloutCommand, RolloutProgress};
 use navarch_push::worker::Ended;
 use navarch_status::SharedState;
 use navarch_xds::connections::ConnectionInfo;
+use navarch_xds::standing::Rejecting;
 use tokio::time::Instant;
 
 use super::RolloutController;
-use super::proxy_counts::{Members, ProxyCounts, rejecting};
+use super::proxy_counts::{Members, ProxyCounts};
 use super::queries::query;
 use super::representatives::{chosen, representatives};
 use super::shared::MIN_STAGE;
@@ -219,7 +220,7 @@ impl RolloutController {
             stage, stages, %share, "rollout: advancing the change to this share of the proxies"
         );
         if let Some(known) = self.known.get_mut(name) {
-            known.rejecting = rejecting(connections);
+            known.rejecting = Rejecting::of(connections);
         }
 
         self.send(

@@ -40,6 +40,7 @@ mod scope_form;
 mod secret_access;
 pub mod server;
 mod session;
+pub mod standing;
 mod stream;
 mod transport;
 pub mod trusted_roots;

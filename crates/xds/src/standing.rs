@@ -1,0 +1,657 @@
+//! Whether clients have acknowledged a change of an object: of each type with a resource that depends on
+//! it the current collection, or one after the change.
+//!
+//! Resources that a client has rejected hold back no others ([`TypeInfo::withheld`]). So a client that
+//! has acknowledged the rest of a collection lacks, of its type, only the objects whose change may be
+//! in what it has rejected.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::connections::{AcknowledgedRest, ConnectionInfo, TypeInfo, WithheldNames};
+use crate::session::discovery_request::Protocol;
+use navarch_api::names::ResourceName;
+use navarch_push::engine::ProxyId;
+use navarch_push::fact::FactKey;
+use navarch_push::progress::Compared;
+use navarch_push::resource::{Collection, ResourceType, Version};
+use navarch_push::worker::Inspect;
+
+/// Maximum number of facts that are looked up for all clients. With more, a further rejected resource
+/// counts as one that the change may be in: after a restart, thousands of proxies may reject a route
+/// table that depends on each service.
+const MAX_FACTS: usize = 200_000;
+
+/// What a look-up counts for beside the facts that it finds. One that finds none may have walked the
+/// inputs of what a proxy is selected by, such as all Sidecars.
+const FACTS_OF_LOOKUP: usize = 100;
+
+/// Maximum number of rejected resources of a client and type whose facts are looked up. With more, all
+/// objects of the type count as rejected.
+const MAX_REJECTED: usize = 32;
+
+/// What a client has said of a change, by one type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It has acknowledged the change.
+    Acknowledged,
+    /// It has not answered yet.
+    Pending,
+    /// It has rejected a resource as it is now, and the change may be in that.
+    Rejected,
+}
+
+/// A change of an object.
+#[derive(Clone, Copy, Debug)]
+pub struct ObjectChange<'a> {
+    /// The facts of the object.
+    pub facts: &'a [FactKey],
+    /// The snapshot of the change.
+    pub revision: u64,
+}
+
+/// One type of one stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Subscription {
+    /// The client, by its name in the engine.
+    pub proxy: ProxyId,
+    /// What it subscribes to.
+    pub resource_type: ResourceType,
+}
+
+/// The answers of clients to their responses.
+#[derive(Clone, Debug, Default)]
+pub struct Answers(BTreeMap<Subscription, AnswerOfType>);
+
+/// What clients reject at some time, by type.
+#[derive(Clone, Debug, Default)]
+pub struct Rejecting(BTreeMap<Subscription, Rejected>);
+
+/// The answer of a client to the responses of one type.
+#[derive(Clone, Debug)]
+struct AnswerOfType {
+    /// The last acknowledged collection, and its snapshot.
+    taken: Option<(Arc<Collection>, u64)>,
+    rest: Option<AcknowledgedRest>,
+    rejection: Option<RejectionOfType>,
+}
+
+/// The last rejection of responses of one type, while the client has not acknowledged all.
+#[derive(Clone, Debug)]
+struct RejectionOfType {
+    rejected: Rejected,
+    /// The newest collection with what is rejected.
+    collection: Option<Arc<Collection>>,
+    /// The client's error.
+    message: Arc<str>,
+}
+
+/// What a client rejects of a type.
+#[derive(Clone, Debug)]
+enum Rejected {
+    These(WithheldNames),
+    All,
+}
+
+/// The standing of clients, of one state of the engine.
+#[derive(Debug)]
+pub struct Standings<'a> {
+    inspect: &'a Inspect<'a>,
+    answers: &'a Answers,
+    compared: Compared,
+    /// The facts that may be why a rejected resource is not the one that the client has.
+    behind: BTreeMap<(Subscription, ResourceName), BTreeSet<FactKey>>,
+    /// The number of these facts, with [`FACTS_OF_LOOKUP`].
+    facts: usize,
+}
+
+impl Answers {
+    /// The answers of the clients of these streams.
+    #[must_use]
+    pub fn of<'a>(connections: impl IntoIterator<Item = &'a ConnectionInfo>) -> Self {
+        let mut answers = BTreeMap::new();
+        for info in connections {
+            for watch in &info.types {
+                let answer = AnswerOfType {
+                    taken: watch.taken.clone(),
+                    rest: watch.rest.clone(),
+                    rejection: RejectionOfType::of(watch, info.protocol),
+                };
+                answers.insert(Subscription::of(info, watch), answer);
+            }
+        }
+        Self(answers)
+    }
+
+    /// The error of the last rejection of a type, unless the client has acknowledged all since.
+    #[must_use]
+    pub fn error(&self, subscription: Subscription) -> Option<&Arc<str>> {
+        let rejection = self.0.get(&subscription)?.rejection.as_ref()?;
+        Some(&rejection.message)
+    }
+}
+
+impl Rejecting {
+    /// What the clients of these streams reject now.
+    #[must_use]
+    pub fn of<'a>(connections: impl IntoIterator<Item = &'a ConnectionInfo>) -> Self {
+        let mut rejecting = BTreeMap::new();
+        for info in connections {
+            for watch in info.types.iter().filter(|watch| watch.rejected.is_some()) {
+                let rejected = Rejected::of(watch, info.protocol).with_retried(watch);
+                rejecting.insert(Subscription::of(info, watch), rejected);
+            }
+        }
+        Self(rejecting)
+    }
+}
+
+impl Subscription {
+    fn of(info: &ConnectionInfo, watch: &TypeInfo) -> Self {
+        Self {
+            proxy: info.proxy_id,
+            resource_type: watch.resource_type,
+        }
+    }
+}
+
+impl RejectionOfType {
+    fn of(watch: &TypeInfo, protocol: Protocol) -> Option<Self> {
+        let rejection = watch.rejected.as_ref()?;
+        Some(Self {
+            rejected: Rejected::of(watch, protocol),
+            collection: watch.rejected_collection.clone(),
+            message: rejection.message.clone(),
+        })
+    }
+}
+
+impl Rejected {
+    /// What a client that has sent a NACK rejects. Of the state of the world it is all of a type.
+    fn of(watch: &TypeInfo, protocol: Protocol) -> Self {
+        match protocol {
+            Protocol::StateOfTheWorld => Self::All,
+            Protocol::Delta => Self::These(watch.withheld.clone()),
+        }
+    }
+
+    /// With what is sent again at the moment, and may be rejected again.
+    fn with_retried(self, watch: &TypeInfo) -> Self {
+        match (self, &watch.rest) {
+            (Self::These(names), Some(rest)) => {
+                let all = names.iter().chain(rest.without.iter());
+                Self::These(all.cloned().collect())
+            }
+            (unchanged @ (Self::These(_) | Self::All), _) => unchanged,
+        }
+    }
+}
+
+impl<'a> Standings<'a> {
+    /// No object was looked up yet.
+    #[must_use]
+    pub fn new(inspect: &'a Inspect<'a>, answers: &'a Answers) -> Self {
+        Self {
+            inspect,
+            answers,
+            compared: Compared::default(),
+            behind: BTreeMap::new(),
+            facts: 0,
+        }
+    }
+
+    /// What a client has said of a change, by one type.
+    pub fn of(&mut self, subscription: Subscription, change: &ObjectChange<'_>) -> Standing {
+        let answers = self.answers;
+        let Some(answer) = answers.0.get(&subscription) else {
+            return Standing::Pending;
+        };
+        if self.is_acknowledged(subscription, answer, change) {
+            return Standing::Acknowledged;
+        }
+
+        let rejection = answer.rejection.as_ref();
+        match rejection.is_some_and(|rejection| self.is_rejected(subscription, rejection, change)) {
+            true => Standing::Rejected,
+            false => Standing::Pending,
+        }
+    }
+
+    /// As [`Standings::of`], but `None` if the client has not acknowledged the change, and the change may
+    /// be in what the client rejected `before` it: that says nothing about the change.
+    pub fn of_change_after(
+        &mut self,
+        before: &Rejecting,
+        subscription: Subscription,
+        change: &ObjectChange<'_>,
+    ) -> Option<Standing> {
+        let standing = self.of(subscription, change);
+        if standing == Standing::Acknowledged {
+            return Some(standing);
+        }
+
+        let is_concerned = match before.0.get(&subscription) {
+            None => false,
+            Some(Rejected::These(names)) => self.is_in(change, subscription, names.iter()),
+            Some(Rejected::All) => true,
+        };
+        (!is_concerned).then_some(standing)
+    }
+
+    /// Whether a client has acknowledged a change.
+    fn is_acknowledged(
+        &mut self,
+        subscription: Subscription,
+        answer: &AnswerOfType,
+        change: &ObjectChange<'_>,
+    ) -> bool {
+        let taken = answer.taken.as_ref();
+        if taken.is_some_and(|(collection, revision)| {
+            *revision >= change.revision || self.is_shown(subscription, collection)
+        }) {
+            return true;
+        }
+
+        let Some(rest) = &answer.rest else {
+            return false;
+        };
+        let has_rest =
+            rest.revision >= change.revision || self.is_shown(subscription, &rest.collection);
+        has_rest && !self.is_in(change, subscription, rest.without.iter())
+    }
+
+    /// Whether a change that a client has not acknowledged may be in what it rejects. It may have
+    /// rejected an older response, and not have answered yet.
+    fn is_rejected(
+        &mut self,
+        subscription: Subscription,
+        rejection: &RejectionOfType,
+        change: &ObjectChange<'_>,
+    ) -> bool {
+        let older = rejection.collection.as_ref();
+        match &rejection.rejected {
+            Rejected::All => older.is_some_and(|older| self.is_shown(subscription, older)),
+            Rejected::These(names) => {
+                let shown = self.shown(subscription);
+                let is_same =
+                    |name: &&ResourceName| version(shown.as_ref(), name) == version(older, name);
+                self.is_in(change, subscription, names.iter().filter(is_same))
+            }
+        }
+    }
+
+    /// The collection in force for a client.
+    fn shown(&self, subscription: Subscription) -> Option<Arc<Collection>> {
+        let engine = self.inspect.engine;
+        engine.published(subscription.proxy, subscription.resource_type)
+    }
+
+    /// Whether a collection is equal to the one in force for a client.
+    fn is_shown(&mut self, subscription: Subscription, collection: &Arc<Collection>) -> bool {
+        let shown = self.shown(subscription);
+        shown.is_some_and(|shown| self.compared.are_equal(&shown, collection))
+    }
+
+    /// Whether a change may be in one of these resources of a client, since what it acknowledged last.
+    fn is_in<'n>(
+        &mut self,
+        change: &ObjectChange<'_>,
+        subscription: Subscription,
+        names: impl Iterator<Item = &'n ResourceName>,
+    ) -> bool {
+        let names: Vec<&ResourceName> = names.take(MAX_REJECTED + 1).collect();
+        if names.len() > MAX_REJECTED {
+            return true;
+        }
+
+        let answer = self.answers.0.get(&subscription);
+        let taken = answer.and_then(|answer| answer.taken.as_ref());
+        let since = taken.map_or(0, |(_, revision)| *revision);
+        names.into_iter().any(|name| {
+            let behind = match self.behind.entry((subscription, name.clone())) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(_) if self.facts > MAX_FACTS => return true,
+                Entry::Vacant(unknown) => {
+                    let behind = facts_behind(self.inspect, subscription, name, since);
+                    self.facts += behind.len() + FACTS_OF_LOOKUP;
+                    unknown.insert(behind)
+                }
+            };
+            change.facts.iter().any(|fact| behind.contains(fact))
+        })
+    }
+}
+
+/// The version of a resource of a collection; `None` if it is not there.
+fn version(collection: Option<&Arc<Collection>>, name: &ResourceName) -> Option<Version> {
+    let resource = collection?.resources.find(name)?;
+    Some(resource.version)
+}
+
+/// The facts that may be why a resource of a client is not the one of a snapshot; all that it depends
+/// on if none is found.
+fn facts_behind(
+    inspect: &Inspect<'_>,
+    subscription: Subscription,
+    name: &ResourceName,
+    since: u64,
+) -> BTreeSet<FactKey> {
+    let Subscription {
+        proxy,
+        resource_type,
+    } = subscription;
+    let engine = inspect.engine;
+    let changed = engine.provenance_since(proxy, resource_type, name, since);
+    let facts = match changed.is_empty() {
+        true => engine.provenance(proxy, resource_type, name),
+        false => changed,
+    };
+    facts.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use jiff::Timestamp;
+    use navarch_api::any_object::AnyObject;
+    use navarch_api::decode::{Format, Outcome, decode_documents};
+    use navarch_api::istio::DestinationRule;
+    use navarch_api::object::NamespacedName;
+    use navarch_api::settings::Settings;
+    use navarch_push::context::facts_of;
+    use navarch_push::engine::{Engine, Interest, PushCause, Sink};
+    use navarch_push::mesh_state::{Change, MeshState};
+    use navarch_push::progress::changed_at;
+    use navarch_push::proxy::{Locality, Proxy};
+    use navarch_push::view::{Translator, View};
+    use navarch_push::worker::PushRecord;
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::session::discovery_request::Rejection;
+
+    const CDS: ResourceType = ResourceType::Cluster;
+
+    /// Two clusters, each with the host of the DestinationRule of its name.
+    struct Rules;
+
+    impl Translator for Rules {
+        fn names(&self, _: ResourceType, _: &View<'_>) -> Vec<ResourceName> {
+            ["a", "b"].map(ResourceName::new).to_vec()
+        }
+
+        fn resource(&self, _: ResourceType, name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
+            let rule = NamespacedName::new("shop", name.as_str());
+            let rule = view.object::<DestinationRule>(&rule)?;
+            Some(Bytes::from(rule.spec.host.clone()))
+        }
+    }
+
+    struct NoSink;
+
+    impl Sink for NoSink {
+        fn publish(&self, _: ResourceType, _: Arc<Collection>, _: &Arc<PushCause>) {}
+    }
+
+    /// A mesh with one proxy, whose state is that of a push thread.
+    struct World {
+        state: MeshState,
+        engine: Engine,
+        pushes: VecDeque<PushRecord>,
+        proxy: Arc<Proxy>,
+        id: ProxyId,
+    }
+
+    fn rule(name: &str, host: &str) -> AnyObject {
+        let yaml = format!(
+            "apiVersion: networking.istio.io/v1\nkind: DestinationRule\n\
+             metadata: {{name: {name}, namespace: shop}}\nspec: {{host: {host}}}\n"
+        );
+        match decode_documents(&yaml, Format::Yaml).remove(0).outcome {
+            Outcome::Read { object, .. } => object,
+            Outcome::Ignored | Outcome::Rejected(_) => panic!("it is valid"),
+        }
+    }
+
+    fn names(all: &[&str]) -> WithheldNames {
+        all.iter().map(ResourceName::new).collect()
+    }
+
+    impl World {
+        fn new() -> Self {
+            let mut state = MeshState::new(Settings::default());
+            state.apply(["a", "b"].map(|name| Change::Put(rule(name, "first"))));
+            let mut engine = Engine::new(state.context(), Arc::new(Rules));
+            let id = "sidecar~10.0.0.1~web-1.shop~shop.svc.cluster.local";
+            let proxy = Proxy::parse(id, serde_json::json!({}), Locality::default()).unwrap();
+            let proxy = Arc::new(proxy);
+            let id = engine.connect(proxy.clone(), Arc::new(NoSink));
+            let all = Interest {
+                wildcard: true,
+                names: Arc::default(),
+            };
+            engine.subscribe(id, CDS, all);
+
+            Self {
+                state,
+                engine,
+                pushes: VecDeque::new(),
+                proxy,
+                id,
+            }
+        }
+
+        /// Changes a rule.
+        fn change(&mut self, name: &str, host: &str) {
+            let changed = self.state.apply([Change::Put(rule(name, host))]);
+            let stats = self.engine.apply(self.state.context(), changed.clone());
+            self.pushes.push_back(PushRecord {
+                revision: self.engine.revision(),
+                facts: changed.len(),
+                changed,
+                objects: Vec::new(),
+                received_at: None,
+                began: Instant::now(),
+                taken_in: Duration::ZERO,
+                stats,
+                took: Duration::ZERO,
+            });
+        }
+
+        /// The collection in force, and its snapshot.
+        fn current(&self) -> (Arc<Collection>, u64) {
+            let collection = self.engine.published(self.id, CDS).unwrap();
+            (collection, self.engine.revision())
+        }
+
+        /// The stream of the proxy, which has rejected something since it had `taken`.
+        fn stream(&self, protocol: Protocol, taken: &(Arc<Collection>, u64)) -> ConnectionInfo {
+            let rejection = Rejection {
+                code: 13,
+                message: Arc::from("no"),
+            };
+
+            let watch = TypeInfo {
+                resource_type: CDS,
+                wildcard: true,
+                names: Arc::default(),
+                sent: None,
+                acked: None,
+                rejected: Some(rejection),
+                rejected_collection: Some(self.current().0),
+                resources: None,
+                taken: Some(taken.clone()),
+                rest: None,
+                withheld: WithheldNames::default(),
+                withheld_last: WithheldNames::default(),
+                in_sync: false,
+            };
+
+            ConnectionInfo {
+                id: Arc::from("web-1.shop-1"),
+                peer: None,
+                connected_at: Timestamp::UNIX_EPOCH,
+                protocol,
+                proxy: self.proxy.clone(),
+                proxy_id: self.id,
+                types: vec![watch],
+            }
+        }
+
+        /// What the proxy has said of the rules `a` and `b`.
+        fn standings(&self, stream: ConnectionInfo) -> [Standing; 2] {
+            self.looked_up(stream, |standings, subscription, change| {
+                standings.of(subscription, change)
+            })
+        }
+
+        /// The same, by a proxy that rejected something `before` the change.
+        fn standings_after(
+            &self,
+            before: &Rejecting,
+            stream: ConnectionInfo,
+        ) -> [Option<Standing>; 2] {
+            self.looked_up(stream, |standings, subscription, change| {
+                standings.of_change_after(before, subscription, change)
+            })
+        }
+
+        fn looked_up<T>(
+            &self,
+            stream: ConnectionInfo,
+            look: impl Fn(&mut Standings<'_>, Subscription, &ObjectChange<'_>) -> T,
+        ) -> [T; 2] {
+            let inspect = Inspect {
+                mesh_state: &self.state,
+                engine: &self.engine,
+                pushes: &self.pushes,
+            };
+            let answers = Answers::of(&[stream]);
+            let mut standings = Standings::new(&inspect, &answers);
+            ["a", "b"].map(|name| {
+                let object = rule(name, "any");
+                let change = ObjectChange {
+                    facts: &facts_of(&object),
+                    revision: changed_at(&inspect, &object.object_ref()),
+                };
+                let subscription = Subscription {
+                    proxy: self.id,
+                    resource_type: CDS,
+                };
+                look(&mut standings, subscription, &change)
+            })
+        }
+    }
+
+    #[test]
+    fn an_object_beside_a_rejected_one_is_acknowledged() {
+        use Standing::{Acknowledged, Pending, Rejected};
+
+        let mut world = World::new();
+        let taken = world.current();
+        world.change("a", "second");
+        world.change("b", "second");
+        let mut stream = world.stream(Protocol::Delta, &taken);
+        stream.types[0].withheld = names(&["a"]);
+        assert_eq!(world.standings(stream.clone()), [Rejected, Pending]);
+
+        let (collection, revision) = world.current();
+        stream.types[0].rest = Some(AcknowledgedRest {
+            collection,
+            revision,
+            without: names(&["a"]),
+        });
+        assert_eq!(world.standings(stream.clone()), [Rejected, Acknowledged]);
+
+        // While it is sent again it is not acknowledged.
+        stream.types[0].withheld = names(&[]);
+        assert_eq!(world.standings(stream.clone()), [Pending, Acknowledged]);
+
+        world.change("b", "third");
+        stream.types[0].withheld = names(&["a"]);
+        assert_eq!(world.standings(stream), [Rejected, Pending]);
+    }
+
+    #[test]
+    fn a_rejected_state_of_the_world_has_all_objects() {
+        let mut world = World::new();
+        let taken = world.current();
+        world.change("a", "second");
+        world.change("b", "second");
+        let stream = world.stream(Protocol::StateOfTheWorld, &taken);
+        assert_eq!(world.standings(stream), [Standing::Rejected; 2]);
+    }
+
+    #[test]
+    fn a_newer_change_of_a_rejected_object_is_pending_until_it_is_answered() {
+        use Standing::{Pending, Rejected};
+
+        let mut world = World::new();
+        let taken = world.current();
+        world.change("a", "second");
+        let whole = world.stream(Protocol::StateOfTheWorld, &taken);
+        let mut single = world.stream(Protocol::Delta, &taken);
+        single.types[0].withheld = names(&["a"]);
+        assert_eq!(world.standings(whole.clone())[0], Rejected);
+
+        // The streams have not sent it yet.
+        world.change("b", "second");
+        assert_eq!(world.standings(single.clone()), [Rejected, Pending]);
+        world.change("a", "third");
+        assert_eq!(world.standings(single), [Pending; 2]);
+        assert_eq!(world.standings(whole), [Pending; 2]);
+    }
+
+    #[test]
+    fn what_was_rejected_before_says_nothing_about_a_change_of_it_alone() {
+        use Standing::{Pending, Rejected};
+
+        let mut world = World::new();
+        let taken = world.current();
+        world.change("a", "second");
+        let mut stream = world.stream(Protocol::Delta, &taken);
+        stream.types[0].withheld = names(&["a"]);
+        let before = Rejecting::of([&stream]);
+        let whole = world.stream(Protocol::StateOfTheWorld, &taken);
+        let all_before = Rejecting::of([&whole]);
+
+        world.change("b", "second");
+        let standings = world.standings_after(&before, stream.clone());
+        assert_eq!(standings, [None, Some(Pending)]);
+        assert_eq!(world.standings_after(&all_before, whole), [None; 2]);
+
+        stream.types[0].withheld = names(&["a", "b"]);
+        stream.types[0].rejected_collection = Some(world.current().0);
+        let standings = world.standings_after(&before, stream.clone());
+        assert_eq!(standings, [None, Some(Rejected)]);
+        let standings = world.standings_after(&Rejecting::default(), stream.clone());
+        assert_eq!(standings, [Some(Rejected); 2]);
+
+        // When the change came, it was being sent again.
+        let mut retried = stream.clone();
+        retried.types[0].withheld = names(&[]);
+        retried.types[0].rest = Some(AcknowledgedRest {
+            collection: taken.0,
+            revision: taken.1,
+            without: names(&["a"]),
+        });
+        let before = Rejecting::of([&retried]);
+        let standings = world.standings_after(&before, stream);
+        assert_eq!(standings, [None, Some(Rejected)]);
+    }
+
+    #[test]
+    fn with_many_rejected_resources_all_objects_are_rejected() {
+        let mut world = World::new();
+        let taken = world.current();
+        world.change("a", "second");
+        let many: Vec<String> = (0..=MAX_REJECTED).map(|at| at.to_string()).collect();
+        let mut stream = world.stream(Protocol::Delta, &taken);
+        stream.types[0].withheld = many.iter().map(ResourceName::new).collect();
+        assert_eq!(world.standings(stream)[0], Standing::Rejected);
+    }
+}
