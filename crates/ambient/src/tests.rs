@@ -8,40 +8,18 @@ mod status;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use navarch_api::decode::{Format, Outcome, decode_documents};
 use navarch_api::names::ClusterId;
 use navarch_api::object::ObjectRef;
 use navarch_api::settings::Settings;
 use navarch_proto::istio::security::Authorization;
 use navarch_proto::istio::workload::Workload;
-use navarch_push::engine::{Engine, Interest, ProxyId, PushCause, PushStats, Sink};
+use navarch_push::engine::{Engine, Interest, ProxyId, PushStats};
 use navarch_push::mesh_state::{Change, MeshState, RemoteChange};
 use navarch_push::proxy::{Locality, Proxy};
-use navarch_push::resource::Collection;
+use navarch_push::testing::{NoResources, NoSink, changes};
 use serde_json::json;
 
 use super::*;
-
-/// A translator without resources.
-#[derive(Clone, Copy, Debug)]
-struct Nothing;
-
-impl Translator for Nothing {
-    fn names(&self, _: ResourceType, _: &View<'_>) -> Vec<ResourceName> {
-        Vec::new()
-    }
-
-    fn resource(&self, _: ResourceType, _: &ResourceName, _: &View<'_>) -> Option<Bytes> {
-        None
-    }
-}
-
-/// Discards pushes.
-struct Ignore;
-
-impl Sink for Ignore {
-    fn publish(&self, _: ResourceType, _: Arc<Collection>, _: &Arc<PushCause>) {}
-}
 
 /// A mesh state and its engine.
 struct Mesh {
@@ -63,7 +41,7 @@ impl Mesh {
 
     fn with(settings: Settings) -> Self {
         let state = MeshState::new(settings);
-        let engine = Engine::new(state.context(), Arc::new(AmbientTranslator(Nothing)));
+        let engine = Engine::new(state.context(), Arc::new(AmbientTranslator(NoResources)));
         Self { state, engine }
     }
 
@@ -73,14 +51,14 @@ impl Mesh {
     }
 
     fn put(&mut self, yaml: &str) -> PushStats {
-        self.change(objects(yaml))
+        self.change(changes(yaml))
     }
 
     fn ztunnel(&mut self, node: &str) -> ProxyId {
         let metadata = json!({ "NODE_NAME": node, "INSTANCE_IPS": "10.0.9.1" });
         let id = "ztunnel~10.0.9.1~ztunnel-1.istio-system~istio-system.svc.cluster.local";
         let proxy = Proxy::parse(id, metadata, Locality::default()).unwrap();
-        self.engine.connect(Arc::new(proxy), Arc::new(Ignore))
+        self.engine.connect(Arc::new(proxy), Arc::new(NoSink))
     }
 
     fn ask(&mut self, proxy: ProxyId, resource_type: ResourceType, names: &[&str]) -> Shown {
@@ -109,23 +87,11 @@ fn remote(yaml: &str) -> Vec<Change> {
         };
         Change::Remote(ClusterId::new("two"), RemoteChange::Put(object))
     };
-    objects(yaml).into_iter().map(put).collect()
+    changes(yaml).into_iter().map(put).collect()
 }
 
 fn names(shown: &Shown) -> Vec<&str> {
     shown.keys().map(String::as_str).collect()
-}
-
-/// The objects of a text, as changes.
-fn objects(yaml: &str) -> Vec<Change> {
-    let object = |decoded: navarch_api::decode::Decoded| match decoded.outcome {
-        Outcome::Read { object, .. } => Change::Put(object),
-        other @ (Outcome::Ignored | Outcome::Rejected(_)) => panic!("{other:?}"),
-    };
-    decode_documents(yaml, Format::Yaml)
-        .into_iter()
-        .map(object)
-        .collect()
 }
 
 fn pod(number: usize, ready: bool) -> String {
@@ -318,9 +284,9 @@ fn mesh_size(pods: usize) -> usize {
 
 #[test]
 fn any_sequence_of_events_gives_the_same_result_as_a_fresh_start() {
-    let all: Vec<Change> = objects(WORLD)
+    let all: Vec<Change> = changes(WORLD)
         .into_iter()
-        .chain(objects(
+        .chain(changes(
             &(0..6).map(|n| pod(n, n % 2 == 0)).collect::<String>(),
         ))
         .collect();
@@ -396,7 +362,10 @@ fn any_sequence_of_events_gives_the_same_result_as_a_fresh_start() {
 fn without_ambient_mode_ztunnels_get_no_workloads() {
     let mut mesh = Mesh::new();
     mesh.state = MeshState::new(Settings::default());
-    mesh.engine = Engine::new(mesh.state.context(), Arc::new(AmbientTranslator(Nothing)));
+    mesh.engine = Engine::new(
+        mesh.state.context(),
+        Arc::new(AmbientTranslator(NoResources)),
+    );
     mesh.put(WORLD);
     let ztunnel = mesh.ztunnel("n1");
     assert!(mesh.ask(ztunnel, ResourceType::Address, &[]).is_empty());

@@ -44,6 +44,8 @@ pub mod rollout;
 pub mod settings;
 pub mod shared_texts;
 pub mod status_port;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod text_error;
 pub mod text_map;
 pub mod typed;

@@ -55,6 +55,8 @@ mod rollouts;
 mod subscription;
 mod sweep_schedule;
 pub mod targets;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod versions;
 pub mod view;
 pub mod worker;

@@ -249,9 +249,9 @@ impl Quarantine {
 mod tests {
     use super::*;
     use crate::mesh_state::MeshState;
-    use navarch_api::decode::{Format, Outcome, decode_documents};
     use navarch_api::object::NamespacedName;
     use navarch_api::settings::Settings;
+    use navarch_api::testing::object;
     use navarch_api::uid::Uid;
 
     fn rule(host: &str) -> AnyObject {
@@ -259,10 +259,7 @@ mod tests {
             "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {{name: v, namespace: shop}}\n\
              spec: {{hosts: [{host}], http: [{{route: [{{destination: {{host: a}}}}]}}]}}\n"
         );
-        match decode_documents(&yaml, Format::Yaml).remove(0).outcome {
-            Outcome::Read { object, .. } => object,
-            other @ (Outcome::Ignored | Outcome::Rejected(_)) => panic!("{other:?}"),
-        }
+        object(&yaml)
     }
 
     /// The host of the rule in force.

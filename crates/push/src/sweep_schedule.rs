@@ -46,43 +46,24 @@ mod tests {
     use std::collections::BTreeSet;
     use std::sync::Arc;
 
-    use bytes::Bytes;
-
     use super::*;
-    use crate::engine::{Interest, PushCause, Sink};
+    use crate::engine::Interest;
     use crate::mesh_state::MeshState;
     use crate::proxy::{Locality, Proxy};
-    use crate::resource::{Collection, ResourceType};
-    use crate::view::{Translator, View};
+    use crate::resource::ResourceType;
+    use crate::testing::{NoResources, NoSink};
     use navarch_api::names::ResourceName;
     use navarch_api::settings::Settings;
-
-    /// Makes no resources, and takes none.
-    struct Nothing;
-
-    impl Translator for Nothing {
-        fn names(&self, _: ResourceType, _: &View<'_>) -> Vec<ResourceName> {
-            Vec::new()
-        }
-
-        fn resource(&self, _: ResourceType, _: &ResourceName, _: &View<'_>) -> Option<Bytes> {
-            None
-        }
-    }
-
-    impl Sink for Nothing {
-        fn publish(&self, _: ResourceType, _: Arc<Collection>, _: &Arc<PushCause>) {}
-    }
 
     #[test]
     fn memory_is_released_once_after_a_stream_ends() {
         let mut engine = Engine::new(
             MeshState::new(Settings::default()).context(),
-            Arc::new(Nothing),
+            Arc::new(NoResources),
         );
         let node = "sidecar~10.0.0.1~a.shop~shop.svc.cluster.local";
         let proxy = Proxy::parse(node, serde_json::json!({}), Locality::default()).unwrap();
-        let id = engine.connect(Arc::new(proxy), Arc::new(Nothing));
+        let id = engine.connect(Arc::new(proxy), Arc::new(NoSink));
         let names: BTreeSet<ResourceName> = (0..100)
             .map(|n| ResourceName::new(format!("n{n}")))
             .collect();

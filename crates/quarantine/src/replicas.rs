@@ -66,9 +66,7 @@ impl Replicas {
 mod tests {
     use std::sync::Arc;
 
-    use navarch_api::decode::{Format, Outcome, decode_documents};
-    use navarch_api::settings::Settings;
-    use navarch_push::mesh_state::{Change, MeshState};
+    use navarch_push::testing::mesh_of;
 
     use super::*;
 
@@ -79,20 +77,15 @@ mod tests {
                 "istiod-stopping" => "deletionTimestamp: \"2026-01-01T00:00:00Z\"",
                 _ => "generation: 1",
             };
-            let yaml = format!(
+            format!(
                 "apiVersion: v1\nkind: Pod\n\
                  metadata: {{name: {name}, namespace: istio-system, labels: {{app: istiod}}, {deleted}}}\n\
                  spec: {{containers: [{{name: discovery}}]}}\n\
                  status: {{phase: {phase}, conditions: [{{type: Ready, status: \"{ready}\"}}]}}\n"
-            );
-            match decode_documents(&yaml, Format::Yaml).remove(0).outcome {
-                Outcome::Read { object, .. } => Change::Put(object),
-                Outcome::Ignored | Outcome::Rejected(_) => panic!("it is valid"),
-            }
+            )
         };
-        let mut state = MeshState::new(Settings::default());
-        state.apply(pods.iter().map(pod));
-        state.context()
+        let pods: Vec<String> = pods.iter().map(pod).collect();
+        mesh_of(&pods.join("---\n")).context()
     }
 
     fn replicas(own: &str) -> Replicas {

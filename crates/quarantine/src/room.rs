@@ -135,7 +135,7 @@ fn largest_share(cases: &BTreeMap<ObjectRef, Case>) -> Option<Namespace> {
 
 #[cfg(test)]
 mod tests {
-    use navarch_api::decode::{Format, Outcome, decode_documents};
+    use navarch_api::testing::object;
     use navarch_push::quarantine::judgement::Judgement;
 
     use super::*;
@@ -146,10 +146,7 @@ mod tests {
             "apiVersion: networking.istio.io/v1\nkind: DestinationRule\n\
              metadata: {{name: {name}, namespace: shop}}\nspec: {{host: a}}\n"
         );
-        let Outcome::Read { object, .. } = decode_documents(&yaml, Format::Yaml).remove(0).outcome
-        else {
-            panic!("it is valid")
-        };
+        let object = object(&yaml);
         let case = Case {
             rejecting: Namespace::new(share),
             number,

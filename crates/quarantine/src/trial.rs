@@ -253,7 +253,7 @@ async fn none_on_panic(trial: impl Future<Output = Option<ObjectRef>>) -> Option
 mod tests {
     use std::collections::VecDeque;
 
-    use navarch_api::decode::{Format, Outcome, decode_documents};
+    use navarch_api::testing::object;
     use navarch_push::resources::Resources;
     use navarch_xds::connections::{AcknowledgedRest, WithheldNames};
 
@@ -263,10 +263,7 @@ mod tests {
     fn an_edited_object_is_taken_back_and_a_new_one_removed() {
         let yaml = "apiVersion: networking.istio.io/v1alpha3\nkind: EnvoyFilter\n\
                     metadata: {name: waf, namespace: shop}\nspec: {}\n";
-        let Outcome::Read { object, .. } = decode_documents(yaml, Format::Yaml).remove(0).outcome
-        else {
-            panic!("it is valid")
-        };
+        let object = object(yaml);
         let name = object.object_ref();
         let of = |before: Option<Option<_>>| {
             let entries = before.map(|version| (name.clone(), version));

@@ -46,8 +46,8 @@ pub fn deleted_at_once(context: &PushContext, changes: &[Change]) -> Vec<ObjectR
 mod tests {
     use super::*;
     use navarch_api::any_object::AnyObject;
-    use navarch_api::decode::{Format, Outcome, decode_documents};
     use navarch_api::settings::Settings;
+    use navarch_api::testing::object;
     use navarch_push::mesh_state::MeshState;
 
     fn rule(name: &str, stages: &str) -> AnyObject {
@@ -56,10 +56,7 @@ mod tests {
              metadata: {{name: {name}, namespace: shop, annotations: {{navarch.io/rollout: '{stages}'}}}}\n\
              spec: {{hosts: [a], http: [{{route: [{{destination: {{host: a}}}}]}}]}}\n"
         );
-        match decode_documents(&yaml, Format::Yaml).remove(0).outcome {
-            Outcome::Read { object, .. } => object,
-            other @ (Outcome::Ignored | Outcome::Rejected(_)) => panic!("{other:?}"),
-        }
+        object(&yaml)
     }
 
     #[test]

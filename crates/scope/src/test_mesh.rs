@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use navarch_answers::client::Client;
 use navarch_answers::node_message::NodeMessage;
-use navarch_api::decode::{Format, Outcome, decode_documents};
 use navarch_api::kubernetes::Pod;
 use navarch_api::mesh::MeshConfig;
 use navarch_api::object::Object;
 use navarch_api::settings::Settings;
 use navarch_push::context::PushContext;
 use navarch_push::mesh_state::{Change, MeshState};
+use navarch_push::testing;
 use serde_json::Value;
 
 use crate::workload::{Workload, WorkloadName};
@@ -38,13 +38,7 @@ impl TestMesh {
     ) -> Self {
         let config = MeshConfig::istio_defaults().apply(mesh_config).unwrap();
         let mut changes = vec![Change::Mesh(Arc::new(config.value))];
-        for decoded in decode_documents(objects, Format::Yaml) {
-            match decoded.outcome {
-                Outcome::Read { object, .. } => changes.push(Change::Put(object)),
-                Outcome::Ignored => panic!("ignored: {:?}", decoded.subject),
-                Outcome::Rejected(error) => panic!("{:?}: {error}", decoded.subject),
-            }
-        }
+        changes.extend(testing::changes(objects));
         let mut state = MeshState::new(Settings::default());
         state.apply(changes);
         let context = state.context();

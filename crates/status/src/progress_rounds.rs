@@ -81,7 +81,7 @@ fn is_in_turn(index: usize, turn: usize, all: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use navarch_api::decode::{Format, Outcome, decode_documents};
+    use navarch_api::testing::object;
 
     fn indices(turn: usize, all: usize) -> Vec<usize> {
         let in_turn = |index: &usize| is_in_turn(*index, turn, all);
@@ -93,10 +93,7 @@ mod tests {
             "apiVersion: networking.istio.io/v1\nkind: DestinationRule\n\
              metadata: {{name: {name}, namespace: shop, generation: {generation}}}\nspec: {{host: a}}\n"
         );
-        match decode_documents(&yaml, Format::Yaml).remove(0).outcome {
-            Outcome::Read { object, .. } => object,
-            other @ (Outcome::Ignored | Outcome::Rejected(_)) => panic!("{other:?}"),
-        }
+        object(&yaml)
     }
 
     #[test]

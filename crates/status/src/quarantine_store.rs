@@ -355,17 +355,13 @@ fn previous_version(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use navarch_api::decode::{Format, decode_documents};
+    use navarch_api::testing::object;
 
     fn virtual_service() -> AnyObject {
         let yaml = "apiVersion: networking.istio.io/v1\nkind: VirtualService\n\
                     metadata: {name: v, namespace: shop, uid: u, generation: 3}\n\
                     spec: {hosts: [a], http: [{route: [{destination: {host: a}}]}]}\n";
-        let Outcome::Read { object, .. } = decode_documents(yaml, Format::Yaml).remove(0).outcome
-        else {
-            panic!("it is valid")
-        };
-        object
+        object(yaml)
     }
 
     #[test]

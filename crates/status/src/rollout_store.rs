@@ -215,7 +215,7 @@ fn size(map: &ConfigMap) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use navarch_api::decode::{Format, decode_documents};
+    use navarch_api::testing::object;
 
     fn rule(host: &str) -> AnyObject {
         let yaml = format!(
@@ -223,10 +223,7 @@ mod tests {
              metadata: {{name: v, namespace: shop, uid: u, generation: 3, annotations: {{navarch.io/rollout: 5%}}}}\n\
              spec: {{hosts: [{host}], http: [{{timeout: 1s, route: [{{destination: {{host: a}}}}]}}]}}\n"
         );
-        match decode_documents(&yaml, Format::Yaml).remove(0).outcome {
-            Outcome::Read { object, .. } => object,
-            other @ (Outcome::Ignored | Outcome::Rejected(_)) => panic!("{other:?}"),
-        }
+        object(&yaml)
     }
 
     #[test]

@@ -159,15 +159,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use navarch_api::decode::{Format, Outcome, decode_documents};
-
-    /// The only object of a text.
-    fn object(yaml: &str) -> AnyObject {
-        match decode_documents(yaml, Format::Yaml).remove(0).outcome {
-            Outcome::Read { object, .. } => object,
-            other @ (Outcome::Ignored | Outcome::Rejected(_)) => panic!("{other:?}"),
-        }
-    }
+    use navarch_api::testing::object;
 
     fn namespace(name: &str, team: &str) -> AnyObject {
         object(&format!(

@@ -169,32 +169,15 @@ mod tests {
     use std::collections::BTreeSet;
     use std::sync::Arc;
 
-    use bytes::Bytes;
-    use navarch_api::any_object::AnyObject;
-    use navarch_api::decode::{Format, Outcome, decode_documents};
     use navarch_api::identity::Identity;
-    use navarch_api::names::ResourceName;
+    use navarch_api::testing::objects;
     use navarch_push::mesh_state::{Change, RemoteChange};
     use navarch_push::proxy::Locality;
-    use navarch_push::resource::ResourceType;
-    use navarch_push::view::{Translator, View};
+    use navarch_push::testing::{NoResources, changes};
     use navarch_push::worker::{self, Debounce, PushHandle};
     use serde_json::{Value, json};
 
     use super::*;
-
-    /// Has no resources.
-    struct Nothing;
-
-    impl Translator for Nothing {
-        fn names(&self, _: ResourceType, _: &View<'_>) -> Vec<ResourceName> {
-            Vec::new()
-        }
-
-        fn resource(&self, _: ResourceType, _: &ResourceName, _: &View<'_>) -> Option<Bytes> {
-            None
-        }
-    }
 
     fn proxy(kind: &str, metadata: Value) -> Proxy {
         let id = format!("{kind}~10.1.2.3~web-1.shop~shop.svc.cluster.local");
@@ -209,19 +192,10 @@ mod tests {
         proxy("sidecar", json!({ "LABELS": { LABEL: value } }))
     }
 
-    /// Objects of YAML.
-    fn objects(yaml: &str) -> Vec<AnyObject> {
-        let object = |outcome| match outcome {
-            Outcome::Read { object, .. } => object,
-            Outcome::Ignored | Outcome::Rejected(_) => panic!("it can be read"),
-        };
-        let documents = decode_documents(yaml, Format::Yaml).into_iter();
-        documents.map(|document| object(document.outcome)).collect()
-    }
-
     /// A push thread with these changes in force.
     async fn push_of(changes: Vec<Change>, settings: Settings) -> PushHandle {
-        let (push, _) = worker::start(settings, Debounce::default(), Arc::new(Nothing)).unwrap();
+        let (push, _) =
+            worker::start(settings, Debounce::default(), Arc::new(NoResources)).unwrap();
         push.change(changes).await.unwrap();
         push.full_sync().await.unwrap();
         push.wait_synced().await.unwrap();
@@ -232,7 +206,7 @@ mod tests {
     async fn push(yaml: &str, settings: Settings) -> PushHandle {
         let changes = match yaml {
             "" => Vec::new(),
-            yaml => objects(yaml).into_iter().map(Change::Put).collect(),
+            yaml => changes(yaml),
         };
         push_of(changes, settings).await
     }

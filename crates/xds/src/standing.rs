@@ -358,15 +358,16 @@ mod tests {
     use bytes::Bytes;
     use jiff::Timestamp;
     use navarch_api::any_object::AnyObject;
-    use navarch_api::decode::{Format, Outcome, decode_documents};
     use navarch_api::istio::DestinationRule;
     use navarch_api::object::NamespacedName;
     use navarch_api::settings::Settings;
+    use navarch_api::testing::object;
     use navarch_push::context::facts_of;
-    use navarch_push::engine::{Engine, Interest, PushCause, Sink};
+    use navarch_push::engine::{Engine, Interest};
     use navarch_push::mesh_state::{Change, MeshState};
     use navarch_push::progress::changed_at;
     use navarch_push::proxy::{Locality, Proxy};
+    use navarch_push::testing::NoSink;
     use navarch_push::view::{Translator, View};
     use navarch_push::worker::PushRecord;
     use tokio::time::Instant;
@@ -391,12 +392,6 @@ mod tests {
         }
     }
 
-    struct NoSink;
-
-    impl Sink for NoSink {
-        fn publish(&self, _: ResourceType, _: Arc<Collection>, _: &Arc<PushCause>) {}
-    }
-
     /// A mesh with one proxy, whose state is that of a push thread.
     struct World {
         state: MeshState,
@@ -411,10 +406,7 @@ mod tests {
             "apiVersion: networking.istio.io/v1\nkind: DestinationRule\n\
              metadata: {{name: {name}, namespace: shop}}\nspec: {{host: {host}}}\n"
         );
-        match decode_documents(&yaml, Format::Yaml).remove(0).outcome {
-            Outcome::Read { object, .. } => object,
-            Outcome::Ignored | Outcome::Rejected(_) => panic!("it is valid"),
-        }
+        object(&yaml)
     }
 
     fn names(all: &[&str]) -> WithheldNames {

@@ -77,9 +77,7 @@ fn others(context: &PushContext, own: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use navarch_api::decode::{Format, Outcome, decode_documents};
-    use navarch_api::settings::Settings;
-    use navarch_push::mesh_state::{Change, MeshState};
+    use navarch_push::testing::mesh_of;
 
     #[test]
     fn others_are_the_control_planes_of_the_namespace_that_still_run() {
@@ -91,7 +89,6 @@ mod tests {
             )
         };
 
-        let mut mesh_state = MeshState::new(Settings::default());
         let pods = [
             pod("istiod-a", "istio-system", "istiod", "Running"),
             pod("istiod-b", "istio-system", "istiod", "Running"),
@@ -99,13 +96,7 @@ mod tests {
             pod("istiod-d", "shop", "istiod", "Running"),
             pod("gateway", "istio-system", "gateway", "Running"),
         ];
-
-        mesh_state.apply(pods.iter().map(|yaml| {
-            match decode_documents(yaml, Format::Yaml).remove(0).outcome {
-                Outcome::Read { object, .. } => Change::Put(object),
-                other @ (Outcome::Ignored | Outcome::Rejected(_)) => panic!("{other:?}"),
-            }
-        }));
+        let mesh_state = mesh_of(&pods.join("---\n"));
 
         let other = json!({ "pod": "istiod-b", "ready": true, "revision": "canary" });
         let known =

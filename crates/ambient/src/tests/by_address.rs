@@ -39,7 +39,7 @@ fn client(mesh: &mut Mesh, kind: &str) -> ProxyId {
     let metadata = json!({ "NODE_NAME": "n1" });
     let id = format!("{kind}~10.0.0.9~web.shop~shop.svc.cluster.local");
     let proxy = Proxy::parse(&id, metadata, Locality::default()).unwrap();
-    mesh.engine.connect(Arc::new(proxy), Arc::new(Ignore))
+    mesh.engine.connect(Arc::new(proxy), Arc::new(NoSink))
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn a_pod_requested_by_address_is_sent_with_its_names_only() {
         "v3"
     );
 
-    let Change::Put(pod) = objects(WORKLOADS).remove(0) else {
+    let Change::Put(pod) = changes(WORKLOADS).remove(0) else {
         panic!("an object")
     };
 
@@ -169,7 +169,7 @@ fn pods_of_remote_clusters_are_found_with_theirs() {
 #[test]
 fn the_address_index_is_built_on_first_request() {
     let mut state = MeshState::new(Settings::default());
-    state.apply(objects(WORKLOADS));
+    state.apply(changes(WORKLOADS));
     assert_eq!(
         state
             .context()
@@ -210,7 +210,7 @@ fn in_ambient_mode_remote_clusters_are_indexed_on_first_request() {
         };
         settings.gateway_api.east_west = east_west;
         let mut state = MeshState::new(settings);
-        state.apply(objects(WORKLOADS).into_iter().chain(remote_pods()));
+        state.apply(changes(WORKLOADS).into_iter().chain(remote_pods()));
         let of_remote = |state: &MeshState| {
             let context = state.context();
             let index = context.remote_addresses.get(&ClusterId::new("two"));
@@ -317,7 +317,7 @@ fn in_ambient_mode_addresses_requested_by_a_proxy_are_updated() {
         !facts.iter().any(|fact| matches!(fact, FactKey::Service(_))),
         "the facts of a peer: {facts:?}"
     );
-    let Change::Put(pod) = objects(WORKLOADS).remove(0) else {
+    let Change::Put(pod) = changes(WORKLOADS).remove(0) else {
         panic!("an object")
     };
 

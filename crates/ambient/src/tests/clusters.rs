@@ -76,7 +76,7 @@ const OWN: &str = "Kubernetes//Pod/shop/web-0";
 /// An empty mesh whose services labelled `far` are global.
 fn empty(settings: Settings) -> Mesh {
     let state = MeshState::new(settings);
-    let engine = Engine::new(state.context(), Arc::new(AmbientTranslator(Nothing)));
+    let engine = Engine::new(state.context(), Arc::new(AmbientTranslator(NoResources)));
     let mut mesh = Mesh { state, engine };
     let config =
         "serviceScopeConfigs: [{servicesSelector: {matchLabels: {far: 'yes'}}, scope: GLOBAL}]";
@@ -313,7 +313,7 @@ fn remote_workloads_use_their_waypoint() {
     );
     let waypoint = mesh
         .engine
-        .connect(Arc::new(proxy.unwrap()), Arc::new(Ignore));
+        .connect(Arc::new(proxy.unwrap()), Arc::new(NoSink));
 
     let pod: IpAddr = [10, 2, 0, 1].into();
     assert_eq!(*mesh.engine.query(waypoint, &Behind).unwrap(), [[pod]]);
@@ -324,7 +324,7 @@ fn a_fork_of_the_mesh_state_has_all_clusters() {
     let mut mesh = two_clusters(settings(true));
     let ztunnel = mesh.ztunnel("n9");
     let state = MeshState::fork(&mesh.state.context());
-    let engine = Engine::new(state.context(), Arc::new(AmbientTranslator(Nothing)));
+    let engine = Engine::new(state.context(), Arc::new(AmbientTranslator(NoResources)));
     let mut copy = Mesh { state, engine };
     let other = copy.ztunnel("n9");
     assert_eq!(

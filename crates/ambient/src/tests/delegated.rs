@@ -53,7 +53,7 @@ fn questions_about_envoys_are_those_of_the_other_translator() {
     let mut engine = Engine::new(state.context(), Arc::new(AmbientTranslator(Answers)));
     let node = "sidecar~10.0.0.1~web-1.shop~shop.svc.cluster.local";
     let proxy = Proxy::parse(node, json!({}), Locality::default()).unwrap();
-    let id = engine.connect(Arc::new(proxy), Arc::new(Ignore));
+    let id = engine.connect(Arc::new(proxy), Arc::new(NoSink));
 
     let clusters = BTreeSet::from([ResourceName::new("a.example")]);
     let requested = Arc::new(clusters.clone());

@@ -69,7 +69,7 @@ fn two_clusters(joined: bool) -> Mesh {
     };
     settings.gateway_api.east_west = joined;
     let state = MeshState::new(settings);
-    let engine = Engine::new(state.context(), Arc::new(AmbientTranslator(Nothing)));
+    let engine = Engine::new(state.context(), Arc::new(AmbientTranslator(NoResources)));
     let mut mesh = Mesh { state, engine };
     let config =
         "serviceScopeConfigs: [{servicesSelector: {matchLabels: {far: 'yes'}}, scope: GLOBAL}]";

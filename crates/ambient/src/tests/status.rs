@@ -424,7 +424,7 @@ fn a_waypoint_becomes_bound_when_it_gets_an_address() {
         ["istio.io/WaypointBound False WaypointIsNotReady"]
     );
 
-    let gateway = objects(WAYPOINTS).into_iter().nth(3).unwrap();
+    let gateway = changes(WAYPOINTS).into_iter().nth(3).unwrap();
     assert!(format!("{gateway:?}").contains("young"));
     mesh.put(
         "{ apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: { name: young, namespace: shop },

@@ -59,18 +59,13 @@ pub fn keeps_reach(before: &AnyObject, after: &AnyObject) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use navarch_api::decode::{Format, Outcome, decode_documents};
-
     use super::*;
 
     fn object(kind: &str, spec: &str) -> AnyObject {
         let yaml = format!(
             "apiVersion: networking.istio.io/v1\nkind: {kind}\nmetadata: {{name: o, namespace: shop}}\nspec: {spec}\n"
         );
-        match decode_documents(&yaml, Format::Yaml).remove(0).outcome {
-            Outcome::Read { object, .. } => object,
-            other @ (Outcome::Ignored | Outcome::Rejected(_)) => panic!("{other:?}"),
-        }
+        navarch_api::testing::object(&yaml)
     }
 
     #[test]

@@ -102,25 +102,12 @@ fn entry_of<'a>(
 
 #[cfg(test)]
 mod tests {
-    use navarch_api::decode::{Format, Outcome, decode_documents};
     use navarch_api::identity::Identity;
-    use navarch_api::settings::Settings;
     use serde_json::json;
 
     use super::*;
-    use crate::mesh_state::{Change, MeshState};
     use crate::proxy::Locality;
-
-    fn mesh(yaml: &str) -> MeshState {
-        let mut state = MeshState::new(Settings::default());
-        for document in decode_documents(yaml, Format::Yaml) {
-            match document.outcome {
-                Outcome::Read { object, .. } => _ = state.apply([Change::Put(object)]),
-                other @ (Outcome::Ignored | Outcome::Rejected(_)) => panic!("{other:?}"),
-            }
-        }
-        state
-    }
+    use crate::testing::mesh_of;
 
     fn proxy(name: &str, identity: Option<&str>) -> Proxy {
         let id = format!("sidecar~10.0.0.1~{name}~shop.svc.cluster.local");
@@ -142,7 +129,7 @@ mod tests {
         };
         let entry = "apiVersion: networking.istio.io/v1\nkind: WorkloadEntry\nmetadata: {name: vm, namespace: shop}\n\
                      spec: {address: 10.0.0.2, serviceAccount: web}\n";
-        let state = mesh(&(pod("web-1", "Running") + &pod("web-2", "Succeeded") + entry));
+        let state = mesh_of(&(pod("web-1", "Running") + &pod("web-2", "Succeeded") + entry));
         let context = state.context();
         let web = Some("spiffe://cluster.local/ns/shop/sa/web");
         let found = |name: &str, identity, address: [u8; 4]| {
@@ -183,7 +170,7 @@ mod tests {
             .replace(", labels: {service.istio.io/workload-name: web}", "")
             .replace("web-1", "web-2")
             .replace("10.0.0.1", "10.0.0.2");
-        let state = mesh(&format!("{owned}{bare}"));
+        let state = mesh_of(&format!("{owned}{bare}"));
         let context = state.context();
         let owner = |name: &str, address: [u8; 4]| {
             let proxy = proxy(name, Some("spiffe://cluster.local/ns/shop/sa/web"));

@@ -1,17 +1,18 @@
 //! The version of an object that each proxy sees, with a mesh state and an engine.
 
 use bytes::Bytes;
-use navarch_api::decode::{Format, Outcome, decode_documents};
 use navarch_api::istio::VirtualService;
 use navarch_api::names::ResourceName;
 use navarch_api::settings::Settings;
+use navarch_api::testing::object;
 use proptest::prelude::*;
 
 use super::*;
-use crate::engine::{Engine, Interest, ProxyId, PushCause, SMALL, Sink};
+use crate::engine::{Engine, Interest, ProxyId, SMALL};
 use crate::mesh_state::MeshState;
 use crate::proxy::{Locality, Proxy};
-use crate::resource::{Collection, ResourceType};
+use crate::resource::ResourceType;
+use crate::testing::NoSink;
 use crate::view::{Translator, View};
 
 /// One route per VirtualService by name, and one that lists all hosts: objects are read one by one,
@@ -52,12 +53,6 @@ impl Translator for Hosts {
     }
 }
 
-struct Quiet;
-
-impl Sink for Quiet {
-    fn publish(&self, _: ResourceType, _: Arc<Collection>, _: &Arc<PushCause>) {}
-}
-
 /// A mesh state, an engine, and proxies that subscribe to everything.
 struct Mesh {
     state: MeshState,
@@ -70,10 +65,7 @@ fn rule(name: &str, host: &str, annotations: &str) -> AnyObject {
         "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {{name: {name}, namespace: shop, annotations: {{{annotations}}}}}\n\
          spec: {{hosts: [{host}], http: [{{route: [{{destination: {{host: a}}}}]}}]}}\n"
     );
-    match decode_documents(&yaml, Format::Yaml).remove(0).outcome {
-        Outcome::Read { object, .. } => object,
-        other @ (Outcome::Ignored | Outcome::Rejected(_)) => panic!("{other:?}"),
-    }
+    object(&yaml)
 }
 
 const STAGED: &str = "navarch.io/rollout: '30%,60%'";
@@ -122,7 +114,7 @@ impl Mesh {
         for n in 0..proxies {
             let id = format!("sidecar~10.0.0.1~{}~shop.svc.cluster.local", proxy(n));
             let proxy = Proxy::parse(&id, serde_json::json!({}), Locality::default()).unwrap();
-            let id = mesh.engine.connect(Arc::new(proxy), Arc::new(Quiet));
+            let id = mesh.engine.connect(Arc::new(proxy), Arc::new(NoSink));
             mesh.engine.subscribe(
                 id,
                 ResourceType::Cluster,

@@ -141,10 +141,8 @@ fn host_and_port(name: &str) -> Option<(&str, u16)> {
 
 #[cfg(test)]
 mod tests {
-    use navarch_api::decode::{Format, Outcome, decode_documents};
     use navarch_api::names::ResourceName;
-    use navarch_api::settings::Settings;
-    use navarch_push::mesh_state::{Change, MeshState};
+    use navarch_push::testing::mesh_of;
 
     use super::*;
 
@@ -156,13 +154,7 @@ kind: Service
 metadata: {name: reviews, namespace: shop}
 spec: {clusterIP: 10.0.0.1, ports: [{name: http, port: 80}]}
 ";
-        let mut state = MeshState::new(Settings::default());
-        for document in decode_documents(service, Format::Yaml) {
-            if let Outcome::Read { object, .. } = document.outcome {
-                state.apply([Change::Put(object)]);
-            }
-        }
-
+        let state = mesh_of(service);
         let host = "reviews.shop.svc.cluster.local";
         let known = ResourceName::new(format!("outbound|80||{host}"));
         let names = [

@@ -1,7 +1,8 @@
 use std::sync::Arc;
 
-use navarch_api::decode::{Format, Outcome, decode_documents};
+use navarch_api::any_object::AnyObject;
 use navarch_api::names::{ClusterId, Namespace, NetworkId};
+use navarch_api::testing::object;
 use navarch_push::cluster_ref::ClusterRef;
 
 use super::*;
@@ -13,11 +14,7 @@ fn converted(namespace: &str, spec: &str) -> Option<Authorization> {
     let yaml = format!(
         "{{ apiVersion: security.istio.io/v1, kind: AuthorizationPolicy, metadata: {{ name: p, namespace: {namespace} }}, spec: {spec} }}"
     );
-    let Outcome::Read { object, .. } = decode_documents(&yaml, Format::Yaml).remove(0).outcome
-    else {
-        panic!("{yaml}")
-    };
-    let navarch_api::any_object::AnyObject::AuthorizationPolicy(policy) = object else {
+    let AnyObject::AuthorizationPolicy(policy) = object(&yaml) else {
         panic!("{yaml}")
     };
     convert(&policy, &mesh())

@@ -1,6 +1,7 @@
 //! Changes in the remote cluster, and their cost.
 
 use navarch_api::names::Namespace;
+use navarch_api::testing::objects;
 use navarch_proto::istio::workload::WorkloadStatus;
 
 use super::*;
@@ -29,16 +30,9 @@ fn changes_in_a_remote_cluster_give_the_same_result_as_a_fresh_start() {
     };
 
     let reset = |text: &str| {
-        let object = |change| {
-            let Change::Put(object) = change else {
-                panic!("only objects")
-            };
-            object
-        };
-        let objects = objects(text).into_iter().map(object).collect();
         vec![Change::Remote(
             ClusterId::new("two"),
-            RemoteChange::Reset(objects),
+            RemoteChange::Reset(objects(text)),
         )]
     };
 
