@@ -278,7 +278,7 @@ impl Keeper {
             let name = NamespacedName::new("", namespace.as_str());
             context.objects.namespaces.get(&name).is_some()
         };
-        let gone = to_delete(&self.kept, || running(context), exists);
+        let gone = to_delete(&self.kept, &self.unreadable, || running(context), exists);
         for scope in gone.iter().take(self.writes()) {
             match self.store.delete(scope).await {
                 Ok(()) | Err(StoreError::Stale) => {}

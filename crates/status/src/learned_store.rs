@@ -218,15 +218,17 @@ impl StoredScopes {
     /// Keeps what was stored `before` of ConfigMaps that cannot be read now: who deletes or mends one of
     /// them then makes replicas forget its hosts, as of any other.
     pub fn keep_unreadable(&mut self, before: BTreeMap<LearnedWorkload, KeptScope>) {
-        let unreadable = |workload: &LearnedWorkload| {
-            let map = KeptScope::map_name(workload);
-            self.unreadable.contains_key(&map)
-        };
         let kept = before
             .into_iter()
-            .filter(|(workload, _)| unreadable(workload));
+            .filter(|(workload, _)| is_unreadable(workload, &self.unreadable));
         self.readable.extend(kept);
     }
+}
+
+/// Whether the ConfigMap of a workload was not read.
+fn is_unreadable(workload: &LearnedWorkload, unreadable: &UnreadableMaps) -> bool {
+    // The name costs a hash.
+    !unreadable.is_empty() && unreadable.contains_key(&KeptScope::map_name(workload))
 }
 
 /// The hosts that were stored `before` and are not stored `now`, by workload: somebody has deleted
@@ -238,7 +240,7 @@ pub fn forgotten(
 ) -> Vec<(LearnedWorkload, LearnedHosts)> {
     let mut all = Vec::new();
     for (workload, kept) in before {
-        if now.unreadable.contains_key(&KeptScope::map_name(workload)) {
+        if is_unreadable(workload, &now.unreadable) {
             continue;
         }
         let gone: LearnedHosts = match now.readable.get(workload) {
@@ -266,7 +268,7 @@ pub fn to_store<'a>(
     unreadable: &UnreadableMaps,
     exists: impl Fn(&Hostname) -> bool,
 ) -> Vec<KeptScope> {
-    let mut room = Room::beside(stored, unreadable.len());
+    let mut room = Room::beside(stored, unreadable);
     let mut all = Vec::new();
 
     for (workload, used) in used {
@@ -276,8 +278,7 @@ pub fn to_store<'a>(
             |host: &&Hostname| exists(host) && known.is_none_or(|known| !known.contains(*host));
         let new: LearnedHosts = used.iter().filter(is_new).cloned().collect();
         let has_too_many = known.is_some_and(|known| known.len() > MAX_HOSTS);
-        let is_unreadable = || unreadable.contains_key(&KeptScope::map_name(workload));
-        if new.is_empty() || has_too_many || is_unreadable() {
+        if new.is_empty() || has_too_many || is_unreadable(workload, unreadable) {
             continue;
         }
 
@@ -303,13 +304,14 @@ pub fn to_store<'a>(
 }
 
 /// The scopes to delete: those of workloads without pods, where there are many. `running` returns the
-/// workloads with pods.
+/// workloads with pods. ConfigMaps that were not read stay: they have changed since.
 ///
 /// Those of a namespace that exists and has no pods at all stay: another revision, which discovers
 /// other namespaces, or reads a cluster that this replica does not reach, may have them.
 #[must_use]
 pub fn to_delete(
     stored: &BTreeMap<LearnedWorkload, KeptScope>,
+    unreadable: &UnreadableMaps,
     running: impl FnOnce() -> BTreeSet<LearnedWorkload>,
     exists: impl Fn(&Namespace) -> bool,
 ) -> Vec<KeptScope> {
@@ -332,6 +334,7 @@ pub fn to_delete(
     let candidates = by_namespace.into_values().flatten();
     candidates
         .filter(|kept| !running.contains(&kept.workload))
+        .filter(|kept| !is_unreadable(&kept.workload, unreadable))
         .cloned()
         .collect()
 }

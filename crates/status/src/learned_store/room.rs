@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{KeptScope, MAX_STORED, MAX_STORED_HOSTS};
+use super::{KeptScope, MAX_STORED, MAX_STORED_HOSTS, UnreadableMaps, is_unreadable};
 use navarch_api::learned_scope::{LearnedHosts, LearnedWorkload};
 use navarch_api::names::Namespace;
 
@@ -24,10 +24,11 @@ struct Amount {
 }
 
 impl<'a> Room<'a> {
-    /// The room beside what is stored, and beside ConfigMaps that were not read.
+    /// The room beside what is stored, and beside ConfigMaps that were not read, of which some are
+    /// stored scopes as they were before.
     pub(super) fn beside(
         stored: &'a BTreeMap<LearnedWorkload, KeptScope>,
-        unreadable: usize,
+        unreadable: &UnreadableMaps,
     ) -> Self {
         let mut by_namespace: BTreeMap<&Namespace, Amount> = BTreeMap::new();
         for (workload, kept) in stored {
@@ -37,10 +38,14 @@ impl<'a> Room<'a> {
         }
 
         let hosts: usize = by_namespace.values().map(|own| own.hosts).sum();
+        let both = stored
+            .keys()
+            .filter(|workload| is_unreadable(workload, unreadable));
+        let maps = stored.len() + unreadable.len() - both.count();
         Self {
             by_namespace,
             free: Amount {
-                workloads: MAX_STORED.saturating_sub(stored.len() + unreadable),
+                workloads: MAX_STORED.saturating_sub(maps),
                 hosts: MAX_STORED_HOSTS.saturating_sub(hosts),
             },
         }

@@ -265,6 +265,17 @@ fn no_more_scopes_are_created_than_are_read() {
 }
 
 #[test]
+fn a_kept_scope_of_an_unreadable_config_map_takes_the_room_of_one() {
+    // One namespace may have half of all, and has them but for one.
+    let all = (1..MAX_STORED / 2).map(|at| kept(&at.to_string(), &["a"]));
+    let now = by_workload(all);
+    let used = BTreeMap::from([(workload("more"), hosts(&["a"]))]);
+    let unreadable = stored([], &["1", "2"]).unreadable;
+    let written = to_store(&used, &now, &unreadable, |_| true);
+    assert_eq!(written.len(), 1);
+}
+
+#[test]
 fn scopes_of_workloads_that_are_gone_make_room_in_a_crowded_namespace() {
     let of_bank = |kept: KeptScope| KeptScope {
         workload: LearnedWorkload {
@@ -274,20 +285,26 @@ fn scopes_of_workloads_that_are_gone_make_room_in_a_crowded_namespace() {
         ..kept
     };
     let runs = |count: usize| (0..count).map(|at| kept(&format!("run-{at}"), &["a"]));
+    let none = UnreadableMaps::new();
     let few = by_workload(runs(CROWDED_NAMESPACE));
-    assert_eq!(to_delete(&few, || unreachable!(), |_| true), []);
+    assert_eq!(to_delete(&few, &none, || unreachable!(), |_| true), []);
 
     let elsewhere = runs(3).map(of_bank);
     let many = by_workload(runs(CROWDED_NAMESPACE + 1).chain(elsewhere));
     let last = workload(&format!("run-{CROWDED_NAMESPACE}"));
-    let deleted = to_delete(&many, || BTreeSet::from([last.clone()]), |_| true);
+    let deleted = to_delete(&many, &none, || BTreeSet::from([last.clone()]), |_| true);
     assert_eq!(deleted.len(), CROWDED_NAMESPACE);
     let is_gone =
         |kept: &KeptScope| kept.workload != last && kept.workload.namespace.as_str() == "shop";
     assert!(deleted.iter().all(is_gone));
 
     // Its pods may be those of another revision, as long as it exists.
-    assert_eq!(to_delete(&many, BTreeSet::new, |_| true), []);
-    let of_gone_namespace = to_delete(&many, BTreeSet::new, |_| false);
+    assert_eq!(to_delete(&many, &none, BTreeSet::new, |_| true), []);
+    let of_gone_namespace = to_delete(&many, &none, BTreeSet::new, |_| false);
     assert_eq!(of_gone_namespace.len(), CROWDED_NAMESPACE + 1);
+
+    // Deleting what has changed since would fail each time, and take the turns of others.
+    let unreadable = stored([], &["run-0", "run-1"]).unreadable;
+    let readable = to_delete(&many, &unreadable, BTreeSet::new, |_| false);
+    assert_eq!(readable.len(), CROWDED_NAMESPACE - 1);
 }
