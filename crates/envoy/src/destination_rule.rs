@@ -97,7 +97,7 @@ fn candidates(view: &View<'_>, service: &ServiceKey) -> Vec<Arc<MergedRule>> {
     let root = Namespace::new(&view.mesh().config.root_namespace);
     let clients = view.get(&ClientNamespaces(host.clone()));
     if !clients.is_empty()
-        && let Some(own) = view.proxy().namespace_among(clients.iter().cloned())
+        && let Some(own) = view.proxy().namespace_in(&clients)
     {
         let pool = if own == root {
             Pool::RootPrivate

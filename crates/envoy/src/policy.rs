@@ -16,6 +16,7 @@ use navarch_api::istio::{
 use navarch_api::names::Namespace;
 use navarch_api::object::{Object, ObjectMeta};
 use navarch_push::Stored;
+use navarch_push::namespace_list::NamespaceList;
 use navarch_push::proxy::ProxyKind;
 use navarch_push::query::{ProxyQuery, Query};
 use navarch_push::view::View;
@@ -126,13 +127,26 @@ impl ProxyQuery for ServedGateway {}
 /// The namespaces with objects of a kind. One query type for each kind.
 struct NamespacesWith<T>(PhantomData<fn() -> T>);
 
+/// The value of [`NamespacesWith`].
+#[derive(Debug, PartialEq)]
+struct Inhabited {
+    /// Whether the root namespace has some.
+    has_root: bool,
+    others: NamespaceList,
+}
+
 impl<T: Policy> Query for NamespacesWith<T> {
-    type Value = BTreeSet<Namespace>;
+    type Value = Inhabited;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        view.list_all::<T>()
+        let all = view.list_all::<T>();
+        let mut all: BTreeSet<Namespace> = all
             .map(|object| object.meta.key.namespace.clone())
-            .collect()
+            .collect();
+        Inhabited {
+            has_root: all.remove(&root_namespace(view)),
+            others: all.into_iter().collect(),
+        }
     }
 }
 
@@ -200,20 +214,14 @@ pub fn attached_in<T: Policy>(
 /// The namespaces whose policies of a kind can apply to the view's proxy: the root namespace, then
 /// its own.
 pub fn namespaces<T: Policy>(view: &View<'_>) -> Vec<Namespace> {
-    let root = root_namespace(view);
     let inhabited = view.get(&NamespacesWith::<T>(PhantomData));
-    let mut own: BTreeSet<Namespace> = (*inhabited).clone();
-    let root_has_some = own.remove(root.as_str());
-    let own = if own.is_empty() {
-        None
-    } else {
-        view.proxy().namespace_among(own)
+    let Inhabited { has_root, others } = &*inhabited;
+    let own = match others.is_empty() {
+        true => None,
+        false => view.proxy().namespace_in(others),
     };
-    root_has_some
-        .then_some(root)
-        .into_iter()
-        .chain(own)
-        .collect()
+    let root = has_root.then(|| root_namespace(view));
+    root.into_iter().chain(own).collect()
 }
 
 /// The policies of `namespace` by creation time, then by name. Proxies do not matter here: see

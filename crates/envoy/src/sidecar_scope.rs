@@ -33,6 +33,7 @@ pub use selection::{PortFilter, ServiceRef};
 use navarch_api::istio::{IstioIngressListener, Sidecar};
 use navarch_api::names::{Hostname, Namespace};
 use navarch_api::object::{NamespacedName, Object};
+use navarch_push::namespace_list::NamespaceList;
 use navarch_push::view::View;
 use navarch_registry::model::{Service, ServiceKey};
 
@@ -189,17 +190,14 @@ pub fn outbound_policy(view: &View<'_>) -> OutboundPolicy {
 fn config_namespace(
     view: &View<'_>,
     scope: &Scope,
-    mattering: impl IntoIterator<Item = Namespace>,
+    mattering: &NamespaceList,
 ) -> Option<Namespace> {
     match scope {
         Scope::Sidecar(name) if name.namespace != *view.get(&applied::RootNamespace) => {
             Some(name.namespace.clone())
         }
-        Scope::Sidecar(_) | Scope::Default | Scope::Gateway => {
-            let mut mattering = mattering.into_iter().peekable();
-            mattering.peek()?;
-            view.proxy().namespace_among(mattering)
-        }
+        Scope::Sidecar(_) | Scope::Default | Scope::Gateway if mattering.is_empty() => None,
+        Scope::Sidecar(_) | Scope::Default | Scope::Gateway => view.proxy().namespace_in(mattering),
     }
 }
 

@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use super::namespace_list::NamespaceList;
 use super::proxy::{IpFamilies, Locality, Proxy, ProxyKind};
 use navarch_api::identity::Identity;
-use navarch_api::names::Namespace;
 use navarch_registry::model::Labels;
 
 /// An attribute of a proxy. The more specific the attribute, the more proxies share its value.
@@ -15,8 +15,8 @@ pub enum Attr {
     Kind,
     /// The configuration namespace.
     Namespace,
-    /// The configuration namespace if it is one of these (sorted), else absent.
-    NamespaceAmong(Arc<[Namespace]>),
+    /// The configuration namespace if it is one of these, else absent.
+    NamespaceAmong(NamespaceList),
     /// All addresses, first is primary.
     Ips,
     /// The IP families of its addresses.
@@ -80,9 +80,9 @@ impl Attr {
         match self {
             Self::Kind => AttrValue::Kind(proxy.kind),
             Self::Namespace => AttrValue::Text(Arc::from(proxy.namespace.as_str())),
-            Self::NamespaceAmong(namespaces) => match namespaces.binary_search(&proxy.namespace) {
-                Ok(_) => AttrValue::Text(Arc::from(proxy.namespace.as_str())),
-                Err(_) => AttrValue::Absent,
+            Self::NamespaceAmong(namespaces) => match namespaces.contains(&proxy.namespace) {
+                true => AttrValue::Text(Arc::from(proxy.namespace.as_str())),
+                false => AttrValue::Absent,
             },
 
             Self::Ips => AttrValue::Ips(proxy.ips.clone()),

@@ -37,6 +37,7 @@ pub mod mesh_state;
 pub mod metrics;
 pub mod name_list;
 pub mod name_parts;
+pub mod namespace_list;
 pub mod notice;
 pub mod observer;
 mod pod_of_proxy;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::attr::{Attr, AttrValue};
 use super::cluster_ref::ClusterRef;
 use super::fact::FactKey;
+use super::namespace_list::NamespaceList;
 use super::pod_of_proxy::{PodOfProxy, is_test_machine};
 use super::proxy::{IpFamilies, Locality, ProxyKind};
 use super::query::{ProxyQuery, Query};
@@ -78,16 +79,12 @@ impl ProxyView<'_> {
         self,
         namespaces: impl IntoIterator<Item = Namespace>,
     ) -> Option<Namespace> {
-        let mut namespaces: Vec<Namespace> = namespaces.into_iter().collect();
-        namespaces.sort_unstable();
-        namespaces.dedup();
-        self.namespace_in(&namespaces.into())
+        self.namespace_in(&namespaces.into_iter().collect())
     }
 
-    /// As [`ProxyView::namespace_among`], for a list without duplicates that is sorted and that all
-    /// proxies share.
+    /// As [`ProxyView::namespace_among`], for a list that many proxies share.
     #[must_use]
-    pub fn namespace_in(self, namespaces: &Arc<[Namespace]>) -> Option<Namespace> {
+    pub fn namespace_in(self, namespaces: &NamespaceList) -> Option<Namespace> {
         self.text(&Attr::NamespaceAmong(namespaces.clone()))
             .map(Namespace::new)
     }

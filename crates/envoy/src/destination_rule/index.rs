@@ -9,6 +9,7 @@ use crate::config_objects;
 use navarch_api::istio::DestinationRule;
 use navarch_api::names::{Hostname, Namespace};
 use navarch_api::object::{NamespacedName, Object};
+use navarch_push::namespace_list::NamespaceList;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
@@ -176,7 +177,7 @@ impl Query for NamespacesOfHosts {
 }
 
 impl Query for ClientNamespaces {
-    type Value = BTreeSet<Namespace>;
+    type Value = NamespaceList;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let homes = view.get(&NamespacesOfHosts);

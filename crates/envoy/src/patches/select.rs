@@ -8,6 +8,7 @@ use super::compiled::{Compiled, Patch};
 use navarch_api::istio::{ApplyTo, EnvoyFilter, PatchOperation};
 use navarch_api::names::Namespace;
 use navarch_api::object::NamespacedName;
+use navarch_push::namespace_list::NamespaceList;
 use navarch_push::query::{ProxyQuery, Query};
 use navarch_push::view::View;
 
@@ -106,19 +107,15 @@ fn has_class(filter: &EnvoyFilter, class: PatchClass) -> bool {
 }
 
 /// The namespaces of `namespaces` whose EnvoyFilters can apply to the proxy.
-fn namespaces_of_proxy(view: &View<'_>, namespaces: &BTreeSet<Namespace>) -> BTreeSet<Namespace> {
+fn namespaces_of_proxy(view: &View<'_>, namespaces: &NamespaceList) -> BTreeSet<Namespace> {
     let root = Namespace::new(&view.mesh().config.root_namespace);
-    let own = view.proxy().namespace_among(namespaces.iter().cloned());
-    namespaces
-        .get(&root)
-        .cloned()
-        .into_iter()
-        .chain(own)
-        .collect()
+    let own = view.proxy().namespace_in(namespaces);
+    let root = namespaces.contains(&root).then_some(root);
+    root.into_iter().chain(own).collect()
 }
 
 impl Query for PatchingNamespaces {
-    type Value = BTreeSet<Namespace>;
+    type Value = NamespaceList;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let patching = view

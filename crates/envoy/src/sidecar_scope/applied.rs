@@ -1,11 +1,11 @@
 //! Which Sidecar applies to a proxy.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use navarch_api::istio::Sidecar;
 use navarch_api::names::Namespace;
 use navarch_api::object::NamespacedName;
+use navarch_push::namespace_list::NamespaceList;
 use navarch_push::proxy::ProxyKind;
 use navarch_push::query::{ProxyQuery, Query};
 use navarch_push::view::View;
@@ -41,8 +41,8 @@ struct SidecarIndex;
 struct Sidecars {
     /// By namespace: those with a selector first, then the oldest first.
     by_namespace: BTreeMap<Namespace, Vec<Candidate>>,
-    /// The namespaces of it, in this order: one list for all proxies.
-    namespaces: Arc<[Namespace]>,
+    /// The namespaces of it.
+    namespaces: NamespaceList,
     /// The root namespace's Sidecar for namespaces without one.
     root: Option<NamespacedName>,
 }

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use super::hosts::EgressHosts;
 use crate::export_to::resolve_export_to;
 use navarch_api::names::{Hostname, Namespace};
+use navarch_push::namespace_list::NamespaceList;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::model::{ExportTo, Registry, Service, ServiceKey};
@@ -28,8 +29,8 @@ pub(super) struct HostIndex {
 pub(super) struct Services {
     /// Oldest first, as in Istio.
     pub(super) services: Vec<IndexedService>,
-    /// Namespaces that see other services than the rest, or prefer their own, sorted.
-    pub(super) mattering: Vec<Namespace>,
+    /// Namespaces that see other services than the rest, or prefer their own.
+    pub(super) mattering: NamespaceList,
     /// The positions of each namespace's services, in the same order; `None` for those of one host,
     /// which are few.
     positions: Option<BTreeMap<Namespace, Vec<usize>>>,
@@ -145,7 +146,7 @@ fn indexed(service: &Service, nth: usize, default: &[String]) -> IndexedService 
 fn distinguished_namespaces<'a>(
     services: &[IndexedService],
     colliding: impl Iterator<Item = &'a ServiceKey>,
-) -> Vec<Namespace> {
+) -> NamespaceList {
     let mut namespaces: BTreeSet<Namespace> = colliding.map(|key| key.namespace.clone()).collect();
     for service in services {
         match &service.export_to {
@@ -189,7 +190,7 @@ impl IndexedService {
 }
 
 impl Services {
-    fn new(mut services: Vec<IndexedService>, mattering: Vec<Namespace>) -> Self {
+    fn new(mut services: Vec<IndexedService>, mattering: NamespaceList) -> Self {
         services.sort_by(IndexedService::by_age);
         Self {
             services,

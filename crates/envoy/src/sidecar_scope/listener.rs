@@ -15,6 +15,7 @@ use crate::virtual_service::{
 use navarch_api::istio::{CaptureMode, IstioEgressListener, MESH_GATEWAY, Sidecar};
 use navarch_api::names::{Hostname, Namespace};
 use navarch_api::object::NamespacedName;
+use navarch_push::namespace_list::NamespaceList;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::model::Service;
@@ -149,7 +150,7 @@ impl Query for EgressListeners {
         };
 
         let egress = &sidecar.spec.egress;
-        let own = match config_namespace(view, &self.scope, []) {
+        let own = match config_namespace(view, &self.scope, &NamespaceList::default()) {
             Some(own) => own,
             None if egress
                 .iter()
@@ -178,7 +179,7 @@ impl Query for ListenerServices {
             return Vec::new();
         };
         let index = view.get(&ServiceIndex);
-        let namespace = config_namespace(view, &self.scope, index.mattering.iter().cloned());
+        let namespace = config_namespace(view, &self.scope, &index.mattering);
         selection::select(view, listener, &index, namespace.as_ref())
     }
 }
@@ -196,7 +197,7 @@ impl Query for ListenerServicesOfHost {
         let index = view.get(&HostIndex {
             host: self.host.clone(),
         });
-        let namespace = config_namespace(view, &self.scope, index.mattering.iter().cloned());
+        let namespace = config_namespace(view, &self.scope, &index.mattering);
         selection::select(view, listener, &index, namespace.as_ref())
     }
 }
@@ -232,7 +233,7 @@ impl Query for ListenerVirtualServices {
         }
 
         let index = view.get(&VirtualServiceIndex);
-        let namespace = config_namespace(view, &self.scope, index.mattering.iter().cloned());
+        let namespace = config_namespace(view, &self.scope, &index.mattering);
         let namespace = namespace.as_ref();
         let unified = view.mesh().settings.unified_sidecar_scope;
         let mut found = Vec::new();
@@ -289,9 +290,7 @@ impl Query for GatewayHosts {
         let index = view.get(&VirtualServicesOfGateway {
             gateway: self.gateway.clone(),
         });
-        let namespace = view
-            .proxy()
-            .namespace_among(index.mattering.iter().cloned());
+        let namespace = view.proxy().namespace_in(&index.mattering);
         let [private, exported, public] = index.tiers(&self.gateway, namespace.as_ref());
         let (own, others): (Vec<_>, Vec<_>) = public
             .into_iter()
@@ -313,7 +312,8 @@ impl Query for ImportedDestinations {
         let mut imported: BTreeMap<Hostname, DestinationPorts> = BTreeMap::new();
         for name in virtual_services.iter() {
             let destinations = destinations(view, name);
-            let namespace = config_namespace(view, &self.scope, destinations.source_namespaces());
+            let sources = destinations.source_namespaces().collect();
+            let namespace = config_namespace(view, &self.scope, &sources);
             for (host, ports) in destinations.from_namespace(namespace.as_ref()) {
                 imported
                     .entry(host)

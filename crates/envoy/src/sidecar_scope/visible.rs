@@ -126,11 +126,8 @@ impl VisibleServices {
             .services
             .iter()
             .map(|service| service.key.namespace.clone());
-        let own = config_namespace(
-            view,
-            &self.scope,
-            namespaces.chain(index.mattering.iter().cloned()),
-        );
+        let mattering = namespaces.chain(index.mattering.iter().cloned()).collect();
+        let own = config_namespace(view, &self.scope, &mattering);
 
         let pick = if view.mesh().settings.sidecar_best_namespace {
             Pick::Best

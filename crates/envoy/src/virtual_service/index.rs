@@ -16,6 +16,7 @@ use crate::gateway_api::{self, Head};
 use navarch_api::istio::{MESH_GATEWAY, VirtualService};
 use navarch_api::names::{Hostname, Namespace};
 use navarch_api::object::{NamespacedName, Object};
+use navarch_push::namespace_list::NamespaceList;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::model::ExportTo;
@@ -41,8 +42,8 @@ struct NamedAsMade;
 pub struct VirtualServices {
     /// Oldest first; equally old ones by name and namespace.
     pub entries: Vec<IndexedVirtualService>,
-    /// Namespaces that see other VirtualServices than the rest, or in another order, sorted.
-    pub mattering: Vec<Namespace>,
+    /// Namespaces that see other VirtualServices than the rest, or in another order.
+    pub mattering: NamespaceList,
 }
 
 /// The properties of a VirtualService that selection depends on.
@@ -127,13 +128,9 @@ impl Query for VirtualServicesOfGateway {
         }
 
         let own = VirtualServices::new(entries);
-        let mattering: BTreeSet<Namespace> = own
-            .mattering
-            .into_iter()
-            .chain(index.mattering.iter().cloned())
-            .collect();
+        let mattering = own.mattering.iter().chain(index.mattering.iter());
         VirtualServices {
-            mattering: mattering.into_iter().collect(),
+            mattering: mattering.cloned().collect(),
             ..own
         }
     }
