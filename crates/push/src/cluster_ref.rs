@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::context::PushContext;
 use super::fact::{FactKey, RemoteFact};
+use super::proxy::Proxy;
 use super::view::View;
 use navarch_api::names::{ClusterId, Namespace};
 use navarch_api::object::{NamespacedName, Object, ObjectRef};
@@ -214,6 +215,21 @@ impl View<'_> {
     }
 }
 
+impl PushContext {
+    /// The directory of the cluster that a proxy is in, by its metadata; `None` if that cluster is not
+    /// watched. Pods of two clusters can have the same name, as those of StatefulSets do.
+    #[must_use]
+    pub fn directory_of(&self, proxy: &Proxy) -> Option<&Directory> {
+        let clusters = &self.mesh.settings.clusters;
+        let named = ClusterId::new(proxy.meta("CLUSTER_ID").unwrap_or_default());
+        let cluster = clusters.aliases.get(&named).unwrap_or(&named);
+        if cluster.as_str().is_empty() || *cluster == self.mesh.settings.cluster_id {
+            return Some(&self.directory);
+        }
+        remote(self, cluster)
+    }
+}
+
 fn remote<'a>(context: &'a PushContext, cluster: &ClusterId) -> Option<&'a Directory> {
     context
         .directory
@@ -225,4 +241,50 @@ fn remote<'a>(context: &'a PushContext, cluster: &ClusterId) -> Option<&'a Direc
 /// The objects of a remote cluster.
 fn objects<'a>(context: &'a PushContext, cluster: &ClusterId) -> Option<&'a Objects> {
     context.remotes.get(cluster)
+}
+
+#[cfg(test)]
+mod tests {
+    use navarch_api::settings::Settings;
+    use navarch_api::testing::objects;
+    use serde_json::json;
+
+    use super::*;
+    use crate::mesh_state::{Change, MeshState, RemoteChange};
+    use crate::proxy::Locality;
+    use crate::testing::changes;
+
+    #[test]
+    fn a_proxy_is_in_the_cluster_of_its_metadata_which_may_have_an_alias() {
+        let pod = |account: &str| {
+            format!(
+                "apiVersion: v1\nkind: Pod\nmetadata: {{name: db-0, namespace: shop}}\n\
+                 spec: {{serviceAccountName: {account}, containers: []}}\n\
+                 status: {{phase: Running, podIP: 10.0.0.1}}\n"
+            )
+        };
+        let mut settings = Settings::default();
+        let aliases = &mut settings.clusters.aliases;
+        aliases.insert(ClusterId::new("former-name"), ClusterId::new("east"));
+        let mut state = MeshState::new(settings);
+        let east = RemoteChange::Reset(objects(&pod("of-east")));
+        state.apply(changes(&pod("own")));
+        state.apply([Change::Remote(ClusterId::new("east"), east)]);
+
+        let context = state.context();
+        let account = |metadata| {
+            let id = "sidecar~10.0.0.1~db-0.shop~shop.svc.cluster.local";
+            let proxy = Proxy::parse(id, metadata, Locality::default()).unwrap();
+            let workloads = &context.directory_of(&proxy)?.workloads;
+            let workload = workloads.get(&NamespacedName::new("shop", "db-0"))?;
+            Some(workload.service_account.to_string())
+        };
+        let own = Some("own".to_owned());
+        let of_east = Some("of-east".to_owned());
+        assert_eq!(account(json!({})), own);
+        assert_eq!(account(json!({ "CLUSTER_ID": "Kubernetes" })), own);
+        assert_eq!(account(json!({ "CLUSTER_ID": "east" })), of_east);
+        assert_eq!(account(json!({ "CLUSTER_ID": "former-name" })), of_east);
+        assert_eq!(account(json!({ "CLUSTER_ID": "west" })), None);
+    }
 }

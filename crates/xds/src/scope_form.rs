@@ -32,7 +32,6 @@
 //! [`Bounds::keeps_clusters`]: crate::session::Bounds::keeps_clusters
 
 use navarch_api::learned_scope::{LABEL, ScopeForm};
-use navarch_api::names::ClusterId;
 use navarch_api::object::NamespacedName;
 use navarch_api::settings::Settings;
 use navarch_net::log_limit::LogLimit;
@@ -129,14 +128,9 @@ fn unfit(proxy: &Proxy, takes_clusters: bool) -> Option<Unfit> {
 fn label(proxy: &Proxy, context: &PushContext) -> Option<String> {
     let (pod, namespace) = proxy.name.rsplit_once('.').unwrap_or((&proxy.name, ""));
     let pod = NamespacedName::new(namespace, pod);
-    // Pods of two clusters can have the same name, as those of StatefulSets do.
-    let cluster = ClusterId::new(proxy.meta("CLUSTER_ID").unwrap_or_default());
-    let aliases = &context.mesh.settings.clusters.aliases;
-    let cluster = aliases.get(&cluster).unwrap_or(&cluster);
-    let remote = context.directory.remotes.get(cluster);
-    let directory = remote.map_or(&context.directory, |remote| &**remote);
+    let directory = context.directory_of(proxy);
 
-    let own = match directory.workloads.get(&pod) {
+    let own = match directory.and_then(|directory| directory.workloads.get(&pod)) {
         Some(workload) => workload.own_labels.get(LABEL),
         None => proxy.labels.get(LABEL),
     };
@@ -170,6 +164,7 @@ mod tests {
     use std::sync::Arc;
 
     use navarch_api::identity::Identity;
+    use navarch_api::names::ClusterId;
     use navarch_api::testing::objects;
     use navarch_push::mesh_state::{Change, RemoteChange};
     use navarch_push::proxy::Locality;

@@ -28,7 +28,7 @@ use navarch_answers::why_not::ProxySnapshot;
 use navarch_api::object::NamespacedName;
 use navarch_net::background;
 use navarch_push::context::PushContext;
-use navarch_push::proxy::ProxyKind;
+use navarch_push::proxy::{Proxy, ProxyKind};
 use navarch_scope::edges::{EdgeClass, Limits, Selection, Source, allowed, measured};
 use navarch_scope::evidence::{Evidence, EvidenceError};
 use navarch_scope::{Walks, WorkloadName};
@@ -233,7 +233,7 @@ impl ConnectedMesh {
     fn sources(&self, namespace: &str) -> BTreeMap<WorkloadName, usize> {
         let mut sources = BTreeMap::new();
         for (index, info) in self.sidecars(namespace) {
-            let name = WorkloadName::new(namespace, &self.workload_of(&info.proxy.name));
+            let name = WorkloadName::new(namespace, &self.workload_of(&info.proxy));
             if name.is_valid() {
                 sources.insert(name, index);
             }
@@ -241,11 +241,12 @@ impl ConnectedMesh {
         sources
     }
 
-    /// The workload of a proxy with a name `pod.namespace`: the owner of its pod, else the pod.
-    fn workload_of(&self, proxy: &str) -> String {
-        let (pod, namespace) = proxy.rsplit_once('.').unwrap_or((proxy, ""));
+    /// The workload of a proxy: the owner of its pod, else the pod.
+    fn workload_of(&self, proxy: &Proxy) -> String {
+        let (pod, namespace) = proxy.name.rsplit_once('.').unwrap_or((&proxy.name, ""));
         let key = NamespacedName::new(namespace, pod);
-        let workload = self.context.directory.workloads.get(&key);
+        let directory = self.context.directory_of(proxy);
+        let workload = directory.and_then(|directory| directory.workloads.get(&key));
         let name = workload.map(|workload| workload.name.to_string());
         name.filter(|name| !name.is_empty())
             .unwrap_or_else(|| pod.to_owned())
@@ -351,9 +352,45 @@ fn workloads(
 
 #[cfg(test)]
 mod tests {
+    use navarch_api::names::ClusterId;
+    use navarch_api::settings::Settings;
+    use navarch_api::testing::objects;
+    use navarch_push::mesh_state::{Change, MeshState, RemoteChange};
+    use navarch_push::proxy::Locality;
     use navarch_scope::evidence::MAX_EDGE_EVIDENCE;
 
     use super::*;
+
+    #[test]
+    fn a_sidecar_of_another_cluster_is_one_of_the_workload_there() {
+        let pod = "
+apiVersion: v1
+kind: Pod
+metadata:
+  name: db-0
+  namespace: shop
+  ownerReferences: [{ apiVersion: apps/v1, kind: StatefulSet, name: db, uid: u, controller: true }]
+spec: { serviceAccountName: db, containers: [] }
+status: { phase: Running, podIP: 10.0.0.1 }
+";
+        let mut state = MeshState::new(Settings::default());
+        let east = RemoteChange::Reset(objects(pod));
+        state.apply([Change::Remote(ClusterId::new("east"), east)]);
+        let mesh = ConnectedMesh {
+            context: state.context(),
+            connected: Vec::new(),
+            replica: Arc::from("istiod-1"),
+        };
+
+        let of_cluster = |cluster: &str| {
+            let id = "sidecar~10.0.0.1~db-0.shop~shop.svc.cluster.local";
+            let metadata = json!({ "CLUSTER_ID": cluster });
+            let proxy = Proxy::parse(id, metadata, Locality::default()).unwrap();
+            mesh.workload_of(&proxy)
+        };
+        assert_eq!(of_cluster("east"), "db");
+        assert_eq!(of_cluster("Kubernetes"), "db-0");
+    }
 
     #[test]
     fn a_body_of_small_values_is_rejected_and_a_large_mesh_is_not() {
