@@ -278,7 +278,7 @@ metadata: {name: shop, labels: {navarch.io/scope: learned}}
         assert!(is_learned(unlabelled(), true, &of_namespace));
         assert!(!is_learned(labelled("whole"), true, &of_namespace));
 
-        // What the registry has of the pod precedes what the proxy says.
+        // The labels of the pod in the registry precede those that the proxy sends.
         let pod = "
 ---
 apiVersion: v1

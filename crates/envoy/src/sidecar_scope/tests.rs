@@ -1,5 +1,6 @@
 //! Visibility of configuration for proxies, from YAML.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::applied::ScopeOfProxy;
@@ -7,6 +8,7 @@ use super::listener::ListenerVirtualServices;
 use super::visible::{HostService, VisibleServices};
 use crate::test_mesh::{TestMesh, networking, service};
 use navarch_api::names::Hostname;
+use navarch_api::object::Kind;
 use navarch_push::engine::ProxyId;
 
 /// The visible services as `namespace/first label of the host`.
@@ -223,4 +225,108 @@ fn virtual_services_come_private_first_then_exported_then_public() {
     let other = mesh.sidecar("other", "a");
     assert_eq!(names(&mesh, shop), ["shop", "b-exported", "a-public"]);
     assert_eq!(names(&mesh, other), ["a-public"]);
+}
+
+/// A change of an object, whose spec is `None` if it is removed.
+struct Step {
+    kind: Kind,
+    namespace: &'static str,
+    spec: Option<String>,
+}
+
+/// A namespace's Sidecar gets these hosts.
+fn sidecar(namespace: &'static str, hosts: &str) -> Step {
+    Step {
+        kind: Kind::Sidecar,
+        namespace,
+        spec: Some(format!("{{egress: [{{hosts: [{hosts}]}}]}}")),
+    }
+}
+
+/// A host that the namespace `bank` declares is exported to these namespaces.
+fn partner(export_to: &str) -> Step {
+    let port = "{number: 80, name: http, protocol: HTTP}";
+    Step {
+        kind: Kind::ServiceEntry,
+        namespace: "bank",
+        spec: Some(format!(
+            "{{hosts: [partner.example], resolution: DNS, exportTo: [{export_to}], ports: [{port}]}}"
+        )),
+    }
+}
+
+fn removed(kind: Kind, namespace: &'static str) -> Step {
+    Step {
+        kind,
+        namespace,
+        spec: None,
+    }
+}
+
+/// Each changes what a sidecar of some namespace sees.
+fn steps() -> Vec<Step> {
+    vec![
+        sidecar("shop", "'./*'"),
+        sidecar("bank", "'*/web.shop.svc.cluster.local'"),
+        sidecar(
+            "shop",
+            "'./*', 'bank/*', 'root/*', '~root/log.root.svc.cluster.local'",
+        ),
+        sidecar("root", "'root/*'"),
+        partner("shop"),
+        partner("other"),
+        sidecar("root", "'bank/*', './*'"),
+        partner("'*'"),
+        sidecar("bank", "'~/*'"),
+        sidecar("shop", "'other/*'"),
+        removed(Kind::Sidecar, "shop"),
+        removed(Kind::Sidecar, "root"),
+        removed(Kind::Sidecar, "bank"),
+        partner("shop, bank"),
+        removed(Kind::ServiceEntry, "bank"),
+    ]
+}
+
+#[test]
+fn after_changes_a_proxy_sees_what_it_sees_of_the_same_objects_at_once() {
+    const NAMESPACES: [&str; 4] = ["shop", "bank", "root", "other"];
+
+    let services = service("shop", "web", 80)
+        + &service("bank", "pay", 80)
+        + &service("root", "log", 80)
+        + &service("other", "any", 80);
+    let all_seen = |mesh: &TestMesh, proxies: &[ProxyId]| -> Vec<Vec<String>> {
+        proxies.iter().map(|proxy| seen(mesh, *proxy)).collect()
+    };
+    let begin = |objects: &str| {
+        let mut mesh = TestMesh::new(&format!("{services}{objects}"));
+        mesh.mesh_config("rootNamespace: root");
+        let proxies = NAMESPACES.map(|namespace| mesh.sidecar(namespace, "a"));
+        (mesh, proxies)
+    };
+
+    let (mut mesh, proxies) = begin("");
+    let mut objects: BTreeMap<(Kind, &str), String> = BTreeMap::new();
+    let mut before = all_seen(&mesh, &proxies);
+    for (number, step) in steps().into_iter().enumerate() {
+        let key = (step.kind, step.namespace);
+        match step.spec {
+            Some(spec) => {
+                let kind = step.kind.as_str();
+                let yaml = networking(kind, step.namespace, "default", &spec);
+                mesh.apply(&yaml);
+                objects.insert(key, yaml);
+            }
+            None => {
+                mesh.remove(step.kind, step.namespace, "default");
+                objects.remove(&key);
+            }
+        }
+
+        let after = all_seen(&mesh, &proxies);
+        let (fresh, same_proxies) = begin(&objects.values().cloned().collect::<String>());
+        assert_eq!(after, all_seen(&fresh, &same_proxies), "step {number}");
+        assert_ne!(after, before, "step {number}");
+        before = after;
+    }
 }

@@ -9,8 +9,8 @@ use navarch_api::names::ResourceName;
 /// What an empty set refers to.
 static NO_NAMES: BTreeSet<ResourceName> = BTreeSet::new();
 
-/// A set of names of which others get copies that share its memory. A change copies it only while
-/// another copy is held. An empty one takes no memory: most streams have nothing in theirs.
+/// A set of names whose copies share memory. A change copies the names only while there is another
+/// copy. An empty set takes no memory, and those of most streams are empty.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SharedSet(Option<Arc<BTreeSet<ResourceName>>>);
 
