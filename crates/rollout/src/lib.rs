@@ -67,7 +67,7 @@ struct TrackedRollout {
     /// Whether an operator has paused it.
     is_paused: bool,
     /// What proxies rejected before the stage began.
-    rejecting: Rejecting,
+    rejecting: Arc<Rejecting>,
     tally: ProxyCounts,
     /// Whether the log has the message that the stage goes on without proxies of other namespaces.
     is_going_on_logged: bool,

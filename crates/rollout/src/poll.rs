@@ -1,6 +1,7 @@
 //! The loop of the controller: polls the proxies of all rollouts, and decides which ones begin.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use navarch_api::object::ObjectRef;
@@ -216,9 +217,9 @@ impl RolloutController {
             rejecting: match (of_same, at) {
                 (Some(known), _) => known.rejecting.clone(),
                 // The stages of others began before this process knew them.
-                (None, Some(_)) => Rejecting::of(connections),
+                (None, Some(_)) => Arc::new(Rejecting::of(connections)),
                 // Looked at when its first stage begins: thousands may wait.
-                (None, None) => Rejecting::default(),
+                (None, None) => Arc::default(),
             },
             tally: ProxyCounts::default(),
             is_going_on_logged: false,

@@ -220,7 +220,7 @@ impl RolloutController {
             stage, stages, %share, "rollout: advancing the change to this share of the proxies"
         );
         if let Some(known) = self.known.get_mut(name) {
-            known.rejecting = Rejecting::of(connections);
+            known.rejecting = Arc::new(Rejecting::of(connections));
         }
 
         self.send(
