@@ -10,18 +10,18 @@ use prost::Message;
 use serde_json::json;
 
 use super::EnvoyTranslator;
-use navarch_api::decode::{Format, Outcome, decode_documents};
 use navarch_api::identity::Identity;
 use navarch_api::mesh::MeshConfig;
 use navarch_api::names::{ClusterId, ResourceName};
 use navarch_api::object::{Kind, NamespacedName, ObjectRef};
 use navarch_api::settings::Settings;
-use navarch_push::engine::{Engine, Interest, ProxyId, PushCause, PushStats, Sink};
+use navarch_push::engine::{Engine, Interest, ProxyId, PushStats};
 use navarch_push::learned::{LearnedChange, ScopedClusters};
 use navarch_push::mesh_state::{Change, MeshState, RemoteChange};
 use navarch_push::proxy::{Locality, Proxy};
 use navarch_push::query::Query;
-use navarch_push::resource::{Collection, ResourceType};
+use navarch_push::resource::ResourceType;
+use navarch_push::testing::{NoSink, changes};
 
 /// A mesh state and the engine that shows it to proxies.
 pub(crate) struct TestMesh {
@@ -29,13 +29,6 @@ pub(crate) struct TestMesh {
     engine: Engine,
     /// How many proxies there are, for their addresses.
     proxies: usize,
-}
-
-/// Takes no pushes.
-struct Ignore;
-
-impl Sink for Ignore {
-    fn publish(&self, _: ResourceType, _: Arc<Collection>, _: &Arc<PushCause>) {}
 }
 
 impl TestMesh {
@@ -112,7 +105,7 @@ impl TestMesh {
             "spiffe://cluster.local/ns/{namespace}/sa/{account}"
         ))
         .ok();
-        self.engine.connect(Arc::new(proxy), Arc::new(Ignore))
+        self.engine.connect(Arc::new(proxy), Arc::new(NoSink))
     }
 
     /// Connects a proxy whose Envoy has these extensions alone.
@@ -125,7 +118,7 @@ impl TestMesh {
         let mut proxy = self.proxy(kind, namespace, "web");
         let extensions = extensions.iter().map(|&name| Arc::from(name));
         proxy.extensions = Some(Arc::new(extensions.collect()));
-        self.engine.connect(Arc::new(proxy), Arc::new(Ignore))
+        self.engine.connect(Arc::new(proxy), Arc::new(NoSink))
     }
 
     /// Connects a proxy with these fields in its metadata.
@@ -142,7 +135,7 @@ impl TestMesh {
             metadata[key] = value.clone();
         }
         proxy.metadata = Arc::new(metadata);
-        self.engine.connect(Arc::new(proxy), Arc::new(Ignore))
+        self.engine.connect(Arc::new(proxy), Arc::new(NoSink))
     }
 
     /// Connects a proxy with a stock Envoy, whose agent computes metrics from access logs.
@@ -153,7 +146,7 @@ impl TestMesh {
         proxy.metadata = Arc::new(metadata);
         let extensions = BTreeSet::from([Arc::from("envoy.access_loggers.http_grpc")]);
         proxy.extensions = Some(Arc::new(extensions));
-        self.engine.connect(Arc::new(proxy), Arc::new(Ignore))
+        self.engine.connect(Arc::new(proxy), Arc::new(NoSink))
     }
 
     /// Connects a sidecar that was proved to be this service account, and whose scope was learned
@@ -166,7 +159,7 @@ impl TestMesh {
             identity: Identity::parse(&id).ok(),
             ..self.proxy("sidecar", namespace, "web")
         };
-        self.engine.connect(Arc::new(proxy), Arc::new(Ignore))
+        self.engine.connect(Arc::new(proxy), Arc::new(NoSink))
     }
 
     /// Has the mesh learn from clusters that a proxy requests; returns whether there was anything to
@@ -240,7 +233,7 @@ impl TestMesh {
         proxy.metadata = Arc::new(metadata);
         Arc::make_mut(&mut proxy.labels)
             .extend([(Arc::from("gateway.istio.io/managed"), Arc::from(controller))]);
-        self.engine.connect(Arc::new(proxy), Arc::new(Ignore))
+        self.engine.connect(Arc::new(proxy), Arc::new(NoSink))
     }
 
     /// The names of all that a proxy gets of a type.
@@ -276,7 +269,7 @@ impl TestMesh {
             .iter()
             .map(|(label, value)| (Arc::from(*label), Arc::from(*value)));
         Arc::make_mut(&mut proxy.labels).extend(labels);
-        self.engine.connect(Arc::new(proxy), Arc::new(Ignore))
+        self.engine.connect(Arc::new(proxy), Arc::new(NoSink))
     }
 
     /// Has a proxy ask for resources by name; returns those that it gets, by name.
@@ -306,7 +299,7 @@ impl TestMesh {
 
     fn connect(&mut self, kind: &str, namespace: &str, app: &str) -> ProxyId {
         let proxy = self.proxy(kind, namespace, app);
-        self.engine.connect(Arc::new(proxy), Arc::new(Ignore))
+        self.engine.connect(Arc::new(proxy), Arc::new(NoSink))
     }
 
     fn proxy(&mut self, kind: &str, namespace: &str, app: &str) -> Proxy {
@@ -389,19 +382,6 @@ impl TestMesh {
         assert_eq!(decoded.encode_to_vec(), body);
         decoded
     }
-}
-
-/// The documents as changes.
-fn changes(yaml: &str) -> Vec<Change> {
-    let change = |outcome| match outcome {
-        Outcome::Read { object, .. } => Change::Put(object),
-        Outcome::Ignored => panic!("a document of no known kind"),
-        Outcome::Rejected(error) => panic!("{error}"),
-    };
-    decode_documents(yaml, Format::Yaml)
-        .into_iter()
-        .map(|document| change(document.outcome))
-        .collect()
 }
 
 /// A Service `name` of `namespace` with an HTTP port.

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use navarch_api::decode::{Format, Outcome, decode_documents};
 use navarch_api::settings::Settings;
 use navarch_push::mesh_state::MeshState;
 use navarch_push::proxy::{Locality, Proxy};
+use navarch_push::testing::changes;
 use serde_json::json;
 
 use super::*;
@@ -109,16 +109,6 @@ spec:
   gateways: [nowhere]
   http: [{ route: [{ destination: { host: ratings } }] }]",
 ];
-
-fn changes(yaml: &str) -> Vec<Change> {
-    let decoded = decode_documents(yaml, Format::Yaml)
-        .into_iter()
-        .map(|decoded| match decoded.outcome {
-            Outcome::Read { object, .. } => Change::Put(object),
-            other @ (Outcome::Ignored | Outcome::Rejected(_)) => panic!("{other:?}"),
-        });
-    decoded.collect()
-}
 
 fn sidecar(name: &str, namespace: &str, address: [u8; 4], labels: &[(&str, &str)]) -> Client {
     let labels: BTreeMap<String, String> = labels

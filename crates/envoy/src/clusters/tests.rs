@@ -7,13 +7,13 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::EnvoyTranslator;
-use navarch_api::decode::{Format, Outcome, decode_documents};
 use navarch_api::names::ResourceName;
 use navarch_api::settings::Settings;
 use navarch_push::engine::{Engine, Interest, ProxyId, PushCause, PushStats, Sink};
-use navarch_push::mesh_state::{Change, MeshState};
+use navarch_push::mesh_state::MeshState;
 use navarch_push::proxy::{Locality, Proxy};
 use navarch_push::resource::{Collection, ResourceType};
+use navarch_push::testing::changes;
 
 const SERVICES: usize = 50;
 
@@ -88,16 +88,6 @@ impl Mesh {
         published.sort_unstable();
         (stats, published)
     }
-}
-
-/// The objects of a text.
-fn changes(text: &str) -> Vec<Change> {
-    let object = |outcome: Outcome| match outcome {
-        Outcome::Read { object, .. } => Change::Put(object),
-        Outcome::Ignored | Outcome::Rejected(_) => panic!("the test's objects are valid"),
-    };
-    let documents = decode_documents(text, Format::Yaml).into_iter();
-    documents.map(|decoded| object(decoded.outcome)).collect()
 }
 
 /// A Kubernetes Service.

@@ -12,21 +12,14 @@ use serde_json::json;
 
 use crate::EnvoyTranslator;
 use crate::test_mesh::TestMesh;
-use navarch_api::decode::{Format, Outcome, decode_documents};
 use navarch_api::names::ResourceName;
 use navarch_api::settings::Settings;
-use navarch_push::engine::{Engine, Interest, ProxyId, PushCause, Sink};
-use navarch_push::mesh_state::{Change, MeshState};
+use navarch_push::engine::{Engine, Interest, ProxyId};
+use navarch_push::mesh_state::MeshState;
 use navarch_push::proxy::{Locality, Proxy};
-use navarch_push::resource::{Collection, ResourceType};
+use navarch_push::resource::ResourceType;
+use navarch_push::testing::{NoSink, changes};
 use navarch_push::view::{Translator, View};
-
-/// Discards pushes.
-struct Ignore;
-
-impl Sink for Ignore {
-    fn publish(&self, _: ResourceType, _: Arc<Collection>, _: &Arc<PushCause>) {}
-}
 
 /// Translates for Envoy and records the names of built listeners.
 #[derive(Default)]
@@ -72,7 +65,7 @@ impl Mesh {
             a_service("db", "10.1.0.2", "tcp", 5432),
             a_service("queue", "10.1.0.3", "tcp", 9092),
         ] {
-            state.apply(objects(&yaml));
+            state.apply(changes(&yaml));
         }
         Self {
             engine: Engine::new(state.context(), translator),
@@ -82,13 +75,13 @@ impl Mesh {
 
     /// Puts objects into the mesh.
     fn put(&mut self, yaml: &str) {
-        let facts = self.state.apply(objects(yaml));
+        let facts = self.state.apply(changes(yaml));
         self.engine.apply(self.state.context(), facts);
     }
 
     /// Connects a proxy that subscribes to all listeners.
     fn connect(&mut self, proxy: Proxy) -> ProxyId {
-        let id = self.engine.connect(Arc::new(proxy), Arc::new(Ignore));
+        let id = self.engine.connect(Arc::new(proxy), Arc::new(NoSink));
         self.engine.subscribe(
             id,
             ResourceType::Listener,
@@ -110,18 +103,6 @@ impl Mesh {
             .map(|resource| (resource.name.to_string(), decode(&resource.body)))
             .collect()
     }
-}
-
-/// The objects of a YAML text.
-fn objects(yaml: &str) -> Vec<Change> {
-    let read = |outcome| match outcome {
-        Outcome::Read { object, .. } => Change::Put(object),
-        Outcome::Ignored | Outcome::Rejected(_) => panic!("an object"),
-    };
-    decode_documents(yaml, Format::Yaml)
-        .into_iter()
-        .map(|decoded| read(decoded.outcome))
-        .collect()
 }
 
 /// A Kubernetes Service with one port.

@@ -1,17 +1,12 @@
 use super::*;
-use navarch_api::decode::{Format, Outcome, decode_documents};
+use navarch_api::testing;
 
 /// Puts the objects of a text into a store.
 fn put(objects: &mut Objects, yaml: &str) -> BTreeSet<ObjectRef> {
     let mut names = BTreeSet::new();
-    for decoded in decode_documents(yaml, Format::Yaml) {
-        match decoded.outcome {
-            Outcome::Read { object, .. } => {
-                names.insert(object.object_ref());
-                objects.put_any(object);
-            }
-            other @ (Outcome::Ignored | Outcome::Rejected(_)) => panic!("{other:?}"),
-        }
+    for object in testing::objects(yaml) {
+        names.insert(object.object_ref());
+        objects.put_any(object);
     }
     names
 }
