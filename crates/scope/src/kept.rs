@@ -40,8 +40,8 @@ pub(crate) struct Kept {
     pub(crate) services: BTreeSet<String>,
     /// What routes calls to them now.
     pub(crate) routed: Vec<Routed>,
-    /// What routes requests to ports that they do not have. A client that uses DNS and the ports of
-    /// Services sends no such requests, so none of it is kept.
+    /// What routes requests to ports that they do not have, and to no other called service. A client that
+    /// uses DNS and the ports of Services sends no such requests, so none of it is kept.
     pub(crate) without_port: Vec<Routed>,
     /// Whether one of them is called.
     pub(crate) has_calls: bool,
@@ -90,7 +90,7 @@ impl Kept {
             if routed.hosts.is_disjoint(&kept.services) {
                 continue;
             }
-            if kept.services.contains(&routed.host) && config.lacks_port(routed) {
+            if kept.has_only_own_calls(routed) && config.lacks_port(routed) {
                 kept.without_port.push(routed.clone());
                 continue;
             }
@@ -111,6 +111,13 @@ impl Kept {
             reasons: reasons.clone(),
         };
         self.reasons.iter().map(host).collect()
+    }
+
+    /// Whether what is routed is the host of a called service, and no calls of another service can have
+    /// been made to it: these are counted as calls of the destination.
+    fn has_only_own_calls(&self, routed: &Routed) -> bool {
+        let mut called = routed.hosts.intersection(&self.services);
+        self.services.contains(&routed.host) && called.all(|host| *host == routed.host)
     }
 
     fn add_service(&mut self, host: &str, namespace: &str, reason: Reason) {

@@ -220,6 +220,29 @@ fn calls_that_a_route_at_another_port_sends_to_a_service_are_not_cut() {
 }
 
 #[test]
+fn calls_that_a_called_services_route_at_another_port_sends_to_another_are_not_cut() {
+    // The client may call reviews.shop.svc.cluster.local:80, which is counted as ratings.
+    let own = "http: [{ timeout: 2s, route: [{ destination: { host: reviews } }] }]";
+    let both = "http:
+  - match: [{ port: 80 }]
+    route: [{ destination: { host: ratings.bank.svc.cluster.local } }]
+  - route: [{ destination: { host: reviews } }]";
+    assert!(OTHER_PORT.contains(own));
+    let objects = OTHER_PORT.replace(own, both);
+    let metrics = called("reviews", "shop") + &called("ratings", "bank");
+    let found = suggestion(&objects, &metrics, Options::default());
+    assert_eq!(found.sidecar, None);
+    let against = found.against.join("\n");
+    assert!(
+        against.contains("virtual host reviews.shop.svc.cluster.local:80"),
+        "{against}"
+    );
+
+    let reviews_alone = suggestion(&objects, &called("reviews", "shop"), Options::default());
+    assert!(reviews_alone.sidecar.is_some(), "{reviews_alone:?}");
+}
+
+#[test]
 fn what_speaks_against_a_sidecar_is_named() {
     let sidecar = |more: &str| {
         format!(
