@@ -8,7 +8,7 @@ use navarch_api::names::Namespace;
 use navarch_api::object::{NamespacedName, ObjectRef};
 use navarch_push::context::{PushContext, facts_of};
 use navarch_push::engine::ProxyId;
-use navarch_push::progress::{Compared, changed_at};
+use navarch_push::progress::changed_at;
 use navarch_push::quarantine::instance::{Instance, Mark};
 use navarch_push::quarantine::judgement::Judgement;
 use navarch_push::quarantine::jury::Connected;
@@ -17,6 +17,7 @@ use navarch_push::quarantine::votes::{Answer, VoteCounter, Voter, Votes};
 use navarch_push::resource::{Collection, ResourceType};
 use navarch_push::worker::{Ended, Inspect, PushHandle};
 use navarch_xds::connections::{ConnectionInfo, Connections, TypeInfo};
+use navarch_xds::standing::{self, ObjectChange, Standing, Standings};
 use tokio::time::Instant;
 
 /// A stream, and the type of its response.
@@ -184,6 +185,8 @@ pub(super) fn voter_of(context: &PushContext, info: &ConnectionInfo) -> Option<V
 #[derive(Debug)]
 pub(super) struct Streams {
     pub(super) streams: Vec<ConnectionInfo>,
+    /// What their clients have said.
+    pub(super) answers: standing::Answers,
     /// The voices of those that have one.
     pub(super) voices: BTreeMap<ProxyId, Voter>,
     /// Streams on which trials are in progress.
@@ -199,41 +202,51 @@ pub(super) async fn votes(
     rejecters: BTreeMap<ProxyId, Rejecter>,
     streams: Arc<Streams>,
 ) -> Result<Votes, Ended> {
-    push.inspect(move |inspect| {
-        let facts = facts_of(&object);
-        let reached = inspect.engine.affected_proxies(&facts);
-        let mut answers = Answers {
-            inspect,
-            changed_at: changed_at(inspect, &object.object_ref()),
-            rejecters: &rejecters,
-            streams: &streams,
-            compared: Compared::default(),
+    push.inspect(move |inspect| counted(inspect, &object, &rejecters, &streams))
+        .await
+}
+
+/// The same, on the push thread.
+fn counted(
+    inspect: &Inspect<'_>,
+    object: &AnyObject,
+    rejecters: &BTreeMap<ProxyId, Rejecter>,
+    streams: &Streams,
+) -> Votes {
+    let facts = facts_of(object);
+    let reached = inspect.engine.affected_proxies(&facts);
+    let change = ObjectChange {
+        facts: &facts,
+        revision: changed_at(inspect, &object.object_ref()),
+    };
+    let mut answers = Answers {
+        change,
+        rejecters,
+        streams,
+        standings: Standings::new(inspect, &streams.answers),
+    };
+    let mut counter = VoteCounter::default();
+
+    for info in &streams.streams {
+        let Some(types) = reached.get(&info.proxy_id) else {
+            continue;
         };
-        let mut counter = VoteCounter::default();
-
-        for info in &streams.streams {
-            let Some(types) = reached.get(&info.proxy_id) else {
-                continue;
-            };
-            match streams.voices.get(&info.proxy_id) {
-                Some(voter) => counter.add(voter.clone(), answers.of(info, types)),
-                None => counter.add_stranger(),
-            }
+        match streams.voices.get(&info.proxy_id) {
+            Some(voter) => counter.add(voter.clone(), answers.of(info, types)),
+            None => counter.add_stranger(),
         }
+    }
 
-        counter.votes()
-    })
-    .await
+    counter.votes()
 }
 
 /// Determines the answers of streams to an object.
 struct Answers<'a> {
-    inspect: &'a Inspect<'a>,
-    /// The snapshot of the object's last change.
-    changed_at: u64,
+    /// The object's last change.
+    change: ObjectChange<'a>,
     rejecters: &'a BTreeMap<ProxyId, Rejecter>,
     streams: &'a Streams,
-    compared: Compared,
+    standings: Standings<'a>,
 }
 
 impl Answers<'_> {
@@ -275,38 +288,138 @@ impl Answers<'_> {
         all
     }
 
-    /// The answer of a stream to the resources of one type.
+    /// The answer of a stream to the resources of one type. Resources that it has rejected do not count
+    /// if the object's change is not in them.
     fn of_type(&mut self, proxy: ProxyId, watch: &TypeInfo) -> Answer {
-        let subscription = (proxy, watch.resource_type);
+        let resource_type = watch.resource_type;
+        let subscription = (proxy, resource_type);
         if self.streams.tried.contains(&subscription) {
             return Answer::Pending;
         }
 
-        if watch.rejected.is_some() {
-            let looked_into = self.streams.looked_into.get(&subscription);
-            let is_looked_into = looked_into
-                .zip(watch.rejected_collection.as_ref())
-                .is_some_and(|(known, rejected)| Arc::ptr_eq(known, rejected));
-            return if is_looked_into {
-                Answer::Unattributed
-            } else {
-                Answer::Pending
-            };
+        let own = standing::Subscription {
+            proxy,
+            resource_type,
+        };
+        if self.standings.of(own, &self.change) == Standing::Acknowledged {
+            return Answer::Accepted;
         }
 
-        let Some((taken, revision)) = &watch.taken else {
-            return Answer::Pending;
+        let looked_into = self.streams.looked_into.get(&subscription);
+        let is_looked_into = looked_into
+            .zip(watch.rejected_collection.as_ref())
+            .is_some_and(|(known, rejected)| Arc::ptr_eq(known, rejected));
+        match watch.rejected.is_some() && is_looked_into {
+            true => Answer::Unattributed,
+            false => Answer::Pending,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use navarch_api::names::ResourceName;
+    use navarch_api::testing::object;
+    use navarch_push::engine::{Engine, Interest};
+    use navarch_push::proxy::{Locality, Proxy};
+    use navarch_push::testing::{NoSink, RulesAsClusters, changes, mesh_of, rule};
+    use navarch_xds::connections::AcknowledgedRest;
+    use navarch_xds::{Protocol, Rejection};
+    use serde_json::json;
+
+    use super::*;
+
+    const CDS: ResourceType = ResourceType::Cluster;
+
+    #[test]
+    fn a_proxy_that_rejects_another_resource_accepts_an_object_whose_resource_it_has() {
+        let mut state = mesh_of(&(rule("a", "first") + &rule("b", "first")));
+        let mut engine = Engine::new(state.context(), Arc::new(RulesAsClusters));
+        let node = "sidecar~10.0.0.1~web-1.shop~shop.svc.cluster.local";
+        let proxy = Arc::new(Proxy::parse(node, json!({}), Locality::default()).unwrap());
+        let id = engine.connect(proxy.clone(), Arc::new(NoSink));
+        let all = Interest {
+            wildcard: true,
+            names: Arc::default(),
         };
-        let shown = self.inspect.engine.published(proxy, watch.resource_type);
-        let is_shown = || {
-            shown
-                .as_ref()
-                .is_some_and(|shown| self.compared.are_equal(shown, taken))
+        engine.subscribe(id, CDS, all);
+        let taken = (engine.published(id, CDS).unwrap(), engine.revision());
+
+        // Both rules are changed, and it rejects the cluster of one.
+        let changed = state.apply(changes(&(rule("a", "second") + &rule("b", "second"))));
+        engine.apply(state.context(), changed);
+        let current = engine.published(id, CDS).unwrap();
+        let info = rejecting_a(&proxy, id, taken, (current, engine.revision()));
+        let name = |name: &str| NamespacedName::new("shop", name);
+        let voter = Voter {
+            account: name("web"),
+            workload: name("web-1"),
+            mark: Mark::Unknown,
         };
-        if *revision >= self.changed_at || { is_shown }() {
-            Answer::Accepted
-        } else {
-            Answer::Pending
+        let streams = Streams {
+            answers: standing::Answers::of([&info]),
+            streams: vec![info],
+            voices: BTreeMap::from([(id, voter)]),
+            tried: BTreeSet::new(),
+            looked_into: BTreeMap::new(),
+        };
+
+        let inspect = Inspect {
+            mesh_state: &state,
+            engine: &engine,
+            pushes: &[].into(),
+        };
+        let accepted = |changed: &str| {
+            let object = object(&rule(changed, "second"));
+            let votes = counted(&inspect, &object, &BTreeMap::new(), &streams);
+            votes.accounts()[&name("web")].accepted
+        };
+        assert_eq!(accepted("a"), 0);
+        assert_eq!(accepted("b"), 1);
+    }
+
+    /// The stream of a proxy that has acknowledged all of `current` but the cluster `a`.
+    fn rejecting_a(
+        proxy: &Arc<Proxy>,
+        proxy_id: ProxyId,
+        taken: (Arc<Collection>, u64),
+        current: (Arc<Collection>, u64),
+    ) -> ConnectionInfo {
+        let without = || ["a"].iter().map(ResourceName::new).collect();
+        let rest = AcknowledgedRest {
+            collection: current.0.clone(),
+            revision: current.1,
+            without: without(),
+        };
+        let rejection = Rejection {
+            code: 13,
+            message: Arc::from("no"),
+        };
+
+        let watch = TypeInfo {
+            resource_type: CDS,
+            wildcard: true,
+            names: Arc::default(),
+            sent: None,
+            acked: None,
+            rejected: Some(rejection),
+            rejected_collection: Some(current.0),
+            resources: None,
+            taken: Some(taken),
+            rest: Some(rest),
+            withheld: without(),
+            withheld_last: without(),
+            in_sync: false,
+        };
+        ConnectionInfo {
+            id: Arc::from("web-1.shop-1"),
+            peer: None,
+            connected_at: Timestamp::UNIX_EPOCH,
+            protocol: Protocol::Delta,
+            proxy: proxy.clone(),
+            proxy_id,
+            types: vec![watch],
         }
     }
 }

@@ -62,6 +62,7 @@ use navarch_push::quarantine::votes::Voter;
 use navarch_push::resource::{Collection, ResourceType};
 use navarch_push::worker::{Ended, PushHandle};
 use navarch_xds::connections::{ConnectionInfo, Connections};
+use navarch_xds::standing::Answers;
 use navarch_xds::{Nack, NackQueue};
 use places::Places;
 use shared::Shared;
@@ -467,6 +468,7 @@ impl QuarantineWork {
         let streams = self.connections.list();
         Streams {
             voices: voices(&self.push.context(), &streams),
+            answers: Answers::of(&streams),
             streams,
             tried: self.places.tried().collect(),
             looked_into: self.looked_into.clone(),
