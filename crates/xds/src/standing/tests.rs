@@ -72,6 +72,14 @@ impl World {
         });
     }
 
+    fn inspect(&self) -> Inspect<'_> {
+        Inspect {
+            mesh_state: &self.state,
+            engine: &self.engine,
+            pushes: &self.pushes,
+        }
+    }
+
     /// The collection in force, and its snapshot.
     fn current(&self) -> (Arc<Collection>, u64) {
         let collection = self.engine.published(self.id, CDS).unwrap();
@@ -131,11 +139,7 @@ impl World {
         stream: ConnectionInfo,
         look: impl Fn(&mut Standings<'_>, Subscription, &ObjectChange<'_>) -> T,
     ) -> [T; 2] {
-        let inspect = Inspect {
-            mesh_state: &self.state,
-            engine: &self.engine,
-            pushes: &self.pushes,
-        };
+        let inspect = self.inspect();
         let answers = Answers::of(&[stream]);
         let mut standings = Standings::new(&inspect, &answers);
         ["a", "b"].map(|name| {
@@ -259,4 +263,42 @@ fn with_many_rejected_resources_all_objects_are_rejected() {
     let mut stream = world.stream(Protocol::Delta, &taken);
     stream.types[0].withheld = many.iter().map(ResourceName::new).collect();
     assert_eq!(world.standings(stream)[0], Standing::Rejected);
+}
+
+#[test]
+fn resources_that_many_proxies_reject_are_looked_up_as_far_as_there_is_time() {
+    let mut world = World::new();
+    let taken = world.current();
+    world.change("b", "second");
+    let mut stream = world.stream(Protocol::Delta, &taken);
+    let names = (0..MAX_REJECTED).map(|at| ResourceName::new(at.to_string()));
+    stream.types[0].withheld = names.collect();
+
+    let count = MAX_FACTS / FACTS_OF_LOOKUP / MAX_REJECTED + 2;
+    let streams: Vec<ConnectionInfo> = (0..count)
+        .map(|_| ConnectionInfo {
+            proxy_id: world.engine.connect(world.proxy.clone(), Arc::new(NoSink)),
+            ..stream.clone()
+        })
+        .collect();
+
+    let inspect = world.inspect();
+    let answers = Answers::of(&streams);
+    let mut standings = Standings::new(&inspect, &answers);
+    let object = object(&rule("b", "any"));
+    let facts = facts_of(&object);
+    let change = ObjectChange {
+        facts: &facts,
+        revision: changed_at(&inspect, &object.object_ref()),
+    };
+    let said = streams.iter().map(|stream| {
+        let subscription = Subscription {
+            proxy: stream.proxy_id,
+            resource_type: CDS,
+        };
+        standings.of(subscription, &change)
+    });
+    let said: Vec<Standing> = said.collect();
+    assert_eq!(said.first(), Some(&Standing::Pending));
+    assert_eq!(said.last(), Some(&Standing::Rejected));
 }
