@@ -264,11 +264,11 @@ where
         let frame = timeout(self.read_timeout, self.body.frame())
             .await
             .map_err(|_| StreamError::Silent(self.read_timeout))?;
-        let has_more = self.store(frame)?;
-        if !has_more {
+        let stored = self.store(frame);
+        if !matches!(stored, Ok(true)) {
             self.end = Some(Ok(()));
         }
-        Ok(has_more)
+        stored
     }
 
     /// Stores a piece of the body; false at the end.
@@ -355,6 +355,20 @@ mod tests {
         let error = frames.next(true).await.unwrap_err();
         assert!(matches!(error, StreamError::Broken(_)), "{error}");
         assert!(frames.next(true).await.unwrap().is_none());
+    }
+
+    #[tokio::test]
+    async fn a_body_is_not_read_after_an_error() {
+        let reset = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+        let pieces = [Err(reset), Ok(Frame::data(Bytes::from_static(b"late\n")))];
+        let pieces = futures_util::stream::unfold(pieces.into_iter(), |mut pieces| async move {
+            yield_now().await;
+            Some((pieces.next()?, pieces))
+        });
+        let mut frames = frames_of(http_body_util::StreamBody::new(Box::pin(pieces)));
+
+        frames.next(false).await.unwrap_err();
+        assert!(frames.next(false).await.unwrap().is_none());
     }
 
     #[tokio::test]
