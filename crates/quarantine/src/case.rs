@@ -324,7 +324,7 @@ mod tests {
     use navarch_push::engine::{Engine, Interest};
     use navarch_push::proxy::{Locality, Proxy};
     use navarch_push::testing::{NoSink, RulesAsClusters, changes, mesh_of, rule};
-    use navarch_xds::connections::AcknowledgedRest;
+    use navarch_xds::connections::{AcknowledgedRest, WithheldNames};
     use navarch_xds::{Protocol, Rejection};
     use serde_json::json;
 
@@ -409,6 +409,7 @@ mod tests {
             taken: Some(taken),
             rest: Some(rest),
             withheld: without(),
+            in_doubt: WithheldNames::default(),
             withheld_last: without(),
             in_sync: false,
         };

@@ -290,6 +290,7 @@ mod tests {
             taken: None,
             rest: None,
             withheld: names(withheld),
+            in_doubt: WithheldNames::default(),
             withheld_last: names(last),
             in_sync: false,
         }

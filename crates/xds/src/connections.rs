@@ -101,6 +101,8 @@ pub struct TypeInfo {
     pub rest: Option<AcknowledgedRest>,
     /// Resources that it has rejected, or may have, and that are not sent to it for now (delta only).
     pub withheld: WithheldNames,
+    /// Those of them that are sent again in turn, as it is unknown which of them it has rejected.
+    pub in_doubt: WithheldNames,
     /// Those of them that the last NACK is about.
     pub withheld_last: WithheldNames,
     /// Whether everything is sent and acknowledged.
@@ -290,6 +292,7 @@ impl Connection {
                     .map(|(collection, revision)| (collection.clone(), revision)),
                 rest: watch.rest().cloned(),
                 withheld: watch.withheld.names(),
+                in_doubt: watch.withheld.in_doubt(),
                 withheld_last: watch.withheld.newest(),
                 in_sync: session.is_acknowledged(*resource_type)
                     && watch.history.rejected.is_none(),

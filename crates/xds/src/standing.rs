@@ -81,6 +81,8 @@ struct AnswerOfType {
 #[derive(Clone, Debug)]
 struct RejectionOfType {
     rejected: Rejected,
+    /// Resources that are sent again in turn, of which it may accept some.
+    in_doubt: WithheldNames,
     /// The newest collection with what is rejected.
     collection: Option<Arc<Collection>>,
     /// The client's error.
@@ -161,6 +163,7 @@ impl RejectionOfType {
         let rejection = watch.rejected.as_ref()?;
         Some(Self {
             rejected: Rejected::of(watch, protocol),
+            in_doubt: watch.in_doubt.clone(),
             collection: watch.rejected_collection.clone(),
             message: rejection.message.clone(),
         })
@@ -275,8 +278,11 @@ impl<'a> Standings<'a> {
             Rejected::These(names) => {
                 let shown = self.shown(subscription);
                 let is_same =
-                    |name: &&ResourceName| version(shown.as_ref(), name) == version(older, name);
-                self.is_in(change, subscription, names.iter().filter(is_same))
+                    |name: &ResourceName| version(shown.as_ref(), name) == version(older, name);
+                let certain = names
+                    .iter()
+                    .filter(|name| !rejection.in_doubt.contains(name) && is_same(name));
+                self.is_in(change, subscription, certain)
             }
         }
     }

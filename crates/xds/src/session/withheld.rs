@@ -149,6 +149,13 @@ impl Withheld {
         WithheldNames(sets.filter_map(SharedSet::shared).collect())
     }
 
+    /// The names of those that are to be sent again, since it is unknown which of them the client rejects.
+    pub(crate) fn in_doubt(&self) -> WithheldNames {
+        let suspects = [&self.suspects].into_iter().filter(|_| self.is_retry_due);
+        let sets = self.parts.iter().chain(suspects);
+        WithheldNames(sets.filter_map(SharedSet::shared).collect())
+    }
+
     /// The names of those that the newest NACK is about.
     pub(crate) fn newest(&self) -> WithheldNames {
         WithheldNames(self.newest.shared().into_iter().collect())

@@ -105,6 +105,7 @@ impl World {
             taken: Some(taken.clone()),
             rest: None,
             withheld: WithheldNames::default(),
+            in_doubt: WithheldNames::default(),
             withheld_last: WithheldNames::default(),
             in_sync: false,
         };
@@ -214,6 +215,22 @@ fn a_newer_change_of_a_rejected_object_is_pending_until_it_is_answered() {
     world.change("a", "third");
     assert_eq!(world.standings(single), [Pending; 2]);
     assert_eq!(world.standings(whole), [Pending; 2]);
+}
+
+#[test]
+fn while_halves_are_tried_what_is_in_doubt_is_pending() {
+    use Standing::{Pending, Rejected};
+
+    let mut world = World::new();
+    let taken = world.current();
+    world.change("a", "second");
+    world.change("b", "second");
+    let mut stream = world.stream(Protocol::Delta, &taken);
+    stream.types[0].withheld = names(&["a", "b"]);
+    stream.types[0].in_doubt = names(&["a", "b"]);
+    assert_eq!(world.standings(stream.clone()), [Pending; 2]);
+    stream.types[0].in_doubt = names(&["b"]);
+    assert_eq!(world.standings(stream), [Rejected, Pending]);
 }
 
 #[test]

@@ -231,6 +231,8 @@ fn without_a_name_halves_are_tried_until_the_rejected_one_is_found() {
     rig.request(delta(EDS, &[], &nonce, Some("no")));
     let nonce = rig.sends(EDS, &["a=1", "b=1"], &[]);
     rig.is_silent();
+    let in_doubt = |rig: &Rig| rig.session.watches[&EDS].withheld.in_doubt().to_set();
+    assert_eq!(in_doubt(&rig), BTreeSet::from([ResourceName::new("c")]));
     rig.request(delta(EDS, &[], &nonce, Some("no")));
     let nonce = rig.sends(EDS, &["a=1"], &[]);
 
@@ -250,6 +252,7 @@ fn without_a_name_halves_are_tried_until_the_rejected_one_is_found() {
     let watch = &rig.session.watches[&EDS];
     let rejected = BTreeSet::from([ResourceName::new("b")]);
     assert_eq!(watch.withheld.names().to_set(), rejected);
+    assert_eq!(in_doubt(&rig), BTreeSet::new());
     assert_eq!(rig.session.rejection(EDS).unwrap().message, "no".into());
 
     rig.request(delta(EDS, &["-b"], "", None));
