@@ -79,13 +79,15 @@ REPORTS = $(or $(CARGO_TARGET_DIR),target)/conformance/report.yaml $(or $(CARGO_
 conformance-report:
 	scripts/conformance-report $$(ls $(REPORTS) 2>/dev/null)
 
-# Istio's own integration suites: SUITE names some, PLANE=istiod runs them against the real istiod. All of them take hours; each
-# writes its outcomes to tests/istio-suites/outcomes.json, and the page docs/istio-suites.md is made from them.
+# Istio's own integration suites: SUITE names some, PLANE=istiod runs them against the real istiod, CLUSTERS=2 those for two clusters.
+# All of them take hours; each writes its outcomes to tests/istio-suites/outcomes.json, and the page docs/istio-suites.md is made from
+# them.
 PLANE ?= navarch
+CLUSTERS ?= 1
 
 istio-suites: tools
 	$(CARGO) build $(LOCKED) --workspace --bins
-	scripts/istio-suites --plane $(PLANE) --save $(SUITE)
+	scripts/istio-suites --plane $(PLANE) --clusters $(CLUSTERS) --save $(SUITE)
 	scripts/istio-suites --page
 
 # Navarch against istiod on random worlds: COUNT of each area, from SEED on, and STATUSES of the Gateway API whose statuses are compared
