@@ -28,6 +28,9 @@ const MAX_FILE: u64 = 1 << 20;
 
 pub(super) type Kubeconfigs = BTreeMap<ClusterId, Vec<u8>>;
 
+/// The kubeconfigs of files, by file name.
+type Files = BTreeMap<String, Kubeconfigs>;
+
 /// Why files are ignored, by file name.
 type Faults = BTreeMap<String, String>;
 
@@ -124,7 +127,7 @@ pub(super) async fn follow_directory(
     directory: PathBuf,
     events: mpsc::Sender<ConfigEvent>,
 ) -> Result<(), Closed> {
-    let mut known: BTreeMap<String, Kubeconfigs> = BTreeMap::new();
+    let mut known = Files::new();
     let mut faulty = Faults::new();
     let mut failure = None;
     let mut is_first = true;
@@ -151,26 +154,8 @@ pub(super) async fn follow_directory(
             }
             faulty = faults;
 
-            // The last valid content of a file stays in use while it is invalid.
-            let is_gone =
-                |place: &&String| !now.contains_key(*place) && !faulty.contains_key(*place);
-            let gone: Vec<String> = known.keys().filter(is_gone).cloned().collect();
-            for place in gone {
-                known.remove(&place);
-                events
-                    .send(ConfigEvent::Gone(place))
-                    .await
-                    .map_err(|_| Closed)?;
-            }
-
-            for (place, kubeconfigs) in now {
-                if known.get(&place) != Some(&kubeconfigs) {
-                    known.insert(place.clone(), kubeconfigs.clone());
-                    events
-                        .send(ConfigEvent::Put(place, kubeconfigs))
-                        .await
-                        .map_err(|_| Closed)?;
-                }
+            for event in changes(&mut known, now, &faulty) {
+                events.send(event).await.map_err(|_| Closed)?;
             }
         }
 
@@ -185,10 +170,47 @@ pub(super) async fn follow_directory(
     }
 }
 
+/// What has changed since `known`, which becomes `now`. The last valid content of a file stays in
+/// use while it is invalid.
+///
+/// Of several files that name a cluster, one is used. When it is removed or names another cluster,
+/// the others are sent again, after it: one of them is used from then on.
+fn changes(known: &mut Files, now: Files, faulty: &Faults) -> Vec<ConfigEvent> {
+    let mut events = Vec::new();
+    let mut freed: BTreeSet<ClusterId> = BTreeSet::new();
+
+    let is_gone = |place: &String| !now.contains_key(place) && !faulty.contains_key(place);
+    for (place, former) in known.extract_if(.., |place, _| is_gone(place)) {
+        freed.extend(former.into_keys());
+        events.push(ConfigEvent::Gone(place));
+    }
+
+    let (leaving, staying): (Files, Files) = now.into_iter().partition(|(place, kubeconfigs)| {
+        known
+            .get(place)
+            .is_some_and(|former| !former.keys().eq(kubeconfigs.keys()))
+    });
+    for (place, kubeconfigs) in leaving {
+        let former = known.insert(place.clone(), kubeconfigs.clone());
+        freed.extend(former.unwrap_or_default().into_keys());
+        events.push(ConfigEvent::Put(place, kubeconfigs));
+    }
+
+    for (place, kubeconfigs) in staying {
+        let is_free = kubeconfigs.keys().any(|cluster| freed.contains(cluster));
+        if is_free || known.get(&place) != Some(&kubeconfigs) {
+            known.insert(place.clone(), kubeconfigs.clone());
+            events.push(ConfigEvent::Put(place, kubeconfigs));
+        }
+    }
+
+    events
+}
+
 /// The kubeconfigs of all files of a directory that name their cluster, and why other files are
 /// ignored.
-fn read_directory(directory: &Path) -> std::io::Result<(BTreeMap<String, Kubeconfigs>, Faults)> {
-    let mut found = BTreeMap::new();
+fn read_directory(directory: &Path) -> std::io::Result<(Files, Faults)> {
+    let mut found = Files::new();
     let mut faults = Faults::new();
 
     for entry in std::fs::read_dir(directory)? {
@@ -265,6 +287,35 @@ mod tests {
 
         drop(events);
         assert!(tasks.join_next().await.unwrap().unwrap().is_err());
+    }
+
+    #[test]
+    fn another_file_of_a_cluster_is_sent_when_the_one_before_no_longer_names_it() {
+        let files = |named: &[(&str, &str)]| -> Files {
+            let file = |(place, cluster): &(&str, &str)| {
+                let kubeconfigs = Kubeconfigs::from([(ClusterId::new(*cluster), b"text".to_vec())]);
+                ((*place).to_owned(), kubeconfigs)
+            };
+            named.iter().map(file).collect()
+        };
+        let put = |place: &str, cluster: &str| {
+            let kubeconfigs = Kubeconfigs::from([(ClusterId::new(cluster), b"text".to_vec())]);
+            ConfigEvent::Put(place.to_owned(), kubeconfigs)
+        };
+        let both = files(&[("a", "east"), ("b", "east"), ("c", "north")]);
+
+        let mut known = both.clone();
+        let removed = files(&[("b", "east"), ("c", "north")]);
+        let events = changes(&mut known, removed.clone(), &Faults::new());
+        assert!(events == [ConfigEvent::Gone("a".to_owned()), put("b", "east")]);
+        assert!(known == removed);
+
+        let mut known = both;
+        let renamed = files(&[("a", "east"), ("b", "west"), ("c", "north")]);
+        let events = changes(&mut known, renamed.clone(), &Faults::new());
+        assert!(events == [put("b", "west"), put("a", "east")]);
+        assert!(known == renamed);
+        assert!(changes(&mut known, renamed, &Faults::new()).is_empty());
     }
 
     #[test]
