@@ -124,6 +124,14 @@ class Cluster:
         if left:
             self.delete(left)
 
+    def remove_gateway_api(self):
+        """Removes the kinds of the Gateway API, which suites leave. `istioctl analyze` waits without end
+        for those of another cluster, whose role for readers allows Gateways alone."""
+        names = self.kubectl("get", "crds", "-o", "name").split()
+        kinds = [name for name in names if name.endswith(".gateway.networking.k8s.io")]
+        if kinds:
+            self.kubectl("delete", *kinds)
+
     def delete(self, namespaces):
         """Deletes namespaces. The controller sometimes leaves an empty one for minutes: that one is
         finalized in its place."""
