@@ -184,25 +184,28 @@ impl Metrics {
     }
 
     pub(super) fn count_received(&self, changes: &[Change]) {
+        let mut counts: BTreeMap<&'static str, u64> = BTreeMap::new();
         for r#type in changes.iter().filter_map(update) {
-            self.updates.get_or_create(&TypeLabel { r#type }).inc();
+            *counts.entry(r#type).or_default() += 1;
+        }
+        for (r#type, count) in counts {
+            self.updates
+                .get_or_create(&TypeLabel { r#type })
+                .inc_by(count);
         }
     }
 
     /// Counts changes that are about to be applied to these objects.
     pub(super) fn count_changes(&self, changes: &[Change], objects: &Objects) {
+        let mut counts: BTreeMap<(Kind, &'static str), u64> = BTreeMap::new();
+
         for change in changes {
-            let (name, event) = match change {
-                Change::Put(object) => {
-                    let name = object.object_ref();
-                    let event = if objects.contains(&name) {
-                        "update"
-                    } else {
-                        "add"
-                    };
-                    (name, event)
+            let event = match change {
+                Change::Put(object) if objects.contains(&object.object_ref()) => {
+                    (object.kind(), "update")
                 }
-                Change::Removed(name) => (name.clone(), "delete"),
+                Change::Put(object) => (object.kind(), "add"),
+                Change::Removed(name) => (name.kind, "delete"),
                 // Changes of remote clusters are not counted: whether the object existed before is
                 // not known here.
                 Change::Remote(..)
@@ -221,11 +224,17 @@ impl Metrics {
                 | Change::Rollout(..) => continue,
             };
 
-            let (family, r#type) = match registry_label(name.kind) {
+            *counts.entry(event).or_default() += 1;
+        }
+
+        for ((kind, event), count) in counts {
+            let (family, r#type) = match registry_label(kind) {
                 Some(word) => (&self.registry, word),
-                None => (&self.configuration, name.kind.as_str()),
+                None => (&self.configuration, kind.as_str()),
             };
-            family.get_or_create(&EventLabel { r#type, event }).inc();
+            family
+                .get_or_create(&EventLabel { r#type, event })
+                .inc_by(count);
         }
     }
 

@@ -88,13 +88,8 @@ impl<T: Stored> Table<T> {
     /// Inserts an object, or replaces the object of the same name. Returns whether its output
     /// differs.
     pub fn put(&mut self, object: Arc<Object<T>>) -> bool {
-        let key = object.meta.key();
-        let changed = self
-            .objects
-            .get(&key)
-            .is_none_or(|old| !old.same_output(&object, T::KIND));
-        self.objects.insert(key, object);
-        changed
+        let old = self.objects.insert(object.meta.key(), object.clone());
+        old.is_none_or(|old| !old.same_output(&object, T::KIND))
     }
 
     /// Whether the object of this name differs from that in `other`, or is in one of the tables

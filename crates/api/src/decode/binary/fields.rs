@@ -20,10 +20,22 @@ pub(super) enum Content<'a> {
     Other,
 }
 
+/// The next number. Most keys and lengths take one byte.
+#[inline]
+fn number(rest: &mut &[u8]) -> Result<u64, UnexpectedField> {
+    match rest.split_first() {
+        Some((first, after)) if *first < 0x80 => {
+            *rest = after;
+            Ok(u64::from(*first))
+        }
+        Some(_) | None => decode_varint(rest).map_err(|_| UnexpectedField),
+    }
+}
+
 impl<'a> Fields<'a> {
     /// The next field.
+    #[inline]
     fn field(&mut self) -> Result<(u64, Content<'a>), UnexpectedField> {
-        let number = |rest: &mut &[u8]| decode_varint(rest).map_err(|_| UnexpectedField);
         let key = number(&mut self.0)?;
         let content = match key & 7 {
             0 => Content::Number(number(&mut self.0)?),
