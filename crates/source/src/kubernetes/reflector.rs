@@ -329,8 +329,8 @@ impl Reflector {
             };
 
             let version = match event {
-                Ok(WatchEvent::Put(stored)) => {
-                    let version = stored.version.clone();
+                Ok(WatchEvent::Put(mut stored)) => {
+                    let version = std::mem::take(&mut stored.version);
                     self.held.put(stored, &self.selection.scope, batch);
                     version
                 }

@@ -18,6 +18,9 @@ use navarch_base::error_chain::chain;
 /// Received data is taken in chunks of about this size, so a batch may contain as much.
 const CHUNK: usize = 256 << 10;
 
+/// Room for a gathered chunk with the piece of the body that completes it.
+const GATHERING_ROOM: usize = CHUNK + (64 << 10);
+
 /// Maximum size of an event: objects are at most 1.5 MB in etcd, and their text can be larger.
 const MAX_EVENT_SIZE: usize = 64 << 20;
 
@@ -186,25 +189,32 @@ where
     /// takes what arrives while the connection has more, up to [`CHUNK`]: an initial list then
     /// costs a batch for each hundred objects instead of each one or two.
     pub(super) async fn next(&mut self, gathers: bool) -> Result<Option<Chunk>, StreamError> {
+        if gathers {
+            // All chunks of a list are in one buffer, if each is dropped before the next.
+            let missing = GATHERING_ROOM.saturating_sub(self.rest.len());
+            self.rest.reserve(missing);
+        } else {
+            // An idle watch does not keep the memory of a busy hour.
+            self.rest = BytesMut::from(&self.rest[..]);
+        }
+
         loop {
             self.take_available();
-            let mut before = 0;
 
             // The task of the connection hands over one piece of the body at a time.
-            while gathers
-                && self.end.is_none()
-                && before < self.rest.len()
-                && self.rest.len() < CHUNK
+            while gathers && self.end.is_none() && !self.rest.is_empty() && self.rest.len() < CHUNK
             {
-                before = self.rest.len();
-                yield_now().await;
-                self.take_available();
+                tokio::select! {
+                    biased;
+                    frame = self.body.frame() => self.store(frame),
+                    () = yield_now() => break,
+                }
             }
 
             let whole = self.framing.whole(&self.rest);
             if whole > 0 {
                 return Ok(Some(Chunk {
-                    bytes: self.take(whole),
+                    bytes: self.rest.split_to(whole).freeze(),
                     framing: self.framing,
                 }));
             }
@@ -222,18 +232,6 @@ where
         }
     }
 
-    /// Takes the first bytes of the received data. The rest is copied, so that an idle watch does
-    /// not keep the memory of a busy hour.
-    fn take(&mut self, length: usize) -> Bytes {
-        let left = self.rest.split_off(length);
-        let left = if left.is_empty() {
-            BytesMut::new()
-        } else {
-            BytesMut::from(&left[..])
-        };
-        std::mem::replace(&mut self.rest, left).freeze()
-    }
-
     /// Reads to the end; returns the whole body.
     pub(super) async fn all(&mut self) -> Result<Bytes, StreamError> {
         while self.frame().await? {}
@@ -247,44 +245,35 @@ where
             let Some(frame) = self.body.frame().now_or_never() else {
                 return;
             };
-            match self.store(frame) {
-                Ok(true) => {}
-                Ok(false) => self.end = Some(Ok(())),
-                Err(error) => self.end = Some(Err(error)),
-            }
+            self.store(frame);
         }
     }
 
     /// Waits for more data and stores it; false at the end.
     async fn frame(&mut self) -> Result<bool, StreamError> {
-        if let Some(end) = &mut self.end {
-            return std::mem::replace(end, Ok(())).map(|()| false);
+        if self.end.is_none() {
+            let frame = timeout(self.read_timeout, self.body.frame())
+                .await
+                .map_err(|_| StreamError::Silent(self.read_timeout))?;
+            self.store(frame);
         }
 
-        let frame = timeout(self.read_timeout, self.body.frame())
-            .await
-            .map_err(|_| StreamError::Silent(self.read_timeout))?;
-        let stored = self.store(frame);
-        if !matches!(stored, Ok(true)) {
-            self.end = Some(Ok(()));
+        match &mut self.end {
+            Some(end) => std::mem::replace(end, Ok(())).map(|()| false),
+            None => Ok(true),
         }
-        stored
     }
 
-    /// Stores a piece of the body; false at the end.
-    fn store(
-        &mut self,
-        frame: Option<Result<Frame<Bytes>, B::Error>>,
-    ) -> Result<bool, StreamError> {
+    /// Stores a piece of the body, or how it ended.
+    fn store(&mut self, frame: Option<Result<Frame<Bytes>, B::Error>>) {
         match frame {
-            None => Ok(false),
+            None => self.end = Some(Ok(())),
             Some(Ok(frame)) => {
                 if let Ok(data) = frame.into_data() {
                     self.rest.extend_from_slice(&data);
                 }
-                Ok(true)
             }
-            Some(Err(error)) => Err(StreamError::Broken(chain(&error))),
+            Some(Err(error)) => self.end = Some(Err(StreamError::Broken(chain(&error)))),
         }
     }
 }
@@ -383,5 +372,22 @@ mod tests {
         let mut frames = frames_of_pieces(text, 3);
         let chunk = frames.next(false).await.unwrap().unwrap();
         assert_eq!(chunk.frames().collect::<Vec<_>>(), [b"one"]);
+    }
+
+    #[tokio::test]
+    async fn a_list_takes_one_buffer_and_an_idle_watch_none() {
+        static LINES: [u8; 3 * CHUNK] = [b'\n'; 3 * CHUNK];
+        let mut frames = frames_of_pieces(&LINES, 48 << 10);
+
+        let first = frames.next(true).await.unwrap().unwrap();
+        let place = first.bytes.as_ptr();
+        drop(first);
+        let second = frames.next(true).await.unwrap().unwrap();
+        assert!(second.bytes.len() >= CHUNK);
+        assert_eq!(second.bytes.as_ptr(), place);
+        drop(second);
+
+        assert!(frames.next(false).await.unwrap().is_some());
+        assert!(frames.rest.capacity() < CHUNK);
     }
 }
