@@ -162,7 +162,7 @@ impl SharedTexts {
             });
         }
 
-        // A text and a map have the same hash as their borrowed content.
+        // What is cached has the same hash as its borrowed content.
         let texts_of = |map: &TextMap| {
             map.iter()
                 .map(|(key, value)| (&**key, &**value))
@@ -206,11 +206,17 @@ impl SharedTexts {
 
     /// Returns the cached controller, or caches it.
     pub(super) fn controller(&mut self, kind: &str, name: &str) -> Arc<ControllerRef> {
-        let controller = ControllerRef {
+        let is_it = |known: &Arc<ControllerRef>| *known.kind == *kind && *known.name == *name;
+        if let Some(known) = self.controllers.get(&(kind, name), is_it) {
+            return known.clone();
+        }
+
+        let new = Arc::new(ControllerRef {
             kind: self.text(kind),
             name: self.text(name),
-        };
-        self.controllers.share(Arc::new(controller))
+        });
+        self.controllers.put(new.clone());
+        new
     }
 
     /// Replaces the controller of an object with its cached copy.

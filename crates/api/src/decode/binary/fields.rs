@@ -61,6 +61,7 @@ impl<'a> Fields<'a> {
 impl<'a> Iterator for Fields<'a> {
     type Item = Result<(u64, Content<'a>), UnexpectedField>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         (!self.0.is_empty()).then(|| self.field())
     }
@@ -110,6 +111,17 @@ pub(super) fn set_once<T>(place: &mut Option<T>, value: T) -> Result<(), Unexpec
     }
 }
 
+/// The place of the field with this number, if it is among the wanted ones.
+#[inline]
+fn place_of<'p, T, const N: usize>(
+    number: u64,
+    wanted: &[u64; N],
+    places: &'p mut [T; N],
+) -> Option<&'p mut T> {
+    let at = wanted.iter().position(|wanted| *wanted == number)?;
+    places.get_mut(at)
+}
+
 /// The messages in the fields of these numbers, each at most once.
 pub(super) fn messages<const N: usize>(
     bytes: &[u8],
@@ -118,11 +130,7 @@ pub(super) fn messages<const N: usize>(
     let mut found = [None; N];
     for field in Fields(bytes) {
         let (number, content) = field?;
-        if let Some((_, place)) = numbers
-            .iter()
-            .zip(&mut found)
-            .find(|(wanted, _)| **wanted == number)
-        {
+        if let Some(place) = place_of(number, &numbers, &mut found) {
             set_once(place, content.bytes()?)?;
         }
     }
@@ -137,11 +145,7 @@ pub(super) fn texts<const N: usize>(
     let mut found = [""; N];
     for field in Fields(bytes) {
         let (number, content) = field?;
-        if let Some((_, place)) = numbers
-            .iter()
-            .zip(&mut found)
-            .find(|(wanted, _)| **wanted == number)
-        {
+        if let Some(place) = place_of(number, &numbers, &mut found) {
             *place = content.text()?;
         }
     }

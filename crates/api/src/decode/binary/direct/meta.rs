@@ -1,11 +1,13 @@
 //! `metav1.ObjectMeta`, with the field numbers of `binary/metadata.rs`.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 
 use super::super::fields::{Fields, UnexpectedField, set_once, texts as texts_of};
 use crate::decode::stored::LAST_APPLIED;
 use crate::names::Namespace;
-use crate::object::{NamespacedName, ObjectMeta};
+use crate::object::{ControllerRef, NamespacedName, ObjectMeta};
 use crate::shared_texts::SharedTexts;
 use crate::uid::Uid;
 
@@ -26,11 +28,12 @@ pub(super) fn read(bytes: &[u8], texts: &mut SharedTexts) -> Result<Meta, Unexpe
     let mut version = "";
     let mut uid = "";
     let mut generate_name = "";
+    let mut generation = 0;
     let mut created = None;
     let mut deleted = None;
+    let mut controller = None;
     let mut labels = Vec::new();
     let mut annotations = Vec::new();
-    let mut kept = ObjectMeta::default();
 
     for field in Fields(bytes) {
         match field? {
@@ -39,12 +42,12 @@ pub(super) fn read(bytes: &[u8], texts: &mut SharedTexts) -> Result<Meta, Unexpe
             (3, content) => namespace = content.text()?,
             (5, content) => uid = content.text()?,
             (6, content) => version = content.text()?,
-            (7, content) => kept.generation = content.signed()?,
+            (7, content) => generation = content.signed()?,
             (8, content) => set_once(&mut created, content.bytes()?)?,
             (9, content) => set_once(&mut deleted, content.bytes()?)?,
             (11, content) => labels.push(entry(content.bytes()?)?),
             (12, content) => annotations.push(entry(content.bytes()?)?),
-            (13, content) => own(&mut kept, content.bytes()?, texts)?,
+            (13, content) => controller = controller.or(read_owner(content.bytes()?, texts)?),
             _ => {}
         }
     }
@@ -54,12 +57,17 @@ pub(super) fn read(bytes: &[u8], texts: &mut SharedTexts) -> Result<Meta, Unexpe
     }
 
     annotations.retain(|(key, _)| *key != LAST_APPLIED);
-    kept.key = NamespacedName::of(Namespace::from(texts.text(namespace)), name.into());
-    kept.labels = texts.map(labels);
-    kept.annotations = texts.map(annotations);
-    kept.uid = Uid::new(uid);
-    kept.created = created.map(moment).transpose()?.flatten();
-    kept.deleting = deleted.map(moment).transpose()?.flatten().is_some();
+    let kept = ObjectMeta {
+        key: NamespacedName::of(Namespace::from(texts.text(namespace)), name.into()),
+        labels: texts.map(labels),
+        annotations: texts.map(annotations),
+        created: created.map(moment).transpose()?.flatten(),
+        resource_version: Arc::default(),
+        generation,
+        uid: Uid::new(uid),
+        controller,
+        deleting: deleted.map(moment).transpose()?.flatten().is_some(),
+    };
 
     Ok(Meta {
         kept,
@@ -84,12 +92,11 @@ fn moment(bytes: &[u8]) -> Result<Option<Timestamp>, UnexpectedField> {
     Ok(Timestamp::from_second(seconds).ok())
 }
 
-/// `metav1.OwnerReference`: the first controller is kept.
-fn own(
-    kept: &mut ObjectMeta,
+/// Reads a `metav1.OwnerReference` if it is of a controller.
+fn read_owner(
     bytes: &[u8],
     texts: &mut SharedTexts,
-) -> Result<(), UnexpectedField> {
+) -> Result<Option<Arc<ControllerRef>>, UnexpectedField> {
     let mut kind = "";
     let mut name = "";
     let mut controls = false;
@@ -101,8 +108,5 @@ fn own(
             _ => {}
         }
     }
-    if controls && kept.controller.is_none() {
-        kept.controller = Some(texts.controller(kind, name));
-    }
-    Ok(())
+    Ok(controls.then(|| texts.controller(kind, name)))
 }

@@ -159,5 +159,6 @@ fn read_status(pod: &mut Pod, bytes: &[u8]) -> Result<(), UnexpectedField> {
 
 /// Whether a `v1.PodCondition` marks the pod as ready.
 fn is_ready(bytes: &[u8]) -> Result<bool, UnexpectedField> {
-    Ok(texts_of(bytes, [1, 2])? == ["Ready", "True"])
+    let [kind, status] = messages(bytes, [1, 2])?;
+    Ok(kind == Some(b"Ready") && status == Some(b"True"))
 }
