@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::object::NamespacedName;
 use navarch_tables::growth::push_tight;
-use navarch_tables::hash_index::HashIndex;
+use navarch_tables::hash_index::{HashIndex, KeyHash};
 
 /// An item with a name.
 pub trait HasName {
@@ -58,7 +58,8 @@ impl<T: HasName> NamedTable<T> {
     /// Inserts an item, or replaces the item of the same name and returns the old one. The number
     /// stays the same.
     pub fn put(&mut self, thing: T) -> (u32, Option<T>) {
-        if let Some(number) = self.number(thing.name()) {
+        let hash = KeyHash::of(thing.name());
+        if let Some(number) = self.number_at(hash, thing.name()) {
             let place = self
                 .places
                 .get_mut(place(number))
@@ -70,7 +71,7 @@ impl<T: HasName> NamedTable<T> {
             u32::try_from(self.places.len() - 1)
                 .expect("memory is exhausted before the numbers are")
         });
-        self.by_name.insert(thing.name(), number);
+        self.by_name.insert_at(hash, number);
         if let Some(place) = self.places.get_mut(place(number)) {
             *place = Some(thing);
         }
@@ -89,8 +90,13 @@ impl<T: HasName> NamedTable<T> {
     /// The number of the item with this name.
     #[must_use]
     pub fn number(&self, name: &NamespacedName) -> Option<u32> {
+        self.number_at(KeyHash::of(name), name)
+    }
+
+    /// The number of the item with this name, which has this hash.
+    fn number_at(&self, hash: KeyHash, name: &NamespacedName) -> Option<u32> {
         let is_it = |number: &u32| self.at(*number).is_some_and(|thing| thing.name() == name);
-        self.by_name.get(name).iter().copied().find(is_it)
+        self.by_name.get_at(hash).iter().copied().find(is_it)
     }
 
     /// The item with this name.

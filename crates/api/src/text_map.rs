@@ -13,10 +13,13 @@ use super::shared_texts::{HasTexts, SharedTexts};
 /// Texts by text, in the order of the keys.
 ///
 /// Most objects have up to five labels, and every object has its own map: nodes and buckets would
-/// take several times the size of the content. A clone increments a reference count, a lookup is a
-/// binary search, a change copies all entries.
+/// take several times the size of the content. A clone increments a reference count, a lookup in a
+/// large map is a binary search, a change copies all entries.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TextMap(Arc<[TextPair]>);
+
+/// Maps up to this size are searched from the start.
+const MAX_SCANNED: usize = 16;
 
 /// A key and its value.
 type TextPair = (Arc<str>, Arc<str>);
@@ -31,14 +34,14 @@ impl TextMap {
     /// The value of a key.
     #[must_use]
     pub fn get(&self, key: &(impl Borrow<str> + ?Sized)) -> Option<&Arc<str>> {
-        let at = self.position(key.borrow()).ok()?;
+        let at = self.position(key.borrow())?;
         self.0.get(at).map(|(_, value)| value)
     }
 
     /// Whether the map contains a key.
     #[must_use]
     pub fn contains_key(&self, key: &(impl Borrow<str> + ?Sized)) -> bool {
-        self.position(key.borrow()).is_ok()
+        self.position(key.borrow()).is_some()
     }
 
     /// The entries in the order of their keys.
@@ -78,9 +81,16 @@ impl TextMap {
         Arc::get_mut(&mut self.0).into_iter().flatten()
     }
 
-    /// The index of a key, or the index at which to insert it.
-    fn position(&self, key: &str) -> Result<usize, usize> {
-        self.0.binary_search_by(|(other, _)| (**other).cmp(key))
+    /// The index of a key.
+    fn position(&self, key: &str) -> Option<usize> {
+        // Most keys differ in length, and lengths are beside each other.
+        if self.0.len() <= MAX_SCANNED {
+            return self.0.iter().position(|(other, _)| **other == *key);
+        }
+
+        self.0
+            .binary_search_by(|(other, _)| (**other).cmp(key))
+            .ok()
     }
 }
 
@@ -192,6 +202,18 @@ mod tests {
             serde_json::to_string(&one).unwrap(),
             r#"{"a":"last","b":"2","c":"3"}"#
         );
+    }
+
+    #[test]
+    fn entries_of_a_large_map_are_found() {
+        let keys: Vec<String> = (0..3 * MAX_SCANNED).map(|key| key.to_string()).collect();
+        let pairs: Vec<(&str, &str)> = keys.iter().map(|key| (&**key, &**key)).collect();
+        let large = map(&pairs);
+
+        for (key, value) in pairs {
+            assert_eq!(large.get(key).map(|value| &**value), Some(value));
+        }
+        assert!(!large.contains_key("") && !large.contains_key("x"));
     }
 
     #[test]

@@ -70,16 +70,20 @@ impl<T> Interned<T> {
         make: impl FnOnce() -> Arc<T>,
     ) -> Arc<T> {
         let mut known = self.0.lock();
-        if let Some(used) = known.values.get(&hash).and_then(Weak::upgrade) {
-            return if is_it(&used) { used } else { make() };
-        }
-
         if known.values.len() >= known.limit {
             known.drop_unused();
         }
-        let new = make();
-        known.values.insert(hash, Arc::downgrade(&new));
-        new
+
+        let place = known.values.entry(hash).or_default();
+        match place.upgrade() {
+            Some(used) if is_it(&used) => used,
+            Some(_) => make(),
+            None => {
+                let new = make();
+                *place = Arc::downgrade(&new);
+                new
+            }
+        }
     }
 }
 
