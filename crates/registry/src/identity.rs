@@ -8,9 +8,15 @@ use navarch_api::names::TrustDomain;
 #[must_use]
 pub fn spiffe_id(trust_domain: &str, namespace: &str, service_account: &str) -> Arc<str> {
     let trust_domain = TrustDomain::in_ids(trust_domain);
-    Arc::from(format!(
-        "spiffe://{trust_domain}/ns/{namespace}/sa/{service_account}"
-    ))
+    let parts = [
+        "spiffe://",
+        trust_domain.as_str(),
+        "/ns/",
+        namespace,
+        "/sa/",
+        service_account,
+    ];
+    Arc::from(parts.concat())
 }
 
 #[cfg(test)]

@@ -56,6 +56,11 @@ impl SelectorIndex {
         namespace: &Namespace,
         labels: impl Into<WorkloadLabels<'a>>,
     ) -> Vec<u32> {
+        // Each pod asks for ServiceEntries that select it, and most meshes have none.
+        if self.by_label.is_empty() {
+            return Vec::new();
+        }
+
         let labels = labels.into().iter().map(Some).chain([None]);
         let mut found: Vec<u32> = labels
             .flat_map(|label| self.by_label.get(&key(namespace, label)))

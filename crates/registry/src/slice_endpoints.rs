@@ -9,7 +9,7 @@ use super::pod_index::PodIndex;
 use super::pod_workload::PodState;
 use super::workload_labels::WorkloadLocation;
 use navarch_api::kubernetes::{
-    AddressType, Endpoint as SliceEndpoint, EndpointConditions, EndpointSlice, Service as Declared,
+    AddressType, EndpointConditions, EndpointSlice, Service as Declared,
 };
 use navarch_api::object::Object;
 
@@ -51,8 +51,16 @@ fn health_of(conditions: EndpointConditions, rules: Option<SliceRules>) -> Healt
     }
 }
 
-/// The endpoints of a slice, one per endpoint, address and port. An endpoint whose pod is missing
-/// is omitted, because its metadata would be wrong.
+/// What a slice lists, one per endpoint, address and port. An endpoint whose pod is missing is
+/// omitted, because its metadata would be wrong.
+#[derive(Debug, Default)]
+pub(super) struct SliceEndpoints {
+    pub endpoints: Vec<Arc<Endpoint>>,
+    /// Number of listed endpoints that are omitted because their pods are missing.
+    pub pending: usize,
+}
+
+/// The endpoints of a slice.
 #[must_use]
 pub(super) fn endpoints_of_slice(
     slice: &Object<EndpointSlice>,
@@ -60,23 +68,35 @@ pub(super) fn endpoints_of_slice(
     discoverability: Discoverability,
     pods: &PodIndex,
     mesh_inputs: &MeshInputs,
-) -> Vec<Arc<Endpoint>> {
+) -> SliceEndpoints {
     // Endpoints of a missing Service are not read.
     let sends_unhealthy = rules.is_some_and(|rules| rules.sends_unhealthy);
     let dual_stack = rules.is_some_and(|rules| rules.dual_stack);
-    let mut endpoints = Vec::new();
+    let mut found = SliceEndpoints::default();
+
     for endpoint in &slice.spec.endpoints {
+        let pod = endpoint.pod.as_ref().map(|name| pods.named(name));
+        if matches!(pod, Some(None)) {
+            found.pending += 1;
+            continue;
+        }
+
         let health = health_of(endpoint.conditions, rules);
 
         for address in &endpoint.addresses {
-            let Some((addresses, workload)) =
-                resolve(slice, endpoint, *address, dual_stack, pods, mesh_inputs)
-            else {
+            let Some((addresses, workload)) = resolve(
+                slice,
+                pod.flatten(),
+                *address,
+                dual_stack,
+                pods,
+                mesh_inputs,
+            ) else {
                 continue;
             };
 
             for port in &slice.spec.ports {
-                endpoints.push(Arc::new(Endpoint {
+                found.endpoints.push(Arc::new(Endpoint {
                     addresses: addresses.clone(),
                     port_name: port.name.clone(),
                     legacy_port_key: 0,
@@ -91,20 +111,21 @@ pub(super) fn endpoints_of_slice(
         }
     }
 
-    endpoints
+    found
 }
 
-/// The addresses and the workload of an endpoint at one of its addresses; `None` if it is omitted.
+/// The addresses and the workload of an endpoint, with its pod if it has one, at one of its
+/// addresses; `None` if it is omitted.
 fn resolve(
     slice: &Object<EndpointSlice>,
-    endpoint: &SliceEndpoint,
+    pod: Option<&PodState>,
     address: IpAddr,
     dual_stack: bool,
     pods: &PodIndex,
     mesh_inputs: &MeshInputs,
 ) -> Option<(Vec<Arc<str>>, Arc<Workload>)> {
     let one = vec![Arc::from(address.to_string())];
-    let Some(name) = &endpoint.pod else {
+    let Some(pod) = pod else {
         // The slice refers to no pod, so another controller writes it. A pod at that address is the
         // best guess.
         let workload = match pods.ready_at(&slice.meta.key.namespace, address) {
@@ -114,7 +135,6 @@ fn resolve(
         return Some((one, workload));
     };
 
-    let pod = pods.named(name)?;
     let ips = &pod.object.spec.pod_ips;
     if !dual_stack || ips.len() < 2 {
         return Some((one, located(pod, address, mesh_inputs)));

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::model::Endpoint;
+use super::slice_endpoints::SliceEndpoints;
 use navarch_api::kubernetes::EndpointSlice;
 use navarch_api::named_table::{HasName, NamedTable};
 use navarch_api::object::{NamespacedName, Object};
@@ -49,16 +50,18 @@ pub(super) fn service_of_slice(slice: &Object<EndpointSlice>) -> Option<Namespac
 impl SliceState {
     /// The state of a slice that belongs to a Service.
     #[must_use]
-    pub(super) fn new(
-        object: Arc<Object<EndpointSlice>>,
-        endpoints: Vec<Arc<Endpoint>>,
-        pending: usize,
-    ) -> Self {
+    pub(super) fn new(object: Arc<Object<EndpointSlice>>, found: SliceEndpoints) -> Self {
         Self {
             object,
-            endpoints: endpoints.into(),
-            pending,
+            endpoints: found.endpoints.into(),
+            pending: found.pending,
         }
+    }
+
+    /// Whether the slice itself is unchanged: only its pods or its Service can have changed.
+    #[must_use]
+    pub(super) fn is_same_slice(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.object, &other.object)
     }
 
     /// The Service that it belongs to.
@@ -78,13 +81,14 @@ impl SliceState {
 
     /// All addresses in it, sorted and unique.
     #[must_use]
-    pub(super) fn addresses(&self) -> BTreeSet<IpAddr> {
-        self.object
-            .spec
-            .endpoints
-            .iter()
+    pub(super) fn addresses(&self) -> Vec<IpAddr> {
+        let endpoints = self.object.spec.endpoints.iter();
+        let mut addresses: Vec<IpAddr> = endpoints
             .flat_map(|endpoint| endpoint.addresses.iter().copied())
-            .collect()
+            .collect();
+        addresses.sort_unstable();
+        addresses.dedup();
+        addresses
     }
 
     /// The pods that it lists, including missing ones.
@@ -110,6 +114,13 @@ impl SliceIndex {
         name: &NamespacedName,
         state: Option<SliceState>,
     ) -> Option<SliceState> {
+        // Mostly a pod has changed: the slice is found as before.
+        if let Some(new) = &state
+            && self.get(name).is_some_and(|old| old.is_same_slice(new))
+        {
+            return state.and_then(|state| self.slices.put(state).1);
+        }
+
         let old = self.slices.remove(name);
         if let Some((number, old)) = &old {
             self.by_service.remove(&old.service_parts(), *number);
@@ -151,15 +162,14 @@ impl SliceIndex {
         &self,
         pod: &NamespacedName,
         addresses: impl IntoIterator<Item = IpAddr>,
-    ) -> BTreeSet<NamespacedName> {
+    ) -> impl Iterator<Item = &NamespacedName> {
         let by_address = addresses
             .into_iter()
-            .flat_map(|address| self.by_address.get(&address));
+            .flat_map(move |address| self.by_address.get(&address));
         let numbers = self.by_pod.get(pod).iter().chain(by_address);
         numbers
-            .filter_map(|number| self.slices.at(*number))
-            .map(|slice| slice.name().clone())
-            .collect()
+            .filter_map(move |number| self.slices.at(*number))
+            .map(HasName::name)
     }
 
     /// The slices that contain an address, by name.

@@ -81,6 +81,12 @@ impl HashIndex {
         self.get_at(KeyHash::of(key))
     }
 
+    /// Whether it has no items.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     /// As [`HashIndex::insert`], for the hash of the key.
     pub fn insert_at(&mut self, hash: KeyHash, number: u32) {
         let entry = self.entries.entry(hash.0).or_insert(IndexEntry(number));

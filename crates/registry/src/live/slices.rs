@@ -32,15 +32,8 @@ impl Registry {
                 let service = service_of_slice(slice)?;
                 let rules = self.services.get(&service).map(|state| state.rules);
                 let seen = self.discoverability(objects, &service);
-                let endpoints =
-                    endpoints_of_slice(slice, rules, seen, &self.pods, &self.mesh_inputs);
-                let pods = slice
-                    .spec
-                    .endpoints
-                    .iter()
-                    .filter_map(|endpoint| endpoint.pod.as_ref());
-                let pending = pods.filter(|pod| self.pods.named(pod).is_none()).count();
-                Some(SliceState::new(slice.clone(), endpoints, pending))
+                let found = endpoints_of_slice(slice, rules, seen, &self.pods, &self.mesh_inputs);
+                Some(SliceState::new(slice.clone(), found))
             });
 
             let old = self.slices.put(&name, new);
@@ -55,6 +48,9 @@ impl Registry {
             {
                 continue;
             }
+
+            // An unchanged slice lists the same addresses, for the same Service.
+            let old = old.filter(|old| !new.is_some_and(|new| new.is_same_slice(old)));
 
             for state in old.iter().chain(new) {
                 work.endpoints.insert(self.key_of(&state.service()));

@@ -54,7 +54,10 @@ impl Registry {
         for name in work.pods.take() {
             let new = objects.pods.get(&name).and_then(|object| {
                 let node = object.spec.node.as_ref();
-                let node = node.and_then(|node| objects.nodes.get(&NamespacedName::new("", node)));
+                let node = node.and_then(|node| {
+                    let name = NamespacedName::of(Namespace::default(), node.clone());
+                    objects.nodes.get(&name)
+                });
                 PodState::new(
                     object,
                     node.map(|node| &**node),
@@ -82,7 +85,8 @@ impl Registry {
                 work.addresses.extend(&addresses);
             }
 
-            work.slices.extend(self.slices.candidates(&name, addresses));
+            work.slices
+                .extend(self.slices.candidates(&name, addresses).cloned());
 
             for state in states.into_iter().filter(|state| state.is_ready()) {
                 if self.mesh_inputs.role == Role::Remote {
