@@ -1,7 +1,7 @@
 //! Fetches one set of keys over HTTP.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use http::header::{ACCEPT, HOST};
@@ -83,7 +83,7 @@ pub struct Fetcher {
     /// Which addresses may be connected to.
     addresses: AddressPolicy,
     /// Verifies the certificates of servers.
-    tls: TlsConnector,
+    tls: OnceLock<TlsConnector>,
 }
 
 impl std::fmt::Debug for Fetcher {
@@ -94,25 +94,31 @@ impl std::fmt::Debug for Fetcher {
     }
 }
 
+/// Connects with the root certificates of the system and the additional ones.
+fn connector() -> TlsConnector {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    if let Ok(extra) = regular_file::read(EXTRA_ROOTS.as_ref(), MAX_SETTINGS_BYTES) {
+        roots.add_parsable_certificates(
+            readable_certificates(&extra, EXTRA_ROOTS).unwrap_or_default(),
+        );
+    }
+
+    let config = ClientConfig::builder_with_provider(cryptography::provider())
+        .with_safe_default_protocol_versions()
+        .expect("aws-lc-rs supports the default versions of TLS")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    TlsConnector::from(Arc::new(config))
+}
+
 impl Fetcher {
-    /// With the root certificates of the system.
+    /// With the root certificates of the system, which are read for the first server with TLS.
     #[must_use]
     pub fn new(addresses: AddressPolicy) -> Self {
-        let mut roots = RootCertStore::empty();
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        if let Ok(extra) = regular_file::read(EXTRA_ROOTS.as_ref(), MAX_SETTINGS_BYTES) {
-            roots.add_parsable_certificates(
-                readable_certificates(&extra, EXTRA_ROOTS).unwrap_or_default(),
-            );
-        }
-        let config = ClientConfig::builder_with_provider(cryptography::provider())
-            .with_safe_default_protocol_versions()
-            .expect("aws-lc-rs supports the default versions of TLS")
-            .with_root_certificates(roots)
-            .with_no_client_auth();
         Self {
             addresses,
-            tls: TlsConnector::from(Arc::new(config)),
+            tls: OnceLock::new(),
         }
     }
 
@@ -190,6 +196,7 @@ impl Fetcher {
                     .unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)));
                 let stream = self
                     .tls
+                    .get_or_init(connector)
                     .connect(name, stream)
                     .await
                     .map_err(|error| FetchError::Connect(peer, error))?;
