@@ -295,7 +295,10 @@ fn raise(count: &Count, to: u64) {
 
 /// The triggers of a push after changes of these facts.
 pub(super) fn triggers(facts: &[FactKey]) -> BTreeSet<&'static str> {
-    facts.iter().map(trigger).collect()
+    // Facts are sorted, so equal triggers are mostly beside each other.
+    let mut triggers: Vec<&'static str> = facts.iter().map(trigger).collect();
+    triggers.dedup();
+    triggers.into_iter().collect()
 }
 
 /// The name that istiod uses for kinds of the registry.

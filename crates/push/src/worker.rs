@@ -40,6 +40,7 @@ use super::remark_log::log_remarks;
 use super::resource::ResourceType;
 use super::sweep_schedule::SweepSchedule;
 use super::view::Translator;
+use navarch_api::object::Kind;
 use navarch_api::settings::Settings;
 use navarch_tables::hash::KeyedMap;
 
@@ -53,6 +54,8 @@ const COMMAND_QUEUE_SIZE: usize = 16_384;
 /// Maximum number of commands handled before subscriptions are answered and debounced changes are
 /// pushed.
 const MAX_COMMANDS_PER_ROUND: usize = 4_096;
+/// Number of changes of endpoints from which on they do not wait for the rest of the initial state.
+const MAX_INITIAL_CHANGES: usize = 65_536;
 /// How long subscriptions are answered before commands are handled again.
 const SUBSCRIPTION_WORK_TIME: Duration = Duration::from_millis(4);
 /// How long unused results are freed before commands are handled again.
@@ -369,12 +372,13 @@ impl Worker {
                 // Proxies wait with their subscriptions for this change.
                 let is_awaited = changes.iter().any(is_awaited);
 
-                self.since = Some(match self.since {
-                    None => (now, now),
+                self.since = match self.since {
+                    None if self.waits_for_sync(&changes) => None,
+                    None => Some((now, now)),
                     // Clients decide when workloads learn: others' changes must not wait longer.
-                    Some(since) if changes.iter().all(is_learned) => since,
-                    Some((first, _)) => (first, now),
-                });
+                    Some(since) if changes.iter().all(is_learned) => Some(since),
+                    Some((first, _)) => Some((first, now)),
+                };
                 self.pending.extend(changes);
                 if is_awaited {
                     self.push();
@@ -403,6 +407,15 @@ impl Worker {
                 });
             }
         }
+    }
+
+    /// Whether changes can wait until the initial state is complete. Most of it are pods, which are
+    /// read for the longest time; nobody is served before, and to build the endpoints of a service
+    /// once costs least.
+    fn waits_for_sync(&self, changes: &[Change]) -> bool {
+        !self.is_synced()
+            && self.pending.len() < MAX_INITIAL_CHANGES
+            && changes.iter().all(is_of_endpoints)
     }
 
     /// Applies the debounced changes and publishes the affected collections.
@@ -483,6 +496,18 @@ fn is_awaited(change: &Change) -> bool {
         Change::SecretReader(..) | Change::Remote(_, RemoteChange::SecretReader(..))
     );
     is_about_readers || matches!(change, Change::FindPeers)
+}
+
+/// Whether a change is of a pod or of an EndpointSlice in the cluster that configures the mesh.
+fn is_of_endpoints(change: &Change) -> bool {
+    let kind = if let Change::Put(object) = change {
+        object.kind()
+    } else if let Change::Removed(name) = change {
+        name.kind
+    } else {
+        return false;
+    };
+    matches!(kind, Kind::Pod | Kind::EndpointSlice)
 }
 
 /// Whether a change is what a workload has used.

@@ -126,7 +126,7 @@ impl Worker {
     }
 
     /// Whether proxies are answered yet.
-    fn is_synced(&self) -> bool {
+    pub(super) fn is_synced(&self) -> bool {
         *self.synced.borrow()
     }
 }

@@ -13,6 +13,7 @@ use crate::learned::LearnedChange;
 use crate::proxy::Locality;
 use crate::resource::Collection;
 use crate::view::View;
+use navarch_api::decode::{Outcome, decode_value};
 use navarch_api::learned_scope::{LearnedHosts, LearnedWorkload};
 use navarch_api::names::{Hostname, Namespace, ResourceName, ServiceAccount};
 
@@ -96,6 +97,41 @@ async fn until(push: &PushHandle, is_so: impl Fn(&Inspect<'_>) -> bool + Clone +
     tokio::time::timeout(Duration::from_secs(60), waiting)
         .await
         .expect("the condition never became true");
+}
+
+/// An object that is added.
+fn added(kind: &str, name: &str) -> Change {
+    let metadata = serde_json::json!({ "name": name, "namespace": "shop" });
+    let object = serde_json::json!({
+        "apiVersion": "v1", "kind": kind, "metadata": metadata, "spec": {},
+    });
+    match decode_value(&object).1 {
+        Outcome::Read { object, .. } => Change::Put(object),
+        other @ (Outcome::Ignored | Outcome::Rejected(_)) => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn pods_alone_wait_for_the_rest_of_the_initial_state() {
+    let (push, _) = start(Settings::default(), Debounce::default(), Arc::new(Slow)).unwrap();
+    let pods = |inspect: &Inspect<'_>| inspect.engine.context().objects.pods.len();
+
+    push.change(vec![added("Pod", "a")]).await.unwrap();
+    for _ in 0..100 {
+        assert_eq!(push.inspect(pods).await.unwrap(), 0);
+    }
+
+    let account = added("ServiceAccount", "a");
+    push.change(vec![account]).await.unwrap();
+    until(&push, move |inspect| pods(inspect) == 1).await;
+
+    push.change(vec![added("Pod", "b")]).await.unwrap();
+    push.full_sync().await.unwrap();
+    push.wait_synced().await.unwrap();
+    assert_eq!(push.context().objects.pods.len(), 2);
+
+    push.change(vec![added("Pod", "c")]).await.unwrap();
+    until(&push, move |inspect| pods(inspect) == 3).await;
 }
 
 #[tokio::test]
