@@ -59,17 +59,17 @@ REMOTE_CLUSTER = {
     "pilot": TWO_CLUSTERS["pilot"],
 }
 
-# With a control plane in one cluster whose workloads and configuration are in another.
+# With a control plane in one cluster whose workloads and configuration are in another. `pilot/localwatcher` wants workloads in
+# two, so three clusters.
 EXTERNAL_CONTROL_PLANE = {
-    # The Secrets of other clusters are in the control plane's own cluster.
-    "pilot/localwatcher": ".*",
+    # Injection, certificates and xDS from the other cluster.
+    "pilot": "^TestTraffic$",
 }
 
 # Suites that only run with more than one cluster.
 NEED_CLUSTERS = {
     "ambient/crl",
     "pilot/filebasedkubeconfig",
-    "pilot/localwatcher",
     "pilot/mcs/autoexport",
     "pilot/mcs/discoverability",
 }
