@@ -368,6 +368,7 @@ apiVersion: v1
 kind: Pod
 metadata:
   name: db-0
+  generateName: db-
   namespace: shop
   ownerReferences: [{ apiVersion: apps/v1, kind: StatefulSet, name: db, uid: u, controller: true }]
 spec: { serviceAccountName: db, containers: [] }
