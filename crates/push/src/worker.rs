@@ -2,9 +2,11 @@
 //! changes.
 //!
 //! The first change after a quiet period is pushed at once; changes that arrive during a push form
-//! the next one, after a pause in proportion to what each change of that push took: under a flood of
-//! changes the thread, and the proxies, work a bounded share of the time. With `PILOT_DEBOUNCE_AFTER` set,
-//! changes wait for that quiet time, `PILOT_DEBOUNCE_MAX` at the longest, as in istiod.
+//! the next one, after a pause in proportion to what each change of that push took: a flood of
+//! changes that affect the same proxies takes a bounded share of the time of thread and proxies.
+//! While subscriptions wait, the pause is as long as the push, up to a limit: they are answered
+//! between pushes. With `PILOT_DEBOUNCE_AFTER` set, changes wait for that quiet time,
+//! `PILOT_DEBOUNCE_MAX` at the longest, as in istiod.
 
 mod answering;
 mod arrivals;
@@ -27,6 +29,7 @@ use tokio::time::Instant;
 
 use self::arrivals::Arrivals;
 use self::ended_streams::{EndedStreams, Unclaimed};
+use self::pause::Pushed;
 use self::push_record::objects_of;
 use super::context::PushContext;
 use super::engine::{Engine, Interest, ProxyId, Sink};
@@ -431,7 +434,7 @@ impl Worker {
         self.metrics
             .count_changes(&pending, &self.engine.context().objects);
 
-        let change_count = pending.len();
+        let changes = pending.len();
         let observed = if self.observer.is_some() {
             pending.clone()
         } else {
@@ -461,7 +464,13 @@ impl Worker {
         let objects = objects_of(&context, &changed, &arrivals);
         let stats = self.engine.apply(context, changed);
         let took = started.elapsed();
-        self.paused_until = started + took + pause::after(took, change_count);
+        let pushed = Pushed {
+            took,
+            changes,
+            facts,
+            has_work: self.has_work(),
+        };
+        self.paused_until = started + took + pushed.pause();
         self.metrics.pushed(triggers, stats.published);
         self.notify_applied(observed);
         tracing::debug!(facts, published = stats.published, ?took, "push completed");
