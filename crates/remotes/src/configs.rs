@@ -185,18 +185,19 @@ fn changes(known: &mut Files, now: Files, faulty: &Faults) -> Vec<ConfigEvent> {
         events.push(ConfigEvent::Gone(place));
     }
 
-    let (leaving, staying): (Files, Files) = now.into_iter().partition(|(place, kubeconfigs)| {
-        known
-            .get(place)
-            .is_some_and(|former| !former.keys().eq(kubeconfigs.keys()))
-    });
+    let names_another = |(place, kubeconfigs): &(&String, &Kubeconfigs)| {
+        let former = known.get(*place);
+        former.is_some_and(|former| !former.keys().eq(kubeconfigs.keys()))
+    };
+    let leaving: Vec<(&String, &Kubeconfigs)> = now.iter().filter(names_another).collect();
     for (place, kubeconfigs) in leaving {
         let former = known.insert(place.clone(), kubeconfigs.clone());
         freed.extend(former.unwrap_or_default().into_keys());
-        events.push(ConfigEvent::Put(place, kubeconfigs));
+        events.push(ConfigEvent::Put(place.clone(), kubeconfigs.clone()));
     }
 
-    for (place, kubeconfigs) in staying {
+    // The cluster that a file names now may have been freed after it was sent.
+    for (place, kubeconfigs) in now {
         let is_free = kubeconfigs.keys().any(|cluster| freed.contains(cluster));
         if is_free || known.get(&place) != Some(&kubeconfigs) {
             known.insert(place.clone(), kubeconfigs.clone());
@@ -289,19 +290,23 @@ mod tests {
         assert!(tasks.join_next().await.unwrap().unwrap().is_err());
     }
 
+    /// A kubeconfig of a cluster.
+    fn kubeconfigs_of(cluster: &str) -> Kubeconfigs {
+        Kubeconfigs::from([(ClusterId::new(cluster), b"text".to_vec())])
+    }
+
+    /// Files by name, each with the cluster that it names.
+    fn files(named: &[(&str, &str)]) -> Files {
+        let file = |(place, cluster): &(&str, &str)| ((*place).to_owned(), kubeconfigs_of(cluster));
+        named.iter().map(file).collect()
+    }
+
+    fn put(place: &str, cluster: &str) -> ConfigEvent {
+        ConfigEvent::Put(place.to_owned(), kubeconfigs_of(cluster))
+    }
+
     #[test]
     fn another_file_of_a_cluster_is_sent_when_the_one_before_no_longer_names_it() {
-        let files = |named: &[(&str, &str)]| -> Files {
-            let file = |(place, cluster): &(&str, &str)| {
-                let kubeconfigs = Kubeconfigs::from([(ClusterId::new(*cluster), b"text".to_vec())]);
-                ((*place).to_owned(), kubeconfigs)
-            };
-            named.iter().map(file).collect()
-        };
-        let put = |place: &str, cluster: &str| {
-            let kubeconfigs = Kubeconfigs::from([(ClusterId::new(cluster), b"text".to_vec())]);
-            ConfigEvent::Put(place.to_owned(), kubeconfigs)
-        };
         let both = files(&[("a", "east"), ("b", "east"), ("c", "north")]);
 
         let mut known = both.clone();
@@ -316,6 +321,15 @@ mod tests {
         assert!(events == [put("b", "west"), put("a", "east")]);
         assert!(known == renamed);
         assert!(changes(&mut known, renamed, &Faults::new()).is_empty());
+    }
+
+    #[test]
+    fn a_file_that_takes_the_cluster_of_a_later_one_is_sent_again_after_that() {
+        let mut known = files(&[("a", "east"), ("b", "west")]);
+        let moved = files(&[("a", "west"), ("b", "north")]);
+        let events = changes(&mut known, moved.clone(), &Faults::new());
+        assert!(events == [put("a", "west"), put("b", "north"), put("a", "west")]);
+        assert!(known == moved);
     }
 
     #[test]
