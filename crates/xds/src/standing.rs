@@ -215,14 +215,16 @@ impl<'a> Standings<'a> {
         }
 
         let rejection = answer.rejection.as_ref();
-        match rejection.is_some_and(|rejection| self.is_rejected(subscription, rejection, change)) {
+        let apart = WithheldNames::default();
+        match rejection.is_some_and(|one| self.is_rejected(subscription, one, change, &apart)) {
             true => Standing::Rejected,
             false => Standing::Pending,
         }
     }
 
     /// As [`Standings::of`], but `None` if the client has not acknowledged the change, and the change may
-    /// be in what the client rejected `before` it: that says nothing about the change.
+    /// be in what the client rejected `before` it: that says nothing about the change. Another resource
+    /// that it rejects since, and that the change may be in, does.
     pub fn of_change_after(
         &mut self,
         before: &Rejecting,
@@ -234,12 +236,19 @@ impl<'a> Standings<'a> {
             return Some(standing);
         }
 
-        let is_concerned = match before.0.get(&subscription) {
-            None => false,
-            Some(Rejected::These(names)) => self.is_in(change, subscription, names.iter()),
-            Some(Rejected::All) => true,
+        let names = match before.0.get(&subscription) {
+            None => return Some(standing),
+            Some(Rejected::All) => return None,
+            Some(Rejected::These(names)) => names,
         };
-        (!is_concerned).then_some(standing)
+        if !self.is_in(change, subscription, names.iter()) {
+            return Some(standing);
+        }
+
+        let answers = self.answers;
+        let rejection = answers.0.get(&subscription)?.rejection.as_ref()?;
+        let is_rejected = self.is_rejected(subscription, rejection, change, names);
+        is_rejected.then_some(Standing::Rejected)
     }
 
     /// Whether a client has acknowledged a change.
@@ -264,13 +273,14 @@ impl<'a> Standings<'a> {
         has_rest && !self.is_in(change, subscription, rest.without.iter())
     }
 
-    /// Whether a change that a client has not acknowledged may be in what it rejects. It may have
-    /// rejected an older response, and not have answered yet.
+    /// Whether a change that a client has not acknowledged may be in what it rejects, `apart` from these
+    /// resources. It may have rejected an older response, and not have answered yet.
     fn is_rejected(
         &mut self,
         subscription: Subscription,
         rejection: &RejectionOfType,
         change: &ObjectChange<'_>,
+        apart: &WithheldNames,
     ) -> bool {
         let older = rejection.collection.as_ref();
         match &rejection.rejected {
@@ -279,9 +289,9 @@ impl<'a> Standings<'a> {
                 let shown = self.shown(subscription);
                 let is_same =
                     |name: &ResourceName| version(shown.as_ref(), name) == version(older, name);
-                let certain = names
-                    .iter()
-                    .filter(|name| !rejection.in_doubt.contains(name) && is_same(name));
+                let is_out =
+                    |name: &ResourceName| rejection.in_doubt.contains(name) || apart.contains(name);
+                let certain = names.iter().filter(|name| !is_out(name) && is_same(name));
                 self.is_in(change, subscription, certain)
             }
         }

@@ -272,6 +272,41 @@ fn what_was_rejected_before_says_nothing_about_a_change_of_it_alone() {
 }
 
 #[test]
+fn a_change_of_a_resource_rejected_before_is_rejected_with_another_resource() {
+    let mut world = World::new();
+    let taken = world.current();
+    world.change("a", "second");
+    let mut stream = world.stream(Protocol::Delta, &taken);
+    stream.types[0].withheld = names(&["a"]);
+    let before = Rejecting::of([&stream]);
+
+    // A change that is in both clusters.
+    world.change("a", "third");
+    world.change("b", "second");
+    let facts = ["a", "b"].map(|name| facts_of(&object(&rule(name, "any"))));
+    let facts = facts.concat();
+
+    let inspect = world.inspect();
+    let said = |stream: &ConnectionInfo| {
+        let change = ObjectChange {
+            facts: &facts,
+            revision: world.engine.revision(),
+        };
+        let subscription = Subscription {
+            proxy: world.id,
+            resource_type: CDS,
+        };
+        let answers = Answers::of([stream]);
+        Standings::new(&inspect, &answers).of_change_after(&before, subscription, &change)
+    };
+
+    stream.types[0].rejected_collection = Some(world.current().0);
+    assert_eq!(said(&stream), None);
+    stream.types[0].withheld = names(&["a", "b"]);
+    assert_eq!(said(&stream), Some(Standing::Rejected));
+}
+
+#[test]
 fn with_many_rejected_resources_all_objects_are_rejected() {
     let mut world = World::new();
     let taken = world.current();
