@@ -417,6 +417,7 @@ impl Worker {
     /// once costs least.
     fn waits_for_sync(&self, changes: &[Change]) -> bool {
         !self.is_synced()
+            && !changes.is_empty()
             && self.pending.len() < MAX_INITIAL_CHANGES
             && changes.iter().all(is_of_endpoints)
     }
