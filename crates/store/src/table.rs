@@ -88,8 +88,9 @@ impl<T: Stored> Table<T> {
     /// Inserts an object, or replaces the object of the same name. Returns whether its output
     /// differs.
     pub fn put(&mut self, object: Arc<Object<T>>) -> bool {
-        let old = self.objects.insert(object.meta.key(), object.clone());
-        old.is_none_or(|old| !old.same_output(&object, T::KIND))
+        let new = object.clone();
+        let old = self.objects.insert(object.meta.key(), object);
+        old.is_none_or(|old| !old.same_output(&new, T::KIND))
     }
 
     /// Whether the object of this name differs from that in `other`, or is in one of the tables
