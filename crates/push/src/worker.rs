@@ -57,7 +57,7 @@ const COMMAND_QUEUE_SIZE: usize = 16_384;
 /// Maximum number of commands handled before subscriptions are answered and debounced changes are
 /// pushed.
 const MAX_COMMANDS_PER_ROUND: usize = 4_096;
-/// Number of changes of endpoints from which on they do not wait for the rest of the initial state.
+/// Maximum number of changes that wait for the rest of the initial state.
 const MAX_INITIAL_CHANGES: usize = 65_536;
 /// How long subscriptions are answered before commands are handled again.
 const SUBSCRIPTION_WORK_TIME: Duration = Duration::from_millis(4);
