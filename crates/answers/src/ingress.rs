@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use navarch_api::hostname::is_subset_of;
 use navarch_api::names::Namespace;
-use navarch_api::object::NamespacedName;
 use navarch_proto::envoy::config::core::v3::transport_socket::ConfigType;
 use navarch_proto::envoy::config::listener::v3::{FilterChain, Listener};
 use navarch_proto::envoy::extensions::transport_sockets::tls::v3::DownstreamTlsContext;
@@ -313,8 +312,7 @@ fn entry_ports(
 
 /// The targets of a proxy's workload by Kubernetes Services.
 pub(super) fn targets(context: &PushContext, proxy: &Proxy) -> Vec<ServiceTarget> {
-    let (pod, namespace) = proxy.name.rsplit_once('.').unwrap_or((&proxy.name, ""));
-    let pod = NamespacedName::new(namespace, pod);
+    let pod = proxy.workload_name();
     let remotes = context.directory.remotes.values().map(|remote| &**remote);
     let found = std::iter::once(&context.directory)
         .chain(remotes)

@@ -216,10 +216,17 @@ impl View<'_> {
 }
 
 impl PushContext {
+    /// The workload of a proxy's pod; `None` if the pod has not been read.
+    #[must_use]
+    pub fn workload_of(&self, proxy: &Proxy) -> Option<&Arc<Workload>> {
+        self.directory_of(proxy)?
+            .workloads
+            .get(&proxy.workload_name())
+    }
+
     /// The directory of the cluster that a proxy is in, by its metadata; `None` if that cluster is not
     /// watched. Pods of two clusters can have the same name, as those of StatefulSets do.
-    #[must_use]
-    pub fn directory_of(&self, proxy: &Proxy) -> Option<&Directory> {
+    fn directory_of(&self, proxy: &Proxy) -> Option<&Directory> {
         let clusters = &self.mesh.settings.clusters;
         let named = ClusterId::new(proxy.meta("CLUSTER_ID").unwrap_or_default());
         let cluster = clusters.aliases.get(&named).unwrap_or(&named);
@@ -275,9 +282,7 @@ mod tests {
         let account = |metadata| {
             let id = "sidecar~10.0.0.1~db-0.shop~shop.svc.cluster.local";
             let proxy = Proxy::parse(id, metadata, Locality::default()).unwrap();
-            let workloads = &context.directory_of(&proxy)?.workloads;
-            let workload = workloads.get(&NamespacedName::new("shop", "db-0"))?;
-            Some(workload.service_account.to_string())
+            Some(context.workload_of(&proxy)?.service_account.to_string())
         };
         let own = Some("own".to_owned());
         let of_east = Some("of-east".to_owned());

@@ -8,6 +8,7 @@ use navarch_api::field_error::FieldError;
 use navarch_api::identity::Identity;
 use navarch_api::mesh::ProxyConfig;
 use navarch_api::names::Namespace;
+use navarch_api::object::NamespacedName;
 use navarch_api::typed::Typed;
 use navarch_base::printable::{Layout, bounded, is_unprintable};
 use navarch_registry::model::Labels;
@@ -208,6 +209,12 @@ fn check_id(id: &str) -> Result<(), NodeError> {
     }
 }
 
+/// Namespace and name of the pod or WorkloadEntry of a proxy whose name in the node id is this.
+pub(super) fn workload_name_of(name: &str) -> NamespacedName {
+    let (workload, namespace) = name.rsplit_once('.').unwrap_or((name, ""));
+    NamespacedName::new(namespace, workload)
+}
+
 impl Proxy {
     /// Builds a proxy from its node id and metadata, by the rules of Istio's
     /// `ParseServiceNodeWithMetadata`.
@@ -306,6 +313,12 @@ impl Proxy {
     #[must_use]
     pub fn meta(&self, key: &str) -> Option<String> {
         meta_text(&self.metadata, key)
+    }
+
+    /// Namespace and name of its pod or WorkloadEntry, from the node id.
+    #[must_use]
+    pub fn workload_name(&self) -> NamespacedName {
+        workload_name_of(&self.name)
     }
 
     /// Whether the proxy can run the extension of this name (as in `node.extensions`).

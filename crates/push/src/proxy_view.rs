@@ -10,7 +10,7 @@ use super::cluster_ref::ClusterRef;
 use super::fact::FactKey;
 use super::namespace_list::NamespaceList;
 use super::pod_of_proxy::{PodOfProxy, is_test_machine};
-use super::proxy::{IpFamilies, Locality, ProxyKind};
+use super::proxy::{IpFamilies, Locality, ProxyKind, workload_name_of};
 use super::query::{ProxyQuery, Query};
 use super::targets::TargetsOfProxy;
 use super::view::View;
@@ -294,9 +294,7 @@ impl ProxyView<'_> {
 
     /// Namespace and name of its pod or WorkloadEntry, from the node id.
     pub(super) fn workload_name(self) -> NamespacedName {
-        let name = self.name();
-        let (pod, namespace) = name.rsplit_once('.').unwrap_or((&name, ""));
-        NamespacedName::new(namespace, pod)
+        workload_name_of(&self.name())
     }
 }
 

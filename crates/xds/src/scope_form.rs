@@ -126,11 +126,7 @@ fn unfit(proxy: &Proxy, takes_clusters: bool) -> Option<Unfit> {
 /// The value of the label of the proxy's pod, else of its namespace. Until the pod is read its
 /// labels are those that the proxy has sent.
 fn label(proxy: &Proxy, context: &PushContext) -> Option<String> {
-    let (pod, namespace) = proxy.name.rsplit_once('.').unwrap_or((&proxy.name, ""));
-    let pod = NamespacedName::new(namespace, pod);
-    let directory = context.directory_of(proxy);
-
-    let own = match directory.and_then(|directory| directory.workloads.get(&pod)) {
+    let own = match context.workload_of(proxy) {
         Some(workload) => workload.own_labels.get(LABEL),
         None => proxy.labels.get(LABEL),
     };

@@ -25,7 +25,6 @@ use crate::admin::why::{add_on_demand, place};
 use navarch_answers::STACK;
 use navarch_answers::mirror::Mirror;
 use navarch_answers::why_not::ProxySnapshot;
-use navarch_api::object::NamespacedName;
 use navarch_net::background;
 use navarch_push::context::PushContext;
 use navarch_push::proxy::{Proxy, ProxyKind};
@@ -243,13 +242,10 @@ impl ConnectedMesh {
 
     /// The workload of a proxy: the owner of its pod, else the pod.
     fn workload_of(&self, proxy: &Proxy) -> String {
-        let (pod, namespace) = proxy.name.rsplit_once('.').unwrap_or((&proxy.name, ""));
-        let key = NamespacedName::new(namespace, pod);
-        let directory = self.context.directory_of(proxy);
-        let workload = directory.and_then(|directory| directory.workloads.get(&key));
+        let workload = self.context.workload_of(proxy);
         let name = workload.map(|workload| workload.name.to_string());
         name.filter(|name| !name.is_empty())
-            .unwrap_or_else(|| pod.to_owned())
+            .unwrap_or_else(|| proxy.workload_name().name.to_string())
     }
 
     /// The edges that are allowed and were never used, as JSON.
