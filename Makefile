@@ -10,6 +10,7 @@ ifndef CARGO_TARGET_DIR
 export CARGO_TARGET_DIR := $(HOME)/.cache/navarch/target-ci
 endif
 SOURCE_TIMES := scripts/source-times $(CARGO_TARGET_DIR)
+MAKE_ROOM := scripts/make-room $(CARGO_TARGET_DIR)
 endif
 
 # Rewritten only explicitly: a lock file that is out of step with Cargo.toml is an error.
@@ -17,6 +18,7 @@ CARGO := cargo
 LOCKED := --locked
 
 test: tools
+	$(MAKE_ROOM)
 	$(SOURCE_TIMES)
 	$(CARGO) fmt --all --check
 	scripts/test-lanes $(MAKE) lint doc
