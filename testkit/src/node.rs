@@ -224,8 +224,23 @@ impl Node {
     /// # Errors
     /// If one is rejected.
     pub fn apply(&self, documents: &str) -> Result<()> {
-        let mut command = self.kubectl_command(&["apply", "--filename=-"])?;
-        let mut child = command
+        self.kubectl_apply(&[], documents).map(drop)
+    }
+
+    /// Like [`Node::apply`], but the API server stores nothing: it defaults and validates the
+    /// documents, and asks the webhooks. Returns a line for each.
+    ///
+    /// # Errors
+    /// If one is rejected.
+    pub fn apply_dry(&self, documents: &str) -> Result<String> {
+        self.kubectl_apply(&["--dry-run=server"], documents)
+    }
+
+    /// Runs `kubectl apply` with further flags on documents, and returns its output.
+    fn kubectl_apply(&self, flags: &[&str], documents: &str) -> Result<String> {
+        let arguments = [&["apply", "--filename=-"], flags].concat();
+        let mut child = self
+            .kubectl_command(&arguments)?
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -239,11 +254,12 @@ impl Node {
         let output = child.wait_with_output()?;
         ensure!(
             output.status.success(),
-            "kubectl apply: {}",
+            "kubectl {}: {}",
+            arguments.join(" "),
             String::from_utf8_lossy(&output.stderr)
         );
 
-        Ok(())
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
     /// Loads an image archive.

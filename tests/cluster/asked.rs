@@ -39,6 +39,13 @@ fn read(output: &Output) -> Result<(Value, i32)> {
     Ok((value, output.status.code().unwrap_or(-1)))
 }
 
+/// The text that navarch prints. The command must succeed.
+pub(crate) fn text_of(mesh: &Mesh, arguments: &[&str]) -> Result<String> {
+    let output = command(&program("navarch"), &mesh.node.kubeconfig(), arguments).output()?;
+    ensure!(output.status.success(), "{arguments:?} fails: {output:?}");
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
 /// A running `navarch dashboard`, which forwards requests to the control plane of a kubeconfig.
 pub(crate) struct Dashboard {
     /// Where it listens on this machine.

@@ -105,7 +105,7 @@ async fn a_mesh_on_a_real_node_works_and_no_request_fails_while_it_changes() -> 
 async fn lose_no_request_during_changes(mesh: &mut Mesh, stages: &mut Stages) -> Result<()> {
     let mut watched = Watched::start(mesh).await?;
     stages.over("clients");
-    scopes::what_pods_have_counted_is_evidence(mesh).await?;
+    scopes::a_sidecar_is_suggested_from_what_pods_have_counted(mesh, &mut watched).await?;
     stages.over("scope");
     let leader = changes::a_leader_is_killed(mesh, &mut watched).await?;
     stages.over("leader killed");

@@ -1,5 +1,5 @@
 //! `navarch scope` reads the metrics of real pods: what a client calls is counted and nothing else,
-//! the configuration in force cuts none of it, and the page shows it as used.
+//! the suggested Sidecar is valid, and it cuts no call while it is in force.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,17 +12,21 @@ use navarch_testkit::mesh::{Mesh, counted};
 use navarch_testkit::wait::{until_some_within, wanted};
 use serde_json::{Value, json};
 
-use crate::asked::{Dashboard, run_navarch};
-use crate::watched::SHOPPER;
+use crate::asked::{Dashboard, run_navarch, text_of};
+use crate::changes::AFTER;
+use crate::watched::{SHOPPER, Watched};
 
 /// Timeout until agents have counted calls: Envoy logs them within seconds.
 const TIMEOUT: Duration = Duration::from_secs(60);
+/// The Sidecar that is suggested for the shopper.
+const SUGGESTED: &str = "scope-shopper";
 /// A workload that calls nothing.
 const SILENT: &str = "reviews-v1";
 
-/// What the shopper calls.
+/// What the shopper calls, and what else the bookshop has.
 struct Hosts {
     called: BTreeSet<String>,
+    uncalled: BTreeSet<String>,
 }
 
 /// The host of a service of the bookshop.
@@ -69,7 +73,24 @@ impl Hosts {
         let targets = words.filter_map(|word| word.as_str()?.split_once(':'));
         let called: BTreeSet<String> = targets.map(|(service, _)| host(service)).collect();
         ensure!(!called.is_empty(), "the shopper calls services: {app}");
-        Ok(Self { called })
+
+        let kinds = "services,serviceentries.networking.istio.io";
+        let list = mesh.node.get(pods::NAMESPACE, &[kinds])?;
+        let mut uncalled = BTreeSet::new();
+        for object in list["items"].as_array().context("a list")? {
+            let hosts = object["spec"]["hosts"].as_array().into_iter().flatten();
+            uncalled.extend(hosts.filter_map(Value::as_str).map(str::to_owned));
+            if object["kind"] == "Service" {
+                let name = object["metadata"]["name"].as_str().context("a name")?;
+                uncalled.insert(host(name));
+            }
+        }
+        uncalled.retain(|host| !called.contains(host));
+        ensure!(
+            !uncalled.is_empty(),
+            "the bookshop has a service that the shopper does not call"
+        );
+        Ok(Self { called, uncalled })
     }
 
     /// The suggestions, once the shopper's proxy has counted requests to all that it calls.
@@ -117,8 +138,28 @@ impl Hosts {
         Ok(())
     }
 
-    /// Checks that a workload without calls gets no Sidecar, and why.
-    fn check_silent(found: &Value) -> Result<()> {
+    /// Checks that the shopper's Sidecar has what it calls alone, and that a workload without calls
+    /// gets none.
+    fn check_suggestions(&self, found: &Value) -> Result<()> {
+        let shopper = part_of(found, SHOPPER)?;
+        let hosts = &shopper["sidecar"]["spec"]["egress"][0]["hosts"];
+        let expected: Vec<String> = self.called.iter().map(|host| format!("./{host}")).collect();
+        ensure!(
+            shopper["sidecar"]["metadata"]["name"] == SUGGESTED && *hosts == json!(expected),
+            "the Sidecar has the hosts {expected:?}: {shopper}"
+        );
+        let mut uncalled = self.uncalled.iter();
+        ensure!(
+            !uncalled.any(|host| hosts.to_string().contains(host.as_str())),
+            "{:?} were not called: {hosts}",
+            self.uncalled
+        );
+        let clusters = |size: &Value| size["clusters"].as_u64().context("a size");
+        ensure!(
+            clusters(&shopper["after"])? < clusters(&shopper["before"])?,
+            "a proxy has fewer clusters with it: {shopper}"
+        );
+
         let silent = part_of(found, SILENT)?;
         ensure!(
             silent["sidecar"].is_null()
@@ -130,7 +171,7 @@ impl Hosts {
 
     /// `navarch scope diff` with former evidence: the configuration in force cuts nothing, and
     /// refuses nothing that the shopper calls.
-    fn check_differences(mesh: &Mesh, former: &Path) -> Result<()> {
+    fn diff(&self, mesh: &Mesh, former: &Path) -> Result<Value> {
         let former = former.display().to_string();
         let arguments = [
             "scope",
@@ -153,7 +194,7 @@ impl Hosts {
                 "the shopper's requests succeed: {shopper}"
             );
         }
-        Ok(())
+        Ok(found)
     }
 
     /// Checks that the control plane returns the evidence as edges that are used.
@@ -183,19 +224,69 @@ impl Hosts {
         );
         Ok(())
     }
+
+    /// Checks that no request is lost with the suggested Sidecar. A call that it cuts could still
+    /// succeed, as one to an address outside of the registry, and is counted as such.
+    async fn check_in_force(
+        &self,
+        mesh: &Mesh,
+        found: &Value,
+        former: &Path,
+        watched: &mut Watched,
+    ) -> Result<()> {
+        mesh.apply(&[part_of(found, SHOPPER)?["sidecar"].clone()])?;
+        let object = ["applied", "sidecar", SUGGESTED, "-n", pods::NAMESPACE];
+        let (applied, code) =
+            run_navarch(mesh, &[&object[..], &["--wait", "--timeout=60s"]].concat())?;
+        ensure!(code == 0, "the proxy has the Sidecar: {applied}");
+        watched.count_lost("a suggested Sidecar", AFTER).await?;
+
+        let with = self.diff(mesh, former)?;
+        let shopper = part_of(&with, SHOPPER)?;
+        let name = format!("Sidecar {}", workload(SUGGESTED));
+        ensure!(
+            shopper["sidecar"] == name && shopper["visible"] == self.called.len(),
+            "the Sidecar is in force: {shopper}"
+        );
+        ensure!(
+            evidence(&with)["outside"] == evidence(found)["outside"],
+            "calls pass by the registry: {}",
+            evidence(&with)["outside"]
+        );
+
+        let delete = [
+            "--namespace",
+            pods::NAMESPACE,
+            "delete",
+            "sidecar",
+            SUGGESTED,
+        ];
+        mesh.node.kubectl(&delete)?;
+        watched.count_lost("without it again", AFTER).await
+    }
 }
 
-/// From the counters of real agents to evidence, and from this to the differences from what is in
-/// force and to the edges of the page.
-pub(crate) async fn what_pods_have_counted_is_evidence(mesh: &Mesh) -> Result<()> {
+/// From the counters of real agents to a Sidecar in force and back.
+pub(crate) async fn a_sidecar_is_suggested_from_what_pods_have_counted(
+    mesh: &Mesh,
+    watched: &mut Watched,
+) -> Result<()> {
     let hosts = Hosts::of_running(mesh)?;
     let found = hosts.suggestions(mesh).await;
     hosts.check_counts(mesh, &found).await?;
-    Hosts::check_silent(&found)?;
+    hosts.check_suggestions(&found)?;
+
+    let printed = text_of(mesh, &["scope", "suggest", "-n", pods::NAMESPACE])?;
+    let accepted = mesh.node.apply_dry(&printed)?;
+    ensure!(
+        accepted.contains(&format!("{SUGGESTED} created (server dry run)")),
+        "the API server accepts what is printed: {accepted}"
+    );
 
     let folder = tempfile::tempdir()?;
     let former = folder.path().join("evidence.json");
     std::fs::write(&former, found.to_string())?;
-    Hosts::check_differences(mesh, &former)?;
-    hosts.check_edges(mesh, &former, folder.path()).await
+    hosts.diff(mesh, &former)?;
+    hosts.check_edges(mesh, &former, folder.path()).await?;
+    hosts.check_in_force(mesh, &found, &former, watched).await
 }
