@@ -379,7 +379,7 @@ impl Reflector {
                 Err(error) => return Ok(WatchOutcome::Failed(error)),
             };
 
-            let page: Value = match page.all().await.map(|body| serde_json::from_slice(&body)) {
+            let mut page: Value = match page.all().await.map(|body| serde_json::from_slice(&body)) {
                 Ok(Ok(page)) => page,
                 Ok(Err(error)) => {
                     return Ok(failed(&format!(
@@ -389,32 +389,26 @@ impl Reflector {
                 Err(error) => return Ok(WatchOutcome::Failed(error)),
             };
 
+            let list_version = page.get("apiVersion").cloned().unwrap_or_default();
+            let mut batch = Batch::new();
+
+            for mut item in take_items(&mut page) {
+                if let Some(members) = item.as_object_mut() {
+                    // The items of a list have no `kind` and no `apiVersion`.
+                    members.insert("kind".to_owned(), Value::from(self.target.kind.as_str()));
+                    members.insert("apiVersion".to_owned(), list_version.clone());
+                }
+                let mut stored = decode_stored(&item);
+                stored.share(&mut self.texts);
+                self.held.put(stored, &self.selection.scope, &mut batch);
+            }
+
             let text = |pointer: &str| {
                 page.pointer(pointer)
                     .and_then(Value::as_str)
                     .unwrap_or_default()
                     .to_owned()
             };
-
-            let mut batch = Batch::new();
-
-            for item in page
-                .get("items")
-                .and_then(Value::as_array)
-                .into_iter()
-                .flatten()
-            {
-                let mut item = item.clone();
-                if let Some(members) = item.as_object_mut() {
-                    // The items of a list have no `kind` and no `apiVersion`.
-                    members.insert("kind".to_owned(), Value::from(self.target.kind.as_str()));
-                    let list_version = page.get("apiVersion").cloned().unwrap_or_default();
-                    members.insert("apiVersion".to_owned(), list_version);
-                }
-                let mut stored = decode_stored(&item);
-                stored.share(&mut self.texts);
-                self.held.put(stored, &self.selection.scope, &mut batch);
-            }
 
             more = text("/metadata/continue");
             let version = text("/metadata/resourceVersion");
@@ -556,6 +550,15 @@ fn decode(
         Framing::Lengths => {
             decode_binary_event(kind, frame, texts).map_err(|error| error.to_string())
         }
+    }
+}
+
+/// Takes the items out of a list; copies of pods would cost as much as their decoding.
+fn take_items(list: &mut Value) -> Vec<Value> {
+    if let Some(Value::Array(items)) = list.get_mut("items") {
+        std::mem::take(items)
+    } else {
+        Vec::new()
     }
 }
 
