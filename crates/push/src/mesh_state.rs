@@ -446,6 +446,11 @@ impl MeshState {
         let mut last = None;
 
         for object in changed {
+            // The names of most kinds are one fact, and it is among those that have changed.
+            if last == Some(object.kind) && !NameParts::has(object.kind) {
+                continue;
+            }
+
             let is_there = self.objects.seen().contains(object);
             if before.contains(object) == is_there {
                 continue;

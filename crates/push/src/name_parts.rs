@@ -30,9 +30,14 @@ pub fn part_of(key: &(impl Hash + ?Sized)) -> u8 {
 }
 
 impl NameParts {
+    /// Whether the names of a kind are kept in parts.
+    pub(super) fn has(kind: Kind) -> bool {
+        KINDS.contains(&kind)
+    }
+
     /// Adds or removes the name of an object. Returns its part, if its kind has parts.
     pub(super) fn set(&mut self, object: &ObjectRef, is_there: bool) -> Option<u8> {
-        if !KINDS.contains(&object.kind) {
+        if !Self::has(object.kind) {
             return None;
         }
         let part = part_of(&object.name);
