@@ -11,6 +11,8 @@ use tempfile::TempDir;
 use crate::process::Process;
 use crate::{client, ports};
 
+/// Time between the requests for whether it is ready.
+const READY_POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Timeout until it is ready.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -274,14 +276,19 @@ impl Navarch {
     /// # Errors
     /// If it ends or is not ready in time.
     pub async fn wait_ready(&mut self) -> Result<()> {
-        self.wait_ready_within(START_TIMEOUT).await
+        self.wait_ready_within(START_TIMEOUT, READY_POLL_INTERVAL)
+            .await
     }
 
-    /// Like [`Navarch::wait_ready`], with this timeout.
+    /// Like [`Navarch::wait_ready`], with this timeout and this time between requests.
     ///
     /// # Errors
     /// If it ends or is not ready in time.
-    pub async fn wait_ready_within(&mut self, patience: Duration) -> Result<()> {
+    pub async fn wait_ready_within(
+        &mut self,
+        patience: Duration,
+        interval: Duration,
+    ) -> Result<()> {
         let end = tokio::time::Instant::now() + patience;
         loop {
             self.process.check_running()?;
@@ -294,7 +301,7 @@ impl Navarch {
             if tokio::time::Instant::now() > end {
                 bail!("not ready in {patience:?}:\n{}", self.process.output());
             }
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            tokio::time::sleep(interval).await;
         }
     }
 

@@ -14,6 +14,9 @@ use crate::checkout::Checkout;
 
 /// How long the control plane may take until it is ready.
 const SYNC_TIMEOUT: Duration = Duration::from_mins(5);
+/// Time between the requests for whether it is ready: each takes 90 µs of CPU of the control plane
+/// that is measured.
+const READY_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// How often a control plane that is not ready is reported.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -90,7 +93,7 @@ pub(crate) async fn start_on(
     };
 
     tokio::select! {
-        ready = navarch.wait_ready_within(SYNC_TIMEOUT) => ready?,
+        ready = navarch.wait_ready_within(SYNC_TIMEOUT, READY_POLL_INTERVAL) => ready?,
         () = progress => {}
     }
 
