@@ -63,6 +63,7 @@ macro_rules! name {
 
             /// Whether both share one text, so that they need not be compared.
             #[must_use]
+            #[inline]
             pub fn is_same_text(&self, other: &Self) -> bool {
                 Arc::ptr_eq(&self.0, &other.0)
             }

@@ -381,6 +381,7 @@ impl PartialOrd for NameParts {
 impl Ord for NameParts {
     /// By namespace, then by name. Objects of a namespace mostly share its text, and names that are
     /// compared are mostly of one namespace.
+    #[inline]
     fn cmp(&self, other: &Self) -> Ordering {
         let by_namespace = match self.namespace.is_same_text(&other.namespace) {
             true => Ordering::Equal,
@@ -393,6 +394,7 @@ impl Ord for NameParts {
 impl Deref for NamespacedName {
     type Target = NameParts;
 
+    #[inline]
     fn deref(&self) -> &NameParts {
         &self.0
     }
@@ -405,6 +407,7 @@ impl PartialOrd for NamespacedName {
 }
 
 impl Ord for NamespacedName {
+    #[inline]
     fn cmp(&self, other: &Self) -> Ordering {
         if Arc::ptr_eq(&self.0, &other.0) {
             Ordering::Equal
