@@ -172,10 +172,10 @@ impl SharedTexts {
             return known.clone();
         }
 
-        let new: TextMap = entries
+        let shared = entries
             .into_iter()
-            .map(|(key, value)| (self.text(key), self.text(value)))
-            .collect();
+            .map(|(key, value)| (self.text(key), self.text(value)));
+        let new = TextMap::of_sorted(shared);
         self.maps.put(new.clone());
 
         new

@@ -31,6 +31,13 @@ impl TextMap {
         Self::default()
     }
 
+    /// A map of entries in the order of their keys, each key once.
+    pub(super) fn of_sorted(entries: impl Iterator<Item = TextPair>) -> Self {
+        let map = Self(entries.collect());
+        debug_assert!(map.0.is_sorted_by(|(one, _), (other, _)| one < other));
+        map
+    }
+
     /// The value of a key.
     #[must_use]
     pub fn get(&self, key: &(impl Borrow<str> + ?Sized)) -> Option<&Arc<str>> {
