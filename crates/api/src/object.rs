@@ -15,6 +15,7 @@ use super::shared_texts::{HasTexts, SharedTexts};
 use super::text_map::TextMap;
 use super::uid::Uid;
 use navarch_base::interned::Interned;
+use navarch_tables::hash::keyed_hash;
 
 /// The annotation of a ConfigMap that is a lock, with the record of its holder as JSON, which is
 /// renewed every few seconds.
@@ -363,6 +364,20 @@ impl NamespacedName {
     /// Replaces it with its stored copy, or stores it.
     pub(super) fn intern(&mut self, names: &Interned<NameParts>) {
         self.0 = names.intern(&self.0);
+    }
+
+    /// The stored copy of a name, which is stored if there is none. Allocates nothing for a known
+    /// one.
+    pub(super) fn stored(namespace: &Namespace, name: &str, names: &Interned<NameParts>) -> Self {
+        // Borrowed parts have the hash of `NameParts`.
+        let hash = keyed_hash(&(namespace.as_str(), name));
+        let is_it = |known: &NameParts| known.namespace == *namespace && *known.name == *name;
+        Self(names.get_or_insert(hash, is_it, || {
+            Arc::new(NameParts {
+                namespace: namespace.clone(),
+                name: name.into(),
+            })
+        }))
     }
 
     /// From its parts.

@@ -5,6 +5,7 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 use super::kubernetes::ContainerPort;
+use super::names::Namespace;
 use super::object::{ControllerRef, NameParts, NamespacedName};
 use super::text_map::TextMap;
 use navarch_base::interned::Interned;
@@ -228,6 +229,12 @@ impl SharedTexts {
         *controller = self.controllers.share(controller.clone());
     }
 
+    /// The stored copy of the name of a pod.
+    pub(super) fn pod(&mut self, namespace: &str, name: &str) -> NamespacedName {
+        let namespace = Namespace::from(self.text(namespace));
+        NamespacedName::stored(&namespace, name, &self.pods)
+    }
+
     /// Replaces the name of a pod with its stored copy.
     pub(super) fn share_pod(&mut self, name: &mut NamespacedName) {
         name.intern(&self.pods);
@@ -313,6 +320,20 @@ mod tests {
             meta.share(&mut texts);
         }
         assert!(texts.texts.places.is_empty() && texts.maps.places.is_empty());
+    }
+
+    #[test]
+    fn names_of_pods_are_one_for_all_readers() {
+        let pods = PodNames::default();
+        let mut texts = SharedTexts::with_pods(pods.clone());
+        let mut name = NamespacedName::new("shop", "web-1");
+        texts.share_pod(&mut name);
+
+        let again = SharedTexts::with_pods(pods).pod("shop", "web-1");
+        assert!(std::ptr::eq(&*name, &*again));
+        let other = texts.pod("shop", "web-2");
+        assert_eq!(other, NamespacedName::new("shop", "web-2"));
+        assert!(std::ptr::eq(&*other, &*texts.pod("shop", "web-2")));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::kubernetes::{
     AddressType, Endpoint, EndpointConditions, EndpointPort, EndpointSlice, SERVICE_NAME_LABEL,
     port_number,
 };
-use crate::names::{Namespace, PortName};
+use crate::names::PortName;
 use crate::object::{NamespacedName, Object};
 use crate::shared_texts::SharedTexts;
 
@@ -113,12 +113,7 @@ fn read_target(
     texts: &mut SharedTexts,
 ) -> Result<Option<NamespacedName>, UnexpectedField> {
     let [kind, namespace, name] = texts_of(bytes, [1, 2, 3])?;
-    let pod = || {
-        let mut pod = NamespacedName::of(Namespace::from(texts.text(namespace)), name.into());
-        texts.share_pod(&mut pod);
-        pod
-    };
-    Ok((kind == "Pod").then(pod))
+    Ok((kind == "Pod").then(|| texts.pod(namespace, name)))
 }
 
 /// Reads a `discovery.v1.EndpointPort`.
