@@ -32,6 +32,7 @@ mod delivery;
 pub mod engine;
 pub mod fact;
 mod fair_queue;
+mod grouped_list;
 pub mod learned;
 pub mod mesh_state;
 pub mod metrics;

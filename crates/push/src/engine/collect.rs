@@ -1,19 +1,23 @@
-//! The queries under every subscription: names, one resource, a chunk of resources, all resources
-//! of an interest.
+//! The queries under every subscription: names, one resource, a chunk of resources, a group of
+//! chunks, all resources of an interest.
 //!
 //! ```text
-//! names ─▶ chunks ─┬─▶ piece ─┐
-//!                  ├─▶ piece ─┼─▶ collection
-//! resources ───────┴─▶ piece ─┘
+//! names ─▶ chunks ─┬─▶ piece ─┬─▶ piece group ─┐
+//!                  ├─▶ piece ─┘                ├─▶ collection
+//! resources ───────┴─▶ piece ───▶ piece group ─┘
 //! ```
+//!
+//! A changed resource recomputes its piece, the group of it and the collection, which looks at each
+//! other group once, but not at the pieces and resources in them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::chunked_list::{Chunk, cut, sort_and_cut, update};
-use crate::name_list::NameChunks;
+use crate::chunked_list::Chunk;
+use crate::grouped_list::Group;
+use crate::name_list::GroupedNames;
 use crate::query::Query;
-use crate::resource::resources::Resources;
+use crate::resource::resources::{Piece, PieceGroup, Resources};
 use crate::resource::{Collection, Resource, ResourceType};
 use crate::subscription::Interest;
 use crate::view::View;
@@ -81,41 +85,50 @@ pub(super) struct PieceOf {
     pub(super) is_on_demand: bool,
 }
 
-impl Query for MembersOf {
-    type Value = NameChunks;
+/// The pieces of a group of chunks.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct GroupOf {
+    resource_type: ResourceType,
+    chunks: Group<ResourceName>,
+    /// As in [`ResourceOf`].
+    is_on_demand: bool,
+}
 
-    fn compute(&self, view: &View<'_>) -> NameChunks {
-        sort_and_cut(
+impl Query for MembersOf {
+    type Value = GroupedNames;
+
+    fn compute(&self, view: &View<'_>) -> GroupedNames {
+        GroupedNames::sort(
             &view
                 .translator()
                 .members(self.resource_type, &self.of, view),
         )
     }
 
-    fn fallback(&self, previous: Option<&NameChunks>) -> Option<NameChunks> {
+    fn fallback(&self, previous: Option<&GroupedNames>) -> Option<GroupedNames> {
         Some(previous.cloned().unwrap_or_default())
     }
 }
 
 impl Query for Unnamed {
-    type Value = NameChunks;
+    type Value = GroupedNames;
 
-    fn compute(&self, view: &View<'_>) -> NameChunks {
-        sort_and_cut(&view.translator().unnamed(self.resource_type, view))
+    fn compute(&self, view: &View<'_>) -> GroupedNames {
+        GroupedNames::sort(&view.translator().unnamed(self.resource_type, view))
     }
 
-    fn fallback(&self, previous: Option<&NameChunks>) -> Option<NameChunks> {
+    fn fallback(&self, previous: Option<&GroupedNames>) -> Option<GroupedNames> {
         Some(previous.cloned().unwrap_or_default())
     }
 }
 
 impl Query for NamesOf {
-    type Value = NameChunks;
+    type Value = GroupedNames;
 
-    fn compute(&self, view: &View<'_>) -> NameChunks {
+    fn compute(&self, view: &View<'_>) -> GroupedNames {
         if self.resource_type.is_by_address() {
             // There are too many to list again with every change; the translator adds a few.
-            let known = view.address_names().chunks();
+            let known = view.address_names().groups();
             let further: BTreeSet<ResourceName> = view
                 .translator()
                 .names(self.resource_type, view)
@@ -124,28 +137,28 @@ impl Query for NamesOf {
             return if further.is_empty() {
                 (**known).clone()
             } else {
-                update(known, &further, &BTreeSet::new())
+                known.update(&further, &BTreeSet::new())
             };
         }
 
         let names = view.translator().names(self.resource_type, view);
 
         match view.translator().further_names(self.resource_type, view) {
-            None => sort_and_cut(&names),
-            Some(kept) if names.is_empty() => (**kept.chunks()).clone(),
-            Some(kept) => sort_and_cut(kept.chunks().iter().flat_map(Chunk::items).chain(&names)),
+            None => GroupedNames::sort(&names),
+            Some(kept) if names.is_empty() => (**kept.groups()).clone(),
+            Some(kept) => GroupedNames::sort(kept.groups().items().chain(&names)),
         }
     }
 
-    fn fallback(&self, previous: Option<&NameChunks>) -> Option<NameChunks> {
+    fn fallback(&self, previous: Option<&GroupedNames>) -> Option<GroupedNames> {
         Some(previous.cloned().unwrap_or_default())
     }
 }
 
 impl Query for NamesWanted {
-    type Value = NameChunks;
+    type Value = GroupedNames;
 
-    fn compute(&self, view: &View<'_>) -> NameChunks {
+    fn compute(&self, view: &View<'_>) -> GroupedNames {
         let resource_type = self.resource_type;
         let interest = &self.interest;
 
@@ -158,7 +171,7 @@ impl Query for NamesWanted {
                     .collect::<Vec<_>>(),
             )
         } else if resource_type.is_by_address() {
-            let mut lists: Vec<Arc<NameChunks>> = interest
+            let mut lists: Vec<Arc<GroupedNames>> = interest
                 .names
                 .iter()
                 .map(|of| members(view, resource_type, of))
@@ -167,7 +180,7 @@ impl Query for NamesWanted {
             join(&lists)
         } else if interest.wildcard {
             let all = view.get(&NamesOf { resource_type });
-            sort_and_cut(all.iter().flat_map(Chunk::items).chain(&*interest.names))
+            GroupedNames::sort(all.items().chain(&*interest.names))
         } else {
             named(view, resource_type, interest)
         }
@@ -220,27 +233,48 @@ impl Query for PieceOf {
     }
 }
 
+impl Query for GroupOf {
+    type Value = PieceGroup;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        PieceGroup::new(self.pieces(view))
+    }
+}
+
+impl GroupOf {
+    /// The pieces of the chunks, in their order.
+    fn pieces(&self, view: &View<'_>) -> impl Iterator<Item = Piece> {
+        self.chunks.items().iter().map(|chunk| {
+            view.get(&PieceOf {
+                resource_type: self.resource_type,
+                chunk: chunk.clone(),
+                is_on_demand: self.is_on_demand,
+            })
+        })
+    }
+}
+
 impl Query for CollectionOf {
     type Value = Collection;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let resource_type = self.resource_type;
         let is_on_demand = self.is_on_demand();
-        let chunks = self.chunks(view);
-        let resources = match chunks.as_slice() {
-            // A single chunk needs no pieces.
-            [only] => resources(view, resource_type, only, is_on_demand)
+        let names = self.names(view);
+
+        let group = |chunks: &Group<ResourceName>| GroupOf {
+            resource_type,
+            chunks: chunks.clone(),
+            is_on_demand,
+        };
+        let resources = match (names.only_chunk(), names.groups()) {
+            // A single chunk needs no pieces, and a single group no result of its own.
+            (Some(only), _) => resources(view, resource_type, only, is_on_demand)
                 .into_iter()
                 .collect(),
-            chunks => {
-                let piece = |chunk: &Chunk<ResourceName>| {
-                    view.get(&PieceOf {
-                        resource_type,
-                        chunk: chunk.clone(),
-                        is_on_demand,
-                    })
-                };
-                Resources::of_pieces(chunks.iter().map(piece))
+            (None, [only]) => Resources::of_pieces(group(only).pieces(view)),
+            (None, groups) => {
+                Resources::of_groups(groups.iter().map(|chunks| view.get(&group(chunks))))
             }
         };
 
@@ -268,7 +302,7 @@ impl CollectionOf {
     }
 
     /// The names of the interest.
-    pub(super) fn chunks(&self, view: &View<'_>) -> Arc<NameChunks> {
+    pub(super) fn names(&self, view: &View<'_>) -> Arc<GroupedNames> {
         let resource_type = self.resource_type;
         let interest = &self.interest;
 
@@ -303,28 +337,23 @@ impl CollectionOf {
 }
 
 /// The requested names.
-fn named(view: &View<'_>, resource_type: ResourceType, interest: &Interest) -> NameChunks {
+fn named(view: &View<'_>, resource_type: ResourceType, interest: &Interest) -> GroupedNames {
     match view
         .translator()
         .referenced_names(resource_type, &interest.names, view)
     {
-        Some(names) => sort_and_cut(&names),
-        None => cut(interest.names.iter().cloned()),
+        Some(names) => GroupedNames::sort(&names),
+        None => GroupedNames::of_sorted(interest.names.iter().cloned()),
     }
 }
 
 /// The union of the lists.
-fn join(lists: &[Arc<NameChunks>]) -> NameChunks {
-    sort_and_cut(
-        lists
-            .iter()
-            .flat_map(|chunks| chunks.iter())
-            .flat_map(Chunk::items),
-    )
+fn join(lists: &[Arc<GroupedNames>]) -> GroupedNames {
+    GroupedNames::sort(lists.iter().flat_map(|names| names.items()))
 }
 
 /// The names that a name refers to.
-fn members(view: &View<'_>, resource_type: ResourceType, of: &ResourceName) -> Arc<NameChunks> {
+fn members(view: &View<'_>, resource_type: ResourceType, of: &ResourceName) -> Arc<GroupedNames> {
     view.get(&MembersOf {
         resource_type,
         of: of.clone(),

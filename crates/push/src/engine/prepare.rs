@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use super::collect::{CollectionOf, PieceOf, ResourceOf};
 use super::{Engine, Interest, ProxyId};
-use crate::chunked_list::Chunk;
-use crate::name_list::NameChunks;
+use crate::name_list::GroupedNames;
 use crate::resource::ResourceType;
 use navarch_api::names::ResourceName;
 
@@ -16,7 +15,7 @@ use navarch_api::names::ResourceName;
 pub(super) struct Prepared {
     collection: CollectionOf,
     /// Its names, and the revision at which they were computed.
-    names: Option<(u64, Arc<NameChunks>)>,
+    names: Option<(u64, Arc<GroupedNames>)>,
     /// The last name that was processed.
     last: Option<ResourceName>,
     /// The number of complete pieces.
@@ -85,35 +84,35 @@ impl Engine {
         // If computing the names panics, the query panics in the same way and reports it. For a
         // proxy that has disconnected nothing is left to prepare.
         match self.names_of(id, prepared) {
-            Some(chunks) => self.walk(id, &chunks, prepared, may_go_on),
+            Some(names) => self.walk(id, &names, prepared, may_go_on),
             None => true,
         }
     }
 
     /// The names of a subscription. Computing them costs in proportion to their number, so they are
     /// kept between slices. `None` if that panics, or the proxy is not connected.
-    fn names_of(&self, id: ProxyId, prepared: &mut Prepared) -> Option<Arc<NameChunks>> {
+    fn names_of(&self, id: ProxyId, prepared: &mut Prepared) -> Option<Arc<GroupedNames>> {
         let revision = self.revision();
-        if let Some((_, chunks)) = prepared
+        if let Some((_, names)) = prepared
             .names
             .as_ref()
             .filter(|(known, _)| *known == revision)
         {
-            return Some(chunks.clone());
+            return Some(names.clone());
         }
 
         let collection = &prepared.collection;
         let view = self.view(id)?;
-        let chunks = catch_unwind(AssertUnwindSafe(|| collection.chunks(&view))).ok()?;
-        prepared.names = Some((revision, chunks.clone()));
-        Some(chunks)
+        let names = catch_unwind(AssertUnwindSafe(|| collection.names(&view))).ok()?;
+        prepared.names = Some((revision, names.clone()));
+        Some(names)
     }
 
     /// Continues with the first unprocessed name. Returns true at the end.
     fn walk(
         &mut self,
         id: ProxyId,
-        chunks: &[Chunk<ResourceName>],
+        names: &GroupedNames,
         prepared: &mut Prepared,
         mut may_go_on: impl FnMut() -> bool,
     ) -> bool {
@@ -122,11 +121,10 @@ impl Engine {
         let last = prepared.last.clone();
         let is_done = |name: &ResourceName| last.as_ref().is_some_and(|last| name <= last);
 
+        let chunks = names.chunks_from(|last| !is_done(last));
+
         let mut is_first = true;
-        for chunk in chunks
-            .iter()
-            .skip(chunks.partition_point(|chunk| chunk.items().last().is_some_and(is_done)))
-        {
+        for chunk in chunks {
             for name in chunk
                 .items()
                 .iter()
@@ -146,7 +144,7 @@ impl Engine {
             }
 
             // A single chunk has no piece of its own.
-            if chunks.len() > 1 {
+            if names.only_chunk().is_none() {
                 let piece = PieceOf {
                     resource_type,
                     chunk: chunk.clone(),

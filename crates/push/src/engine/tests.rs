@@ -4,6 +4,7 @@
 mod copies;
 mod floods;
 mod gates;
+mod large_lists;
 mod soundness;
 mod sweeps;
 
