@@ -6,7 +6,8 @@
 //! changes that affect the same proxies takes a bounded share of the time of thread and proxies.
 //! While subscriptions wait, the pause is as long as the push, up to a limit: they are answered
 //! between pushes. With `PILOT_DEBOUNCE_AFTER` set, changes wait for that quiet time,
-//! `PILOT_DEBOUNCE_MAX` at the longest, as in istiod.
+//! `PILOT_DEBOUNCE_MAX` at the longest, as in istiod. Removals of policies wait in any case, as
+//! [`removed_policies`] says.
 
 mod answering;
 mod arrivals;
@@ -15,6 +16,7 @@ mod ended_streams;
 mod handle;
 mod pause;
 mod push_record;
+mod removed_policies;
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -31,6 +33,7 @@ use self::arrivals::Arrivals;
 use self::ended_streams::{EndedStreams, Unclaimed};
 use self::pause::Pushed;
 use self::push_record::objects_of;
+use self::removed_policies::RemovedPolicies;
 use super::context::PushContext;
 use super::engine::{Engine, Interest, ProxyId, Sink};
 use super::fair_queue::FairQueue;
@@ -138,6 +141,7 @@ struct Worker {
     pending: Vec<Change>,
     /// When the first and the last of them arrived.
     since: Option<(Instant, Instant)>,
+    removed_policies: RemovedPolicies,
     /// When they were queued.
     arrivals: Arrivals,
     /// When the pause after the last push ends.
@@ -228,6 +232,7 @@ pub fn prepare(
             debounce,
             pending: Vec::new(),
             since: None,
+            removed_policies: RemovedPolicies::default(),
             arrivals: Arrivals::default(),
             paused_until: Instant::now(),
             synced: sender,
@@ -287,6 +292,7 @@ impl Worker {
 
             self.remove_ended_streams();
             self.work();
+            self.remove_due_policies();
             if self
                 .deadline()
                 .is_some_and(|deadline| deadline <= Instant::now())
@@ -330,7 +336,12 @@ impl Worker {
 
     /// The next time at which there is work without a command.
     fn next_wake(&self) -> Option<Instant> {
-        self.deadline().into_iter().chain(self.sweeps.next()).min()
+        let wakes = [
+            self.deadline(),
+            self.sweeps.next(),
+            self.removed_policies.next(),
+        ];
+        wakes.into_iter().flatten().min()
     }
 
     /// When the debounced changes are due, if there are any.
@@ -367,26 +378,7 @@ impl Worker {
                 }
             }
 
-            Command::Changes(changes, received_at) => {
-                let now = Instant::now();
-                self.metrics.count_received(&changes);
-                self.arrivals.add(received_at, &changes);
-
-                // Proxies wait with their subscriptions for this change.
-                let is_awaited = changes.iter().any(is_awaited);
-
-                self.since = match self.since {
-                    None if self.waits_for_sync(&changes) => None,
-                    None => Some((now, now)),
-                    // Clients decide when workloads learn: others' changes must not wait longer.
-                    Some(since) if changes.iter().all(is_learned) => Some(since),
-                    Some((first, _)) => Some((first, now)),
-                };
-                self.pending.extend(changes);
-                if is_awaited {
-                    self.push();
-                }
-            }
+            Command::Changes(changes, received_at) => self.take_changes(changes, received_at),
 
             Command::Synced => {
                 self.pending.push(Change::Stages);
@@ -410,6 +402,49 @@ impl Worker {
                 });
             }
         }
+    }
+
+    /// Queues changes for the next push.
+    fn take_changes(&mut self, mut changes: Vec<Change>, received_at: Instant) {
+        let now = Instant::now();
+        self.metrics.count_received(&changes);
+
+        if self.is_synced() && !changes.is_empty() {
+            self.removed_policies.delay(&mut changes, now);
+            if changes.is_empty() {
+                return;
+            }
+        }
+        self.arrivals.add(received_at, &changes);
+
+        // Proxies wait with their subscriptions for this change.
+        let is_awaited = changes.iter().any(is_awaited);
+
+        self.since = match self.since {
+            None if self.waits_for_sync(&changes) => None,
+            None => Some((now, now)),
+            // Clients decide when workloads learn: others' changes must not wait longer.
+            Some(since) if changes.iter().all(is_learned) => Some(since),
+            Some((first, _)) => Some((first, now)),
+        };
+        self.pending.extend(changes);
+        if is_awaited {
+            self.push();
+        }
+    }
+
+    /// Queues the removal of policies that have not come again in time.
+    fn remove_due_policies(&mut self) {
+        let now = Instant::now();
+        let due = self.removed_policies.take_due(now);
+        if due.is_empty() {
+            return;
+        }
+
+        self.arrivals.add(now, &due);
+        let first = self.since.map_or(now, |(first, _)| first);
+        self.since = Some((first, now));
+        self.pending.extend(due);
     }
 
     /// Whether changes can wait until the initial state is complete. Most of it are pods, which are

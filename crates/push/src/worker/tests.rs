@@ -7,12 +7,14 @@ use bytes::Bytes;
 use futures_util::FutureExt as _;
 use tokio::task::JoinSet;
 
+use super::removed_policies::REMOVAL_DELAY;
 use super::*;
 use crate::engine::PushCause;
 use crate::learned::LearnedChange;
 use crate::proxy::Locality;
 use crate::resource::Collection;
 use crate::view::View;
+use navarch_api::any_object::AnyObject;
 use navarch_api::decode::{Outcome, decode_value};
 use navarch_api::learned_scope::{LearnedHosts, LearnedWorkload};
 use navarch_api::names::{Hostname, Namespace, ResourceName, ServiceAccount};
@@ -105,8 +107,13 @@ fn added(kind: &str, name: &str) -> Change {
     let object = serde_json::json!({
         "apiVersion": "v1", "kind": kind, "metadata": metadata, "spec": {},
     });
-    match decode_value(&object).1 {
-        Outcome::Read { object, .. } => Change::Put(object),
+    Change::Put(decoded(&object))
+}
+
+/// The object of a JSON value.
+fn decoded(object: &serde_json::Value) -> AnyObject {
+    match decode_value(object).1 {
+        Outcome::Read { object, .. } => object,
         other @ (Outcome::Ignored | Outcome::Rejected(_)) => panic!("{other:?}"),
     }
 }
@@ -280,4 +287,51 @@ async fn what_workloads_learn_delays_no_other_change() {
     }
 
     assert_eq!(push.context().trust_bundle.len(), 1);
+}
+
+/// A policy that allows nothing.
+fn policy() -> AnyObject {
+    decoded(&serde_json::json!({
+        "apiVersion": "security.istio.io/v1",
+        "kind": "AuthorizationPolicy",
+        "metadata": { "name": "nothing", "namespace": "shop" },
+        "spec": {},
+    }))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_policy_that_is_deleted_and_created_again_is_in_force_meanwhile() {
+    let slow = Arc::new(Slow);
+    let metrics = Metrics::default();
+    let (push, work) = prepare(
+        Settings::default(),
+        Debounce::default(),
+        slow,
+        metrics,
+        None,
+    );
+    let mut worker = JoinSet::new();
+    worker.spawn(work);
+    push.full_sync().await.unwrap();
+    let policy = policy();
+    let name = policy.object_ref();
+    push.change(vec![Change::Put(policy.clone())])
+        .await
+        .unwrap();
+
+    push.change(vec![Change::Removed(name.clone())])
+        .await
+        .unwrap();
+    tokio::time::sleep(REMOVAL_DELAY / 2).await;
+    assert!(push.context().objects.contains(&name));
+
+    push.change(vec![Change::Put(policy)]).await.unwrap();
+    tokio::time::sleep(REMOVAL_DELAY * 2).await;
+    assert!(push.context().objects.contains(&name));
+
+    push.change(vec![Change::Removed(name.clone())])
+        .await
+        .unwrap();
+    tokio::time::sleep(REMOVAL_DELAY * 2).await;
+    assert!(!push.context().objects.contains(&name));
 }
