@@ -104,18 +104,23 @@ struct World {
     _running: tokio::task::JoinSet<()>,
 }
 
-/// A state-of-the-world stream of a client, and the control plane's end of it.
-struct OpenStream {
-    asks: mpsc::Sender<DiscoveryRequest>,
-    answers: Streaming<DiscoveryResponse>,
-    visit: Visit<DiscoveryRequest, DiscoveryResponse>,
+/// A stream of a client, and the control plane's end of it.
+struct OpenStream<Q, A> {
+    asks: mpsc::Sender<Q>,
+    answers: Streaming<A>,
+    visit: Visit<Q, A>,
     /// The first request, as the control plane received it.
-    first: DiscoveryRequest,
+    first: Q,
 }
 
+/// One in the state of the world.
+type StateStream = OpenStream<DiscoveryRequest, DiscoveryResponse>;
+
+type DeltaStream = OpenStream<DeltaDiscoveryRequest, DeltaDiscoveryResponse>;
+
 impl World {
-    /// Opens a stream whose first request is of this type.
-    async fn open(&mut self, type_url: &str) -> OpenStream {
+    /// Opens a stream in the state of the world whose first request is of this type.
+    async fn open(&mut self, type_url: &str) -> StateStream {
         let (asks, receiver) = mpsc::channel(8);
         asks.send(ask(type_url)).await.unwrap();
         let answers = self
@@ -127,7 +132,28 @@ impl World {
 
         let mut visit = self.state.recv().await.unwrap();
         let first = visit.requests.message().await.unwrap().unwrap();
-        OpenStream {
+        StateStream {
+            asks,
+            answers,
+            visit,
+            first,
+        }
+    }
+
+    /// Opens a delta stream with this request.
+    async fn open_delta(&mut self, request: DeltaDiscoveryRequest) -> DeltaStream {
+        let (asks, receiver) = mpsc::channel(8);
+        asks.send(request).await.unwrap();
+        let answers = self
+            .envoy
+            .delta_aggregated_resources(ReceiverStream::new(receiver))
+            .await
+            .unwrap()
+            .into_inner();
+
+        let mut visit = self.delta.recv().await.unwrap();
+        let first = visit.requests.message().await.unwrap().unwrap();
+        DeltaStream {
             asks,
             answers,
             visit,
@@ -227,6 +253,14 @@ fn ask(type_url: &str) -> DiscoveryRequest {
     }
 }
 
+/// A delta request for all resources of a type.
+fn ask_delta(type_url: &str) -> DeltaDiscoveryRequest {
+    DeltaDiscoveryRequest {
+        type_url: type_url.to_owned(),
+        ..DeltaDiscoveryRequest::default()
+    }
+}
+
 fn table(host: &str) -> Any {
     let info = NameInfo {
         ips: vec!["10.0.0.1".to_owned()],
@@ -245,7 +279,7 @@ fn table(host: &str) -> Any {
 )]
 async fn the_agent_handles_its_own_types_and_forwards_the_rest() {
     let mut world = world().await;
-    let OpenStream {
+    let StateStream {
         asks,
         mut answers,
         mut visit,
@@ -407,23 +441,14 @@ async fn a_request_that_cannot_be_read_is_an_error_of_envoys_stream() {
 #[tokio::test]
 async fn delta_streams_pass_too() {
     let mut world = world().await;
-    let (asks, receiver) = mpsc::channel(8);
-    let listeners = DeltaDiscoveryRequest {
-        type_url: own::LISTENER.to_owned(),
-        ..DeltaDiscoveryRequest::default()
-    };
-    asks.send(listeners.clone()).await.unwrap();
-    let mut answers = world
-        .envoy
-        .delta_aggregated_resources(ReceiverStream::new(receiver))
-        .await
-        .unwrap()
-        .into_inner();
-
-    let mut visit = world.delta.recv().await.unwrap();
-    let mut first = visit.requests.message().await.unwrap().unwrap();
+    let DeltaStream {
+        asks: _asks,
+        mut answers,
+        mut visit,
+        mut first,
+    } = world.open_delta(ask_delta(own::LISTENER)).await;
     assert_eq!(routes_held::said_in(&mut first), "nothing");
-    assert_eq!(first, listeners);
+    assert_eq!(first, ask_delta(own::LISTENER));
     assert_eq!(
         visit.requests.message().await.unwrap().unwrap().type_url,
         own::NAME_TABLE

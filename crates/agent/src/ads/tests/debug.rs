@@ -14,7 +14,7 @@ async fn syncz(world: &World) -> Result<DiscoveryResponse, Status> {
 }
 
 /// Envoy's stream goes on: it gets the next response of the control plane.
-async fn expect_response(envoy: &mut OpenStream) {
+async fn expect_response(envoy: &mut StateStream) {
     let clusters = DiscoveryResponse {
         type_url: CLUSTER.to_owned(),
         ..DiscoveryResponse::default()

@@ -6,36 +6,12 @@ use crate::mesh_metrics::{WORKLOAD, Workload};
 const BUYER: &str = "spiffe://td/ns/shop/sa/buyer";
 
 /// Envoy's stream, which has subscribed to listeners, and that of the control plane.
-async fn open(
-    world: &mut World,
-) -> (
-    mpsc::Sender<DeltaDiscoveryRequest>,
-    Streaming<DeltaDiscoveryResponse>,
-    Visit<DeltaDiscoveryRequest, DeltaDiscoveryResponse>,
-) {
-    let (asks, receiver) = mpsc::channel(8);
-    asks.send(delta(own::LISTENER)).await.unwrap();
-    let answers = world
-        .envoy
-        .delta_aggregated_resources(ReceiverStream::new(receiver))
-        .await
-        .unwrap()
-        .into_inner();
-    let mut visit = world.delta.recv().await.unwrap();
-    for wanted in [own::LISTENER, own::NAME_TABLE] {
-        assert_eq!(
-            visit.requests.message().await.unwrap().unwrap().type_url,
-            wanted
-        );
-    }
-    (asks, answers, visit)
-}
-
-fn delta(type_url: &str) -> DeltaDiscoveryRequest {
-    DeltaDiscoveryRequest {
-        type_url: type_url.to_owned(),
-        ..DeltaDiscoveryRequest::default()
-    }
+async fn open(world: &mut World) -> DeltaStream {
+    let mut stream = world.open_delta(ask_delta(own::LISTENER)).await;
+    assert_eq!(stream.first.type_url, own::LISTENER);
+    let second = stream.visit.requests.message().await.unwrap().unwrap();
+    assert_eq!(second.type_url, own::NAME_TABLE);
+    stream
 }
 
 /// Waits until entries of this client wait for its workload, and the control plane has the
@@ -65,15 +41,19 @@ fn response(removed: &str) -> DeltaDiscoveryResponse {
 async fn peers_are_requested_on_envoys_stream_and_not_forwarded_to_envoy() {
     let metrics = MeshMetrics::in_network(Workload::default(), "1", "net");
     let mut world = world_with(Some(metrics.clone())).await;
-    let (_asks, mut answers, mut visit) = open(&mut world).await;
-    assert_eq!(requested(&metrics, &mut visit).await, ["net/10.0.0.1"]);
-    visit
+    let mut envoy = open(&mut world).await;
+    assert_eq!(
+        requested(&metrics, &mut envoy.visit).await,
+        ["net/10.0.0.1"]
+    );
+    envoy
+        .visit
         .answers
         .send(Ok(response("net/10.0.0.1")))
         .await
         .unwrap();
 
-    let ack = visit.requests.message().await.unwrap().unwrap();
+    let ack = envoy.visit.requests.message().await.unwrap().unwrap();
     assert_eq!(
         (
             ack.type_url.as_str(),
@@ -89,18 +69,19 @@ async fn peers_are_requested_on_envoys_stream_and_not_forwarded_to_envoy() {
     );
 
     // The subscription is repeated on a new stream.
-    visit
+    envoy
+        .visit
         .answers
         .send(Err(Status::unavailable("it restarts")))
         .await
         .unwrap();
     assert_eq!(
-        answers.message().await.unwrap_err().code(),
+        envoy.answers.message().await.unwrap_err().code(),
         tonic::Code::Unavailable
     );
 
-    let (_asks, _answers, mut visit) = open(&mut world).await;
-    let again = visit.requests.message().await.unwrap().unwrap();
+    let mut envoy = open(&mut world).await;
+    let again = envoy.visit.requests.message().await.unwrap().unwrap();
     assert_eq!(
         (again.type_url.as_str(), again.resource_names_subscribe),
         (WORKLOAD, vec!["net/10.0.0.1".to_owned()])
@@ -112,29 +93,38 @@ async fn peers_are_requested_on_envoys_stream_and_not_forwarded_to_envoy() {
 async fn peers_are_not_requested_again_after_unimplemented() {
     let metrics = MeshMetrics::in_network(Workload::default(), "1", "");
     let mut world = world_with(Some(metrics.clone())).await;
-    let (_asks, mut answers, mut visit) = open(&mut world).await;
-    assert_eq!(requested(&metrics, &mut visit).await, ["/10.0.0.1"]);
-    visit
+    let mut envoy = open(&mut world).await;
+    assert_eq!(requested(&metrics, &mut envoy.visit).await, ["/10.0.0.1"]);
+    envoy
+        .visit
         .answers
         .send(Err(Status::unimplemented("what is that")))
         .await
         .unwrap();
 
     assert_eq!(
-        answers.message().await.unwrap_err().code(),
+        envoy.answers.message().await.unwrap_err().code(),
         tonic::Code::Unimplemented
     );
-    let (asks, mut answers, mut visit) = open(&mut world).await;
+    let mut envoy = open(&mut world).await;
     assert!(
         !metrics.look_up_client("10.0.0.1", BUYER) && !metrics.look_up_client("10.0.0.2", BUYER)
     );
 
-    asks.send(delta(CLUSTER)).await.unwrap();
+    envoy.asks.send(ask_delta(CLUSTER)).await.unwrap();
     assert_eq!(
-        visit.requests.message().await.unwrap().unwrap().type_url,
+        envoy
+            .visit
+            .requests
+            .message()
+            .await
+            .unwrap()
+            .unwrap()
+            .type_url,
         CLUSTER
     );
-    visit
+    envoy
+        .visit
         .answers
         .send(Ok(DeltaDiscoveryResponse {
             type_url: CLUSTER.to_owned(),
@@ -143,7 +133,10 @@ async fn peers_are_not_requested_again_after_unimplemented() {
         .await
         .unwrap();
 
-    assert_eq!(answers.message().await.unwrap().unwrap().type_url, CLUSTER);
+    assert_eq!(
+        envoy.answers.message().await.unwrap().unwrap().type_url,
+        CLUSTER
+    );
     world.stop.cancel();
 }
 
@@ -151,19 +144,36 @@ async fn peers_are_not_requested_again_after_unimplemented() {
 async fn workloads_that_envoy_requests_are_forwarded_to_envoy() {
     let metrics = MeshMetrics::in_network(Workload::default(), "1", "");
     let mut world = world_with(Some(metrics.clone())).await;
-    let (asks, mut answers, mut visit) = open(&mut world).await;
-    asks.send(delta(WORKLOAD)).await.unwrap();
+    let mut envoy = open(&mut world).await;
+    envoy.asks.send(ask_delta(WORKLOAD)).await.unwrap();
     assert_eq!(
-        visit.requests.message().await.unwrap().unwrap().type_url,
+        envoy
+            .visit
+            .requests
+            .message()
+            .await
+            .unwrap()
+            .unwrap()
+            .type_url,
         WORKLOAD
     );
 
-    visit.answers.send(Ok(response("x"))).await.unwrap();
-    assert_eq!(answers.message().await.unwrap().unwrap(), response("x"));
-    metrics.look_up_client("10.0.0.1", BUYER);
-    asks.send(delta(CLUSTER)).await.unwrap();
+    envoy.visit.answers.send(Ok(response("x"))).await.unwrap();
     assert_eq!(
-        visit.requests.message().await.unwrap().unwrap().type_url,
+        envoy.answers.message().await.unwrap().unwrap(),
+        response("x")
+    );
+    metrics.look_up_client("10.0.0.1", BUYER);
+    envoy.asks.send(ask_delta(CLUSTER)).await.unwrap();
+    assert_eq!(
+        envoy
+            .visit
+            .requests
+            .message()
+            .await
+            .unwrap()
+            .unwrap()
+            .type_url,
         CLUSTER,
         "the agent subscribes to no peer"
     );

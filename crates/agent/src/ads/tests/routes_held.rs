@@ -11,25 +11,9 @@ use crate::ads::routes::tests::{response, routes};
 
 const VIRTUAL_HOST: &str = "type.googleapis.com/envoy.config.route.v3.VirtualHost";
 
-type Delta = Visit<DeltaDiscoveryRequest, DeltaDiscoveryResponse>;
-
-/// A delta stream of Envoy, and that of the control plane.
-struct DeltaStream {
-    asks: mpsc::Sender<DeltaDiscoveryRequest>,
-    answers: Streaming<DeltaDiscoveryResponse>,
-    visit: Delta,
-}
-
 fn text(text: &str) -> Value {
     Value {
         kind: Some(Kind::StringValue(text.to_owned())),
-    }
-}
-
-fn ask_for(type_url: &str) -> DeltaDiscoveryRequest {
-    DeltaDiscoveryRequest {
-        type_url: type_url.to_owned(),
-        ..DeltaDiscoveryRequest::default()
     }
 }
 
@@ -51,25 +35,10 @@ pub(super) fn said_in(request: &mut DeltaDiscoveryRequest) -> String {
 }
 
 /// Opens a stream; returns what its first request says, and checks that nothing else differs.
-async fn open(world: &mut World, first: DeltaDiscoveryRequest) -> (String, DeltaStream) {
-    let (asks, receiver) = mpsc::channel(8);
-    asks.send(first.clone()).await.unwrap();
-    let answers = world
-        .envoy
-        .delta_aggregated_resources(ReceiverStream::new(receiver))
-        .await
-        .unwrap()
-        .into_inner();
-
-    let mut visit = world.delta.recv().await.unwrap();
-    let mut arrived = visit.requests.message().await.unwrap().unwrap();
-    let said = said_in(&mut arrived);
-    assert_eq!(arrived, first);
-    let stream = DeltaStream {
-        asks,
-        answers,
-        visit,
-    };
+async fn open(world: &mut World, request: DeltaDiscoveryRequest) -> (String, DeltaStream) {
+    let mut stream = world.open_delta(request.clone()).await;
+    let said = said_in(&mut stream.first);
+    assert_eq!(stream.first, request);
     (said, stream)
 }
 
@@ -84,7 +53,7 @@ fn returning() -> DeltaDiscoveryRequest {
     DeltaDiscoveryRequest {
         node: Some(node),
         initial_resource_versions: [("cluster".to_owned(), "1".to_owned())].into(),
-        ..ask_for(CLUSTER)
+        ..ask_delta(CLUSTER)
     }
 }
 
@@ -103,7 +72,7 @@ async fn send_routes(stream: &mut DeltaStream, table: RouteConfiguration) {
 #[tokio::test]
 async fn the_first_request_says_which_routes_envoy_has() {
     let mut world = world().await;
-    let (said, mut stream) = open(&mut world, ask_for(CLUSTER)).await;
+    let (said, mut stream) = open(&mut world, ask_delta(CLUSTER)).await;
     assert_eq!(said, "nothing");
     send_routes(&mut stream, routes(&["a.example"], false)).await;
     drop(stream);
@@ -117,9 +86,9 @@ async fn the_first_request_says_which_routes_envoy_has() {
     // virtual hosts on this stream, and on later ones, nevertheless.
     let (said, mut stream) = open(&mut world, returning()).await;
     assert_eq!(said, "virtual-hosts");
-    stream.asks.send(ask_for(VIRTUAL_HOST)).await.unwrap();
+    stream.asks.send(ask_delta(VIRTUAL_HOST)).await.unwrap();
     let request = stream.visit.requests.message().await.unwrap().unwrap();
-    assert_eq!(request, ask_for(VIRTUAL_HOST), "later requests pass");
+    assert_eq!(request, ask_delta(VIRTUAL_HOST), "later requests pass");
     send_routes(&mut stream, routes(&["a.example", "*"], false)).await;
     drop(stream);
 
