@@ -1,7 +1,7 @@
 //! Fetches one set of keys over HTTP.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{ACCEPT, HOST};
@@ -15,10 +15,13 @@ use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::sync::OnceCell;
+use tokio::task::JoinError;
 use tokio_rustls::TlsConnector;
 
 use navarch_api::key_set::{KeySet, KeySetError};
 use navarch_api::key_source::KeySource;
+use navarch_base::blocking;
 use navarch_base::regular_file::{self, MAX_SETTINGS_BYTES};
 use navarch_base::shown_url::ShownUrl;
 use navarch_net::destination::AddressPolicy;
@@ -48,6 +51,9 @@ pub enum FetchError {
     /// Connecting failed.
     #[error("failed to connect to {0}")]
     Connect(SocketAddr, #[source] std::io::Error),
+    /// Reading the root certificates panicked.
+    #[error("failed to read the root certificates")]
+    Roots(#[source] JoinError),
     /// The host is not a valid TLS server name.
     #[error("{0:?} is not a valid TLS server name")]
     ServerName(String, #[source] InvalidDnsNameError),
@@ -83,7 +89,7 @@ pub struct Fetcher {
     /// Which addresses may be connected to.
     addresses: AddressPolicy,
     /// Verifies the certificates of servers.
-    tls: OnceLock<TlsConnector>,
+    tls: OnceCell<TlsConnector>,
 }
 
 impl std::fmt::Debug for Fetcher {
@@ -94,7 +100,8 @@ impl std::fmt::Debug for Fetcher {
     }
 }
 
-/// Connects with the root certificates of the system and the additional ones.
+/// Connects with the root certificates of the system and the additional ones. Blocks while it reads
+/// some hundred files.
 fn connector() -> TlsConnector {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
@@ -118,7 +125,7 @@ impl Fetcher {
     pub fn new(addresses: AddressPolicy) -> Self {
         Self {
             addresses,
-            tls: OnceLock::new(),
+            tls: OnceCell::new(),
         }
     }
 
@@ -190,13 +197,12 @@ impl Fetcher {
             Some("https") => {
                 let name = ServerName::try_from(host.to_owned())
                     .map_err(|error| FetchError::ServerName(host.to_owned(), error))?;
+                let tls = self.connector().await?;
                 let stream = self.connect(host, uri.port_u16().unwrap_or(443)).await?;
                 let peer = stream
                     .peer_addr()
                     .unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)));
-                let stream = self
-                    .tls
-                    .get_or_init(connector)
+                let stream = tls
                     .connect(name, stream)
                     .await
                     .map_err(|error| FetchError::Connect(peer, error))?;
@@ -204,6 +210,12 @@ impl Fetcher {
             }
             Some(_) | None => Err(wrong()),
         }
+    }
+
+    /// The client side of TLS, made for the first server with TLS.
+    async fn connector(&self) -> Result<&TlsConnector, FetchError> {
+        let made = self.tls.get_or_try_init(|| blocking::run(connector));
+        made.await.map_err(FetchError::Roots)
     }
 
     /// Connects to the first address of a host that is allowed and accepts the connection.
@@ -254,9 +266,14 @@ where
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::pin::pin;
+    use std::sync::mpsc;
+
+    use futures_util::FutureExt;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
+
+    use super::*;
 
     /// A set that Envoy accepts.
     const KEYS: &str = r#"{"keys":[{"kty":"oct","k":"YWJj"}]}"#;
@@ -320,6 +337,29 @@ mod tests {
             .await
             .unwrap();
         assert_eq!(&*keys, KEYS);
+    }
+
+    #[test]
+    fn root_certificates_are_read_on_a_thread_for_blocking_work() {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.max_blocking_threads(1).build().unwrap();
+
+        runtime.block_on(async {
+            let (release, released) = mpsc::channel::<()>();
+            let mut other = pin!(blocking::run(move || released.recv().is_err()));
+            assert!(other.as_mut().now_or_never().is_none());
+
+            let fetcher = local();
+            let mut connector = pin!(fetcher.connector());
+            assert!(
+                connector.as_mut().now_or_never().is_none(),
+                "it waits for the only such thread"
+            );
+
+            drop(release);
+            assert!(other.await.unwrap());
+            assert!(connector.await.is_ok());
+        });
     }
 
     #[tokio::test]
