@@ -20,6 +20,7 @@ pub use merge::MergedRule;
 pub use policy::{port_policy, subset_policy, with_mesh_defaults};
 
 use self::index::{ClientNamespaces, Pool, RulesOfHost};
+use super::policy::root_namespace;
 use super::{config_objects, sidecar_waypoint};
 use navarch_api::istio::{DestinationRule, Subset};
 use navarch_api::names::{Hostname, Namespace};
@@ -94,7 +95,7 @@ fn unselected(rules: &[Arc<MergedRule>]) -> Option<&Arc<MergedRule>> {
 /// merged.
 fn candidates(view: &View<'_>, service: &ServiceKey) -> Vec<Arc<MergedRule>> {
     let host = &service.hostname;
-    let root = Namespace::new(&view.mesh().config.root_namespace);
+    let root = root_namespace(view);
     let clients = view.get(&ClientNamespaces(host.clone()));
     if !clients.is_empty()
         && let Some(own) = view.proxy().namespace_in(&clients)

@@ -48,6 +48,7 @@ mod proxy_bootstrap;
 mod proxy_locality;
 mod proxy_settings;
 mod quote_meta;
+mod root_and_own;
 pub mod routes;
 pub mod sds;
 mod secrets;

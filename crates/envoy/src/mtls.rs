@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::policy::root_namespace;
 use crate::service_port::of_port;
 use navarch_api::istio::{MutualTlsMode, PeerAuthentication};
 use navarch_api::names::Namespace;
@@ -144,11 +145,6 @@ pub fn of_service(
 #[must_use]
 pub fn mode_of_namespace(view: &View<'_>, namespace: &Namespace) -> Option<MtlsMode> {
     *view.get(&ModeOfNamespace(namespace.clone()))
-}
-
-/// The namespace whose policies apply to the mesh.
-fn root_namespace(view: &View<'_>) -> Namespace {
-    Namespace::new(&view.mesh().config.root_namespace)
 }
 
 /// The policies that can apply to workloads of a namespace, read once for many workloads.

@@ -3,7 +3,6 @@
 //! Shared by all kinds that are attached in the same way. Agrees with Istio's
 //! `pilot/pkg/model/policyattachment.go`.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
@@ -16,11 +15,12 @@ use navarch_api::istio::{
 use navarch_api::names::Namespace;
 use navarch_api::object::{Object, ObjectMeta};
 use navarch_push::Stored;
-use navarch_push::namespace_list::NamespaceList;
 use navarch_push::proxy::ProxyKind;
 use navarch_push::query::{ProxyQuery, Query};
 use navarch_push::view::View;
 use navarch_registry::model::{Labels, Registry, Service};
+
+use crate::root_and_own::InhabitedNamespaces;
 
 /// The label of workloads that serve a Gateway of the Gateway API.
 const GATEWAY_NAME: &str = "gateway.networking.k8s.io/gateway-name";
@@ -127,26 +127,12 @@ impl ProxyQuery for ServedGateway {}
 /// The namespaces with objects of a kind. One query type for each kind.
 struct NamespacesWith<T>(PhantomData<fn() -> T>);
 
-/// The value of [`NamespacesWith`].
-#[derive(Debug, PartialEq)]
-struct Inhabited {
-    /// Whether the root namespace has some.
-    has_root: bool,
-    others: NamespaceList,
-}
-
 impl<T: Policy> Query for NamespacesWith<T> {
-    type Value = Inhabited;
+    type Value = InhabitedNamespaces;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let all = view.list_all::<T>();
-        let mut all: BTreeSet<Namespace> = all
-            .map(|object| object.meta.key.namespace.clone())
-            .collect();
-        Inhabited {
-            has_root: all.remove(&root_namespace(view)),
-            others: all.into_iter().collect(),
-        }
+        InhabitedNamespaces::of(view, all.map(|object| object.meta.key.namespace.clone()))
     }
 }
 
@@ -215,13 +201,7 @@ pub fn attached_in<T: Policy>(
 /// its own.
 pub fn namespaces<T: Policy>(view: &View<'_>) -> Vec<Namespace> {
     let inhabited = view.get(&NamespacesWith::<T>(PhantomData));
-    let Inhabited { has_root, others } = &*inhabited;
-    let own = match others.is_empty() {
-        true => None,
-        false => view.proxy().namespace_in(others),
-    };
-    let root = has_root.then(|| root_namespace(view));
-    root.into_iter().chain(own).collect()
+    inhabited.root_and_own(view)
 }
 
 /// The policies of `namespace` by creation time, then by name. Proxies do not matter here: see

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use super::attach::{attaches, matches_proxy};
 use super::compiled::{Compiled, Patch};
+use crate::policy::root_namespace;
+use crate::root_and_own::InhabitedNamespaces;
 use navarch_api::istio::{ApplyTo, EnvoyFilter, PatchOperation};
 use navarch_api::names::Namespace;
 use navarch_api::object::NamespacedName;
-use navarch_push::namespace_list::NamespaceList;
 use navarch_push::query::{ProxyQuery, Query};
 use navarch_push::view::View;
 
@@ -106,24 +107,15 @@ fn has_class(filter: &EnvoyFilter, class: PatchClass) -> bool {
     real.any(|patch| PatchClass::of(patch.apply_to) == Some(class))
 }
 
-/// The namespaces of `namespaces` whose EnvoyFilters can apply to the proxy.
-fn namespaces_of_proxy(view: &View<'_>, namespaces: &NamespaceList) -> BTreeSet<Namespace> {
-    let root = Namespace::new(&view.mesh().config.root_namespace);
-    let own = view.proxy().namespace_in(namespaces);
-    let root = namespaces.contains(&root).then_some(root);
-    root.into_iter().chain(own).collect()
-}
-
 impl Query for PatchingNamespaces {
-    type Value = NamespaceList;
+    type Value = InhabitedNamespaces;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let patching = view
             .list_all::<EnvoyFilter>()
             .filter(|filter| has_class(&filter.spec, self.0));
-        patching
-            .map(|filter| filter.meta.key.namespace.clone())
-            .collect()
+        let namespaces = patching.map(|filter| filter.meta.key.namespace.clone());
+        InhabitedNamespaces::of(view, namespaces)
     }
 }
 
@@ -145,7 +137,7 @@ impl Query for Applied {
         let patching = view.get(&PatchingNamespaces(self.0));
         let mut filters = Vec::new();
 
-        for namespace in namespaces_of_proxy(view, &patching) {
+        for namespace in patching.root_and_own(view) {
             let names = view.get(&FiltersOf(namespace, self.0));
             filters.extend(
                 names
@@ -202,7 +194,7 @@ impl Query for ReferencedServices {
     type Value = Vec<Arc<str>>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let root = Namespace::new(&view.mesh().config.root_namespace);
+        let root = root_namespace(view);
         let namespaces = BTreeSet::from([root, view.proxy().namespace()]);
         let mut services = BTreeSet::new();
         for namespace in &namespaces {

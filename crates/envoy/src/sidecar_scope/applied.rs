@@ -11,6 +11,8 @@ use navarch_push::query::{ProxyQuery, Query};
 use navarch_push::view::View;
 use navarch_registry::model::Labels;
 
+use crate::policy::root_namespace;
+
 /// The source of a proxy's visible services.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
@@ -89,7 +91,7 @@ impl Query for RootNamespace {
     type Value = Namespace;
 
     fn compute(&self, view: &View<'_>) -> Namespace {
-        Namespace::new(&view.mesh().config.root_namespace)
+        root_namespace(view)
     }
 }
 
