@@ -261,7 +261,13 @@ impl<'a> Registry<'a> {
 
     /// The `Authorization` header that the registry requires.
     async fn log_in(&self, got: &FetchResponse) -> Result<HeaderValue, RegistryError> {
-        self.check_private(self.scheme == "https" || got.is_local)?;
+        // Whoever can change plain text would choose the server that gets the credentials, over TLS
+        // as well. That each request is private, `fetch` checks by its connection.
+        let is_genuine = self.scheme == "https" || got.is_local;
+        if !is_genuine && self.credentials.is_some() && !self.access.allows_plain_credentials {
+            return Err(FetchError::PlainText(self.reference.registry.clone()).into());
+        }
+
         let unauthorized = || RegistryError::Fetch(FetchError::Status(StatusCode::UNAUTHORIZED));
         let challenges = got
             .headers
@@ -284,15 +290,6 @@ impl<'a> Registry<'a> {
         }
 
         Err(unauthorized())
-    }
-
-    /// Checks that credentials, and a token for them, are sent over TLS or within this machine.
-    fn check_private(&self, is_private: bool) -> Result<(), FetchError> {
-        if is_private || self.credentials.is_none() || self.access.allows_plain_credentials {
-            Ok(())
-        } else {
-            Err(FetchError::PlainText(self.reference.registry.clone()))
-        }
     }
 
     /// Requests a token from the server in a challenge of a registry, which may be on this machine.
@@ -323,7 +320,6 @@ impl<'a> Registry<'a> {
         );
         let url = text.parse::<Uri>().map_err(|_| invalid_realm())?;
 
-        self.check_private(url.scheme_str() == Some("https") || own && is_local)?;
         let mut headers = HeaderMap::new();
         if let Some(value) = self.credentials.as_ref().and_then(Credentials::header) {
             headers.insert(AUTHORIZATION, value);
