@@ -11,17 +11,21 @@ use std::sync::Arc;
 
 use crate::connections::{AcknowledgedRest, ConnectionInfo, TypeInfo, WithheldNames};
 use crate::session::discovery_request::Protocol;
-use navarch_api::names::ResourceName;
+use navarch_api::names::{Namespace, ResourceName};
 use navarch_push::engine::ProxyId;
 use navarch_push::fact::FactKey;
 use navarch_push::progress::Compared;
 use navarch_push::resource::{Collection, ResourceType, Version};
 use navarch_push::worker::Inspect;
 
-/// Maximum number of facts that are looked up for all clients. With more, a further rejected resource
-/// counts as one that the change may be in: after a restart, thousands of proxies may reject a route
-/// table that depends on each service.
+/// Maximum number of facts that are looked up for all clients, in equal shares of the namespaces that
+/// reject something. With more, a further rejected resource of a namespace counts as one that the
+/// change may be in: after a restart, thousands of proxies may reject a route table that depends on
+/// each service.
 const MAX_FACTS: usize = 200_000;
+
+/// The share that a namespace has however many others there are.
+const MIN_SHARE: usize = 5_000;
 
 /// What a look-up counts for beside the facts that it finds. One that finds none may have walked the
 /// inputs of what a proxy is selected by, such as all Sidecars.
@@ -71,6 +75,9 @@ pub struct Rejecting(BTreeMap<Subscription, Rejected>);
 /// The answer of a client to the responses of one type.
 #[derive(Clone, Debug)]
 struct AnswerOfType {
+    /// The namespace of the client's verified identity, to whose share look-ups count. All clients
+    /// without an identity have one share: whatever they say of themselves, it gives them no other.
+    namespace: Option<Namespace>,
     /// The last acknowledged collection, and its snapshot.
     taken: Option<(Arc<Collection>, u64)>,
     rest: Option<AcknowledgedRest>,
@@ -104,8 +111,10 @@ pub struct Standings<'a> {
     compared: Compared,
     /// The facts that may be why a rejected resource is not the one that the client has.
     behind: BTreeMap<(Subscription, ResourceName), BTreeSet<FactKey>>,
-    /// The number of these facts, with [`FACTS_OF_LOOKUP`].
-    facts: usize,
+    /// The number of these facts, with [`FACTS_OF_LOOKUP`], by the namespace of the client's identity.
+    facts: BTreeMap<Option<Namespace>, usize>,
+    /// The number at which a namespace has had its share.
+    share: usize,
 }
 
 impl Answers {
@@ -114,8 +123,11 @@ impl Answers {
     pub fn of<'a>(connections: impl IntoIterator<Item = &'a ConnectionInfo>) -> Self {
         let mut answers = BTreeMap::new();
         for info in connections {
+            let identity = info.proxy.identity.as_ref();
+            let namespace = identity.map(|identity| identity.namespace.clone());
             for watch in &info.types {
                 let answer = AnswerOfType {
+                    namespace: namespace.clone(),
                     taken: watch.taken.clone(),
                     rest: watch.rest.clone(),
                     rejection: RejectionOfType::of(watch, info.protocol),
@@ -195,12 +207,17 @@ impl<'a> Standings<'a> {
     /// No object was looked up yet.
     #[must_use]
     pub fn new(inspect: &'a Inspect<'a>, answers: &'a Answers) -> Self {
+        let all = answers.0.values();
+        let rejecting = all.filter(|answer| answer.rejection.is_some() || answer.rest.is_some());
+        let namespaces: BTreeSet<_> = rejecting.map(|answer| &answer.namespace).collect();
+
         Self {
             inspect,
             answers,
             compared: Compared::default(),
             behind: BTreeMap::new(),
-            facts: 0,
+            facts: BTreeMap::new(),
+            share: MIN_SHARE.max(MAX_FACTS / namespaces.len().max(1)),
         }
     }
 
@@ -324,13 +341,16 @@ impl<'a> Standings<'a> {
         let answer = self.answers.0.get(&subscription);
         let taken = answer.and_then(|answer| answer.taken.as_ref());
         let since = taken.map_or(0, |(_, revision)| *revision);
+        let namespace = answer.and_then(|answer| answer.namespace.clone());
+        let facts = self.facts.entry(namespace).or_default();
+
         names.into_iter().any(|name| {
             let behind = match self.behind.entry((subscription, name.clone())) {
                 Entry::Occupied(known) => known.into_mut(),
-                Entry::Vacant(_) if self.facts > MAX_FACTS => return true,
+                Entry::Vacant(_) if *facts > self.share => return true,
                 Entry::Vacant(unknown) => {
                     let behind = facts_behind(self.inspect, subscription, name, since);
-                    self.facts += behind.len() + FACTS_OF_LOOKUP;
+                    *facts += behind.len() + FACTS_OF_LOOKUP;
                     unknown.insert(behind)
                 }
             };

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use navarch_api::identity::Identity;
 use navarch_api::testing::object;
 use navarch_push::context::facts_of;
 use navarch_push::engine::{Engine, Interest};
@@ -317,40 +318,92 @@ fn with_many_rejected_resources_all_objects_are_rejected() {
     assert_eq!(world.standings(stream)[0], Standing::Rejected);
 }
 
+/// Number of streams that reject [`MAX_REJECTED`] resources each, and have spent a share of this many
+/// facts before the last one.
+fn streams_of(share: usize) -> usize {
+    share / FACTS_OF_LOOKUP / MAX_REJECTED + 2
+}
+
+impl World {
+    /// Streams of proxies in these namespaces, each of which rejects [`MAX_REJECTED`] resources; without
+    /// a namespace, of proxies without an identity.
+    fn rejecting_streams(
+        &mut self,
+        namespaces: impl Iterator<Item = Option<&'static str>>,
+        taken: &(Arc<Collection>, u64),
+    ) -> Vec<ConnectionInfo> {
+        let mut stream = self.stream(Protocol::Delta, taken);
+        let names = (0..MAX_REJECTED).map(|at| ResourceName::new(at.to_string()));
+        stream.types[0].withheld = names.collect();
+
+        let identity = |namespace: &str| {
+            Identity::parse(&format!("spiffe://cluster.local/ns/{namespace}/sa/web")).unwrap()
+        };
+        let of_namespace = |namespace: Option<&str>| ConnectionInfo {
+            proxy: Arc::new(Proxy {
+                identity: namespace.map(identity),
+                ..(*self.proxy).clone()
+            }),
+            proxy_id: self.engine.connect(self.proxy.clone(), Arc::new(NoSink)),
+            ..stream.clone()
+        };
+        namespaces.map(of_namespace).collect()
+    }
+
+    /// What these proxies have said of the rule `b`, in turn.
+    fn said_by(&self, streams: &[ConnectionInfo]) -> Vec<Standing> {
+        let inspect = self.inspect();
+        let answers = Answers::of(streams);
+        let mut standings = Standings::new(&inspect, &answers);
+        let object = object(&rule("b", "any"));
+        let facts = facts_of(&object);
+        let change = ObjectChange {
+            facts: &facts,
+            revision: changed_at(&inspect, &object.object_ref()),
+        };
+
+        let said = streams.iter().map(|stream| {
+            let subscription = Subscription {
+                proxy: stream.proxy_id,
+                resource_type: CDS,
+            };
+            standings.of(subscription, &change)
+        });
+        said.collect()
+    }
+}
+
 #[test]
 fn resources_that_many_proxies_reject_are_looked_up_as_far_as_there_is_time() {
     let mut world = World::new();
     let taken = world.current();
     world.change("b", "second");
-    let mut stream = world.stream(Protocol::Delta, &taken);
-    let names = (0..MAX_REJECTED).map(|at| ResourceName::new(at.to_string()));
-    stream.types[0].withheld = names.collect();
 
-    let count = MAX_FACTS / FACTS_OF_LOOKUP / MAX_REJECTED + 2;
-    let streams: Vec<ConnectionInfo> = (0..count)
-        .map(|_| ConnectionInfo {
-            proxy_id: world.engine.connect(world.proxy.clone(), Arc::new(NoSink)),
-            ..stream.clone()
-        })
-        .collect();
-
-    let inspect = world.inspect();
-    let answers = Answers::of(&streams);
-    let mut standings = Standings::new(&inspect, &answers);
-    let object = object(&rule("b", "any"));
-    let facts = facts_of(&object);
-    let change = ObjectChange {
-        facts: &facts,
-        revision: changed_at(&inspect, &object.object_ref()),
-    };
-    let said = streams.iter().map(|stream| {
-        let subscription = Subscription {
-            proxy: stream.proxy_id,
-            resource_type: CDS,
-        };
-        standings.of(subscription, &change)
-    });
-    let said: Vec<Standing> = said.collect();
+    let all = std::iter::repeat_n(None, streams_of(MAX_FACTS));
+    let streams = world.rejecting_streams(all, &taken);
+    let said = world.said_by(&streams);
     assert_eq!(said.first(), Some(&Standing::Pending));
     assert_eq!(said.last(), Some(&Standing::Rejected));
+}
+
+#[test]
+fn a_namespace_that_rejects_without_end_takes_no_look_ups_of_others() {
+    let mut world = World::new();
+    let taken = world.current();
+    world.change("b", "second");
+
+    let evil = std::iter::repeat_n(Some("evil"), streams_of(MAX_FACTS));
+    let strangers = std::iter::repeat_n(None, streams_of(MAX_FACTS));
+    let all = evil.chain(strangers).chain([Some("shop")]);
+    let streams = world.rejecting_streams(all, &taken);
+    let said = world.said_by(&streams);
+
+    let shops = said.len() - 1;
+    assert_eq!(said[shops], Standing::Pending, "that of shop");
+    assert_eq!(
+        said[shops - 1],
+        Standing::Rejected,
+        "strangers have had their share"
+    );
+    assert_eq!(said[streams_of(MAX_FACTS) - 1], Standing::Rejected);
 }
