@@ -19,13 +19,10 @@ use navarch_push::resource::{Collection, ResourceType, Version};
 use navarch_push::worker::Inspect;
 
 /// Maximum number of facts that are looked up for all clients, in equal shares of the namespaces that
-/// reject something. With more, a further rejected resource of a namespace counts as one that the
-/// change may be in: after a restart, thousands of proxies may reject a route table that depends on
-/// each service.
+/// reject something; each has one look-up in any case. With more, a further rejected resource of a
+/// namespace counts as one that the change may be in: after a restart, thousands of proxies may reject
+/// a route table that depends on each service.
 const MAX_FACTS: usize = 200_000;
-
-/// The share that a namespace has however many others there are.
-const MIN_SHARE: usize = 5_000;
 
 /// What a look-up counts for beside the facts that it finds. One that finds none may have walked the
 /// inputs of what a proxy is selected by, such as all Sidecars.
@@ -217,7 +214,7 @@ impl<'a> Standings<'a> {
             compared: Compared::default(),
             behind: BTreeMap::new(),
             facts: BTreeMap::new(),
-            share: MIN_SHARE.max(MAX_FACTS / namespaces.len().max(1)),
+            share: MAX_FACTS / namespaces.len().max(1),
         }
     }
 
