@@ -64,7 +64,8 @@ impl Stream {
                     self.report_rejection(resource_type);
                 }
                 self.queue_rejected_again();
-                // Last: if it ends the stream, the rejection must be known.
+                // Last: if it ends the stream, the rejection must have been recorded and counted. It is not
+                // attributed to an object then, as those of other streams that have ended.
                 self.charge_for_uncertain_names()
             }
         }
