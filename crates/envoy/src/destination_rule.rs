@@ -20,7 +20,7 @@ pub use merge::MergedRule;
 pub use policy::{port_policy, subset_policy, with_mesh_defaults};
 
 use self::index::{ClientNamespaces, Pool, RulesOfHost};
-use super::policy::root_namespace;
+use super::root_and_own::root_namespace;
 use super::{config_objects, sidecar_waypoint};
 use navarch_api::istio::{DestinationRule, Subset};
 use navarch_api::names::{Hostname, Namespace};

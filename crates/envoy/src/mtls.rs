@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::policy::root_namespace;
+use crate::root_and_own::root_namespace;
 use crate::service_port::of_port;
 use navarch_api::istio::{MutualTlsMode, PeerAuthentication};
 use navarch_api::names::Namespace;

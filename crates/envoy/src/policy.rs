@@ -20,7 +20,7 @@ use navarch_push::query::{ProxyQuery, Query};
 use navarch_push::view::View;
 use navarch_registry::model::{Labels, Registry, Service};
 
-use crate::root_and_own::InhabitedNamespaces;
+use crate::root_and_own::{InhabitedNamespaces, root_namespace};
 
 /// The label of workloads that serve a Gateway of the Gateway API.
 const GATEWAY_NAME: &str = "gateway.networking.k8s.io/gateway-name";
@@ -158,12 +158,6 @@ impl<T: Policy> fmt::Debug for NamespacesWith<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "namespaces with {}", T::KIND)
     }
-}
-
-/// The namespace whose policies apply to the mesh.
-#[must_use]
-pub fn root_namespace(view: &View<'_>) -> Namespace {
-    Namespace::new(&view.mesh().config.root_namespace)
 }
 
 /// The policies that apply to the view's proxy: those of the root namespace first, then those of

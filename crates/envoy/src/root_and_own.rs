@@ -6,7 +6,10 @@ use navarch_api::names::Namespace;
 use navarch_push::namespace_list::NamespaceList;
 use navarch_push::view::View;
 
-use crate::policy::root_namespace;
+/// The namespace whose objects can apply to the whole mesh.
+pub(crate) fn root_namespace(view: &View<'_>) -> Namespace {
+    Namespace::new(&view.mesh().config.root_namespace)
+}
 
 /// The namespaces that have objects of a kind.
 ///

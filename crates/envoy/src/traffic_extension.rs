@@ -22,6 +22,7 @@ use super::build::ads_source;
 use super::filters::class::ListenerClass;
 use super::filters::http::packed_filter;
 use super::policy::{self, Policy, PolicyService};
+use super::root_and_own::root_namespace;
 use super::waypoint;
 use navarch_api::istio::{
     ExecutionPhase, LuaConfig, PluginPhase, PluginType, TrafficExtension, TrafficSelector,
@@ -120,7 +121,7 @@ impl Query for ExtensionsOf {
                 .filter_map(|object| Some((&object.meta, of_extension(object)?))),
         );
 
-        let root = policy::root_namespace(view);
+        let root = root_namespace(view);
         let rank = |namespace: &Namespace| match service {
             _ if *namespace == root => 1,
             Some(service) if service.namespace == *namespace && !is_own(view, namespace) => 2,
@@ -367,7 +368,7 @@ fn named(view: &View<'_>, name: &str) -> Option<(Extension, bool)> {
             .iter()
             .any(|service| service.namespace == namespace)
     };
-    if namespace != policy::root_namespace(view) && !is_own(view, &namespace) && !is_served() {
+    if namespace != root_namespace(view) && !is_own(view, &namespace) && !is_served() {
         return None;
     }
 

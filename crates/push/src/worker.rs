@@ -6,8 +6,8 @@
 //! changes that affect the same proxies takes a bounded share of the time of thread and proxies.
 //! While subscriptions wait, the pause is as long as the push, up to a limit: they are answered
 //! between pushes. With `PILOT_DEBOUNCE_AFTER` set, changes wait for that quiet time,
-//! `PILOT_DEBOUNCE_MAX` at the longest, as in istiod. Removals of policies wait in any case, as
-//! [`removed_policies`] says.
+//! `PILOT_DEBOUNCE_MAX` at the longest, as in istiod. Removals of policies wait in any case, in case
+//! they come again.
 
 mod answering;
 mod arrivals;

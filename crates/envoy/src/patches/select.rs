@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use super::attach::{attaches, matches_proxy};
 use super::compiled::{Compiled, Patch};
-use crate::policy::root_namespace;
-use crate::root_and_own::InhabitedNamespaces;
+use crate::root_and_own::{InhabitedNamespaces, root_namespace};
 use navarch_api::istio::{ApplyTo, EnvoyFilter, PatchOperation};
 use navarch_api::names::Namespace;
 use navarch_api::object::NamespacedName;

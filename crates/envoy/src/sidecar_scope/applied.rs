@@ -11,7 +11,7 @@ use navarch_push::query::{ProxyQuery, Query};
 use navarch_push::view::View;
 use navarch_registry::model::Labels;
 
-use crate::policy::root_namespace;
+use crate::root_and_own::root_namespace;
 
 /// The source of a proxy's visible services.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
