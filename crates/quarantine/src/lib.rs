@@ -284,8 +284,6 @@ impl QuarantineWork {
     async fn rejection(&self, nack: Nack) -> Result<Option<Rejection>, Ended> {
         let id = nack.proxy;
         let resource_type = nack.resource_type;
-        // One of a stream that has ended, also by its client's share of the memory, is no evidence: it
-        // cannot be tried, it has no vote, and a client could open and end any number of streams.
         let Some(info) = self.connections.of_id(id) else {
             return Ok(None);
         };

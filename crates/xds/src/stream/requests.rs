@@ -64,8 +64,7 @@ impl Stream {
                     self.report_rejection(resource_type);
                 }
                 self.queue_rejected_again();
-                // Last: if it ends the stream, the rejection must have been recorded and counted. It is not
-                // attributed to an object then, as those of other streams that have ended.
+                // Last: if it ends the stream, the rejection must be known.
                 self.charge_for_uncertain_names()
             }
         }
