@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use navarch_api::any_object::AnyObject;
-use navarch_api::names::{Namespace, ResourceName};
+use navarch_api::names::Namespace;
 use navarch_api::object::{NamespacedName, ObjectRef};
 use navarch_push::context::{PushContext, facts_of};
 use navarch_push::engine::ProxyId;
@@ -16,11 +16,9 @@ use navarch_push::quarantine::voter;
 use navarch_push::quarantine::votes::{Answer, VoteCounter, Voter, Votes};
 use navarch_push::resource::{Collection, ResourceType};
 use navarch_push::worker::{Ended, Inspect, PushHandle};
-use navarch_xds::connections::{ConnectionInfo, Connections, TypeInfo, WithheldNames};
+use navarch_xds::connections::{ConnectionInfo, Connections, TypeInfo};
 use navarch_xds::standing::{self, ObjectChange, Standing, Standings};
 use tokio::time::Instant;
-
-use super::Rejection;
 
 /// A stream, and the type of its response.
 pub(super) type Subscription = (ProxyId, ResourceType);
@@ -52,62 +50,8 @@ pub(super) struct Rejecter {
     pub(super) account: NamespacedName,
     /// Its pod, or the WorkloadEntry of its machine.
     pub(super) workload: NamespacedName,
-    /// What of it is attributed to the object, by type.
-    rejected: BTreeMap<ResourceType, RejectedOfType>,
-}
-
-/// What a stream has rejected of a type.
-#[derive(Clone, Debug)]
-struct RejectedOfType {
     /// The snapshot that it had last accepted.
-    accepted: u64,
-    /// The rejected resources; empty in the state of the world, in which a response is rejected as a
-    /// whole.
-    names: WithheldNames,
-}
-
-impl RejectedOfType {
-    /// What a stream with this state has rejected with its last NACK, if it had `accepted` a snapshot.
-    fn of(watch: &TypeInfo, accepted: u64) -> Self {
-        let names = match watch.withheld_last.is_empty() {
-            true => &watch.withheld,
-            false => &watch.withheld_last,
-        };
-        Self {
-            accepted,
-            names: names.clone(),
-        }
-    }
-
-    /// Whether the stream has accepted what it had rejected. It may still reject other resources. After
-    /// a trial it has the former snapshot.
-    fn is_over(&self, watch: &TypeInfo) -> bool {
-        let taken = watch.taken.as_ref().map(|(_, revision)| *revision);
-        let rest = watch.rest.as_ref();
-        if taken.max(rest.map(|rest| rest.revision)) <= Some(self.accepted) {
-            return false;
-        }
-        if watch.rejected.is_none() {
-            return true;
-        }
-
-        let is_rejected = |name: &ResourceName| {
-            watch.withheld.contains(name) || rest.is_some_and(|rest| rest.without.contains(name))
-        };
-        !self.names.is_empty() && !self.names.iter().any(is_rejected)
-    }
-}
-
-impl Rejecter {
-    /// Whether a stream rejects the object no more, by those of its types that the object reaches.
-    fn is_over(&self, info: &ConnectionInfo, reached: &BTreeSet<ResourceType>) -> bool {
-        let mut rejected = self.rejected.iter();
-        rejected.all(|(resource_type, rejected)| {
-            let mut types = info.types.iter();
-            let watch = types.find(|watch| watch.resource_type == *resource_type);
-            !reached.contains(resource_type) || watch.is_some_and(|watch| rejected.is_over(watch))
-        })
-    }
+    pub(super) accepted: u64,
 }
 
 impl Case {
@@ -124,24 +68,6 @@ impl Case {
             number: 0,
             looked_at: None,
         }
-    }
-
-    /// Adds a stream whose rejection is attributed to the object, or another type of one.
-    pub(super) fn add_rejecter(&mut self, rejection: &Rejection) {
-        let resource_type = rejection.resource_type;
-        let mut types = rejection.info.types.iter();
-        let Some(watch) = types.find(|watch| watch.resource_type == resource_type) else {
-            return;
-        };
-
-        let id = rejection.info.proxy_id;
-        let rejecter = self.rejecters.entry(id).or_insert_with(|| Rejecter {
-            account: rejection.voter.account.clone(),
-            workload: rejection.voter.workload.clone(),
-            rejected: BTreeMap::new(),
-        });
-        let rejected = RejectedOfType::of(watch, rejection.accepted);
-        rejecter.rejected.insert(resource_type, rejected);
     }
 
     /// Whether one of its rejecting streams is still open.
@@ -326,15 +252,33 @@ struct Answers<'a> {
 impl Answers<'_> {
     /// The answer of a stream, given the types with resources that depend on the object.
     fn of(&mut self, info: &ConnectionInfo, types: &BTreeSet<ResourceType>) -> Answer {
-        let rejecter = self.rejecters.get(&info.proxy_id);
-        if rejecter.is_some_and(|rejecter| !rejecter.is_over(info, types)) {
-            return Answer::Rejected;
+        let watches: Vec<Option<&TypeInfo>> = types
+            .iter()
+            .map(|resource_type| {
+                info.types
+                    .iter()
+                    .find(|watch| watch.resource_type == *resource_type)
+            })
+            .collect();
+
+        if let Some(rejecter) = self.rejecters.get(&info.proxy_id) {
+            // After a trial it has the former snapshot.
+            let is_newer = |watch: &Option<&TypeInfo>| {
+                watch.is_some_and(|watch| {
+                    watch.rejected.is_none()
+                        && watch
+                            .taken
+                            .as_ref()
+                            .is_some_and(|(_, revision)| *revision > rejecter.accepted)
+                })
+            };
+            if !watches.iter().all(is_newer) {
+                return Answer::Rejected;
+            }
         }
 
         let mut all = Answer::Accepted;
-        for resource_type in types {
-            let mut watches = info.types.iter();
-            let watch = watches.find(|watch| watch.resource_type == *resource_type);
+        for watch in watches {
             let one = watch.map_or(Answer::Pending, |watch| self.of_type(info.proxy_id, watch));
             all = match (all, one) {
                 (Answer::Pending, _) | (_, Answer::Pending) => Answer::Pending,
@@ -375,13 +319,12 @@ impl Answers<'_> {
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
+    use navarch_api::names::ResourceName;
     use navarch_api::testing::object;
     use navarch_push::engine::{Engine, Interest};
-    use navarch_push::mesh_state::MeshState;
     use navarch_push::proxy::{Locality, Proxy};
-    use navarch_push::quarantine::votes::AccountVotes;
     use navarch_push::testing::{NoSink, RulesAsClusters, changes, mesh_of, rule};
-    use navarch_xds::connections::AcknowledgedRest;
+    use navarch_xds::connections::{AcknowledgedRest, WithheldNames};
     use navarch_xds::{Protocol, Rejection};
     use serde_json::json;
 
@@ -389,132 +332,51 @@ mod tests {
 
     const CDS: ResourceType = ResourceType::Cluster;
 
-    /// A mesh whose rules `a` and `b` were changed after a proxy had accepted them. It has acknowledged
-    /// the change but for the cluster of `a`.
-    struct World {
-        state: MeshState,
-        engine: Engine,
-        id: ProxyId,
-        /// The snapshot before the change.
-        accepted: u64,
-        streams: Streams,
-    }
-
-    fn name(name: &str) -> NamespacedName {
-        NamespacedName::new("shop", name)
-    }
-
-    fn names(all: &[&str]) -> WithheldNames {
-        all.iter().map(ResourceName::new).collect()
-    }
-
-    impl World {
-        fn new() -> Self {
-            let mut state = mesh_of(&(rule("a", "first") + &rule("b", "first")));
-            let mut engine = Engine::new(state.context(), Arc::new(RulesAsClusters));
-            let node = "sidecar~10.0.0.1~web-1.shop~shop.svc.cluster.local";
-            let proxy = Arc::new(Proxy::parse(node, json!({}), Locality::default()).unwrap());
-            let id = engine.connect(proxy.clone(), Arc::new(NoSink));
-            let all = Interest {
-                wildcard: true,
-                names: Arc::default(),
-            };
-            engine.subscribe(id, CDS, all);
-            let accepted = engine.revision();
-            let taken = (engine.published(id, CDS).unwrap(), accepted);
-
-            let changed = state.apply(changes(&(rule("a", "second") + &rule("b", "second"))));
-            engine.apply(state.context(), changed);
-            let current = engine.published(id, CDS).unwrap();
-            let info = rejecting_a(&proxy, id, taken, (current, engine.revision()));
-            let voter = Voter {
-                account: name("web"),
-                workload: name("web-1"),
-                mark: Mark::Unknown,
-            };
-            let streams = Streams {
-                answers: standing::Answers::of([&info]),
-                streams: vec![info],
-                voices: BTreeMap::from([(id, voter)]),
-                tried: BTreeSet::new(),
-                looked_into: BTreeMap::new(),
-            };
-
-            Self {
-                state,
-                engine,
-                id,
-                accepted,
-                streams,
-            }
-        }
-
-        /// The votes about a changed rule; `rejected` are the clusters whose rejection was attributed
-        /// to it, if it was.
-        fn votes(&self, changed: &str, rejected: Option<&[&str]>) -> AccountVotes {
-            let inspect = Inspect {
-                mesh_state: &self.state,
-                engine: &self.engine,
-                pushes: &[].into(),
-            };
-            let rejecter = rejected.map(|rejected| {
-                let of_type = RejectedOfType {
-                    accepted: self.accepted,
-                    names: names(rejected),
-                };
-                let rejecter = Rejecter {
-                    account: name("web"),
-                    workload: name("web-1"),
-                    rejected: BTreeMap::from([(CDS, of_type)]),
-                };
-                (self.id, rejecter)
-            });
-
-            let object = object(&rule(changed, "second"));
-            let rejecters = rejecter.into_iter().collect();
-            let votes = counted(&inspect, &object, &rejecters, &self.streams);
-            votes.accounts()[&name("web")]
-        }
-    }
-
     #[test]
     fn a_proxy_that_rejects_another_resource_accepts_an_object_whose_resource_it_has() {
-        let world = World::new();
-        assert_eq!(world.votes("a", None).accepted, 0);
-        assert_eq!(world.votes("b", None).accepted, 1);
-    }
+        let mut state = mesh_of(&(rule("a", "first") + &rule("b", "first")));
+        let mut engine = Engine::new(state.context(), Arc::new(RulesAsClusters));
+        let node = "sidecar~10.0.0.1~web-1.shop~shop.svc.cluster.local";
+        let proxy = Arc::new(Proxy::parse(node, json!({}), Locality::default()).unwrap());
+        let id = engine.connect(proxy.clone(), Arc::new(NoSink));
+        let all = Interest {
+            wildcard: true,
+            names: Arc::default(),
+        };
+        engine.subscribe(id, CDS, all);
+        let taken = (engine.published(id, CDS).unwrap(), engine.revision());
 
-    #[test]
-    fn a_proxy_rejects_an_object_no_longer_than_what_was_attributed_to_it() {
-        let world = World::new();
-        assert_eq!(world.votes("a", Some(&["a"])).rejected, 1);
-        let votes = world.votes("b", Some(&["b"]));
-        assert_eq!((votes.rejected, votes.accepted), (0, 1), "beside `a`");
-        assert_eq!(world.votes("b", Some(&["a", "b"])).rejected, 1);
+        // Both rules are changed, and it rejects the cluster of one.
+        let changed = state.apply(changes(&(rule("a", "second") + &rule("b", "second"))));
+        engine.apply(state.context(), changed);
+        let current = engine.published(id, CDS).unwrap();
+        let info = rejecting_a(&proxy, id, taken, (current, engine.revision()));
+        let name = |name: &str| NamespacedName::new("shop", name);
+        let voter = Voter {
+            account: name("web"),
+            workload: name("web-1"),
+            mark: Mark::Unknown,
+        };
+        let streams = Streams {
+            answers: standing::Answers::of([&info]),
+            streams: vec![info],
+            voices: BTreeMap::from([(id, voter)]),
+            tried: BTreeSet::new(),
+            looked_into: BTreeMap::new(),
+        };
 
-        // In the state of the world, which of them it rejects is not known.
-        assert_eq!(world.votes("b", Some(&[])).rejected, 1);
-    }
-
-    #[test]
-    fn a_proxy_with_a_trial_rejects_the_object() {
-        let mut world = World::new();
-        let watch = &mut world.streams.streams[0].types[0];
-        watch.rejected = None;
-        watch.withheld = names(&[]);
-        watch.rest = None;
-        world.streams.answers = standing::Answers::of(&world.streams.streams);
-        assert_eq!(world.votes("b", Some(&["b"])).rejected, 1);
-
-        let watch = &mut world.streams.streams[0].types[0];
-        let (_, revision) = watch.taken.as_mut().unwrap();
-        *revision = world.engine.revision();
-        world.streams.answers = standing::Answers::of(&world.streams.streams);
-        assert_eq!(
-            world.votes("b", Some(&["b"])).accepted,
-            1,
-            "it has it again"
-        );
+        let inspect = Inspect {
+            mesh_state: &state,
+            engine: &engine,
+            pushes: &[].into(),
+        };
+        let accepted = |changed: &str| {
+            let object = object(&rule(changed, "second"));
+            let votes = counted(&inspect, &object, &BTreeMap::new(), &streams);
+            votes.accounts()[&name("web")].accepted
+        };
+        assert_eq!(accepted("a"), 0);
+        assert_eq!(accepted("b"), 1);
     }
 
     /// The stream of a proxy that has acknowledged all of `current` but the cluster `a`.
@@ -524,10 +386,11 @@ mod tests {
         taken: (Arc<Collection>, u64),
         current: (Arc<Collection>, u64),
     ) -> ConnectionInfo {
+        let without = || ["a"].iter().map(ResourceName::new).collect();
         let rest = AcknowledgedRest {
             collection: current.0.clone(),
             revision: current.1,
-            without: names(&["a"]),
+            without: without(),
         };
         let rejection = Rejection {
             code: 13,
@@ -545,9 +408,9 @@ mod tests {
             resources: None,
             taken: Some(taken),
             rest: Some(rest),
-            withheld: names(&["a"]),
+            withheld: without(),
             in_doubt: WithheldNames::default(),
-            withheld_last: names(&["a"]),
+            withheld_last: without(),
             in_sync: false,
         };
         ConnectionInfo {

@@ -51,7 +51,7 @@ pub use replicas::Replicas;
 pub use start::{Parts, start};
 
 use candidates::{accepted_at, candidates};
-use case::{Case, Streams, Subscription, voices, voter_of};
+use case::{Case, Rejecter, Streams, Subscription, voices, voter_of};
 use navarch_api::names::Namespace;
 use navarch_api::object::ObjectRef;
 use navarch_push::context::facts_of;
@@ -442,13 +442,17 @@ impl QuarantineWork {
         let Some(case) = self.cases.get_mut(&name) else {
             return Ok(());
         };
-        let namespace = &rejection.voter.account.namespace;
-        let is_own = *namespace == name.name.namespace;
+        let rejecter = Rejecter {
+            account: rejection.voter.account.clone(),
+            workload: rejection.voter.workload.clone(),
+            accepted: rejection.accepted,
+        };
+        let is_own = rejecter.account.namespace == name.name.namespace;
         if case.rejecters.is_empty() || is_own {
             case.error = rejection.message.clone();
-            case.rejecting = namespace.clone();
+            case.rejecting = rejecter.account.namespace.clone();
         }
-        case.add_rejecter(rejection);
+        case.rejecters.insert(rejection.info.proxy_id, rejecter);
         if is_trial {
             let subscription = (rejection.info.proxy_id, rejection.resource_type);
             case.trials.insert(subscription, rejection.shown.clone());
