@@ -24,6 +24,9 @@ use navarch_push::worker::Inspect;
 /// a route table that depends on each service.
 const MAX_FACTS: usize = 200_000;
 
+/// Maximum number of facts in all shares together: a single look-up may find more than a share has.
+const MAX_FACTS_OF_ALL: usize = 2 * MAX_FACTS;
+
 /// What a look-up counts for beside the facts that it finds. One that finds none may have walked the
 /// inputs of what a proxy is selected by, such as all Sidecars.
 const FACTS_OF_LOOKUP: usize = 100;
@@ -110,6 +113,8 @@ pub struct Standings<'a> {
     behind: BTreeMap<(Subscription, ResourceName), BTreeSet<FactKey>>,
     /// The number of these facts, with [`FACTS_OF_LOOKUP`], by the namespace of the client's identity.
     facts: BTreeMap<Option<Namespace>, usize>,
+    /// The sum of these numbers.
+    facts_of_all: usize,
     /// The number at which a namespace has had its share.
     share: usize,
 }
@@ -214,6 +219,7 @@ impl<'a> Standings<'a> {
             compared: Compared::default(),
             behind: BTreeMap::new(),
             facts: BTreeMap::new(),
+            facts_of_all: 0,
             share: MAX_FACTS / namespaces.len().max(1),
         }
     }
@@ -345,9 +351,12 @@ impl<'a> Standings<'a> {
             let behind = match self.behind.entry((subscription, name.clone())) {
                 Entry::Occupied(known) => known.into_mut(),
                 Entry::Vacant(_) if *facts > self.share => return true,
+                Entry::Vacant(_) if self.facts_of_all > MAX_FACTS_OF_ALL => return true,
                 Entry::Vacant(unknown) => {
                     let behind = facts_behind(self.inspect, subscription, name, since);
-                    *facts += behind.len() + FACTS_OF_LOOKUP;
+                    let cost = behind.len() + FACTS_OF_LOOKUP;
+                    *facts += cost;
+                    self.facts_of_all += cost;
                     unknown.insert(behind)
                 }
             };

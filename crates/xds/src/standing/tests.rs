@@ -352,9 +352,15 @@ impl World {
 
     /// What these proxies have said of the rule `b`, in turn.
     fn said_by(&self, streams: &[ConnectionInfo]) -> Vec<Standing> {
+        self.said_after(0, streams)
+    }
+
+    /// The same after this number of facts was looked up for others.
+    fn said_after(&self, facts: usize, streams: &[ConnectionInfo]) -> Vec<Standing> {
         let inspect = self.inspect();
         let answers = Answers::of(streams);
         let mut standings = Standings::new(&inspect, &answers);
+        standings.facts_of_all = facts;
         let object = object(&rule("b", "any"));
         let facts = facts_of(&object);
         let change = ObjectChange {
@@ -406,4 +412,18 @@ fn a_namespace_that_rejects_without_end_takes_no_look_ups_of_others() {
         "strangers have had their share"
     );
     assert_eq!(said[streams_of(MAX_FACTS) - 1], Standing::Rejected);
+}
+
+#[test]
+fn what_all_namespaces_look_up_together_has_a_bound() {
+    let mut world = World::new();
+    let taken = world.current();
+    world.change("b", "second");
+
+    let streams = world.rejecting_streams([Some("shop")].into_iter(), &taken);
+    assert_eq!(world.said_after(0, &streams), [Standing::Pending]);
+    assert_eq!(
+        world.said_after(MAX_FACTS_OF_ALL + 1, &streams),
+        [Standing::Rejected]
+    );
 }
