@@ -6,8 +6,8 @@
 //! changes that affect the same proxies takes a bounded share of the time of thread and proxies.
 //! While subscriptions wait, the pause is as long as the push, up to a limit: they are answered
 //! between pushes. With `PILOT_DEBOUNCE_AFTER` set, changes wait for that quiet time,
-//! `PILOT_DEBOUNCE_MAX` at the longest, as in istiod. Removals of policies wait in any case, in case
-//! they come again.
+//! `PILOT_DEBOUNCE_MAX` at the longest, as in istiod. Removed policies always stay in force for a
+//! moment, as they may come again.
 
 mod answering;
 mod arrivals;
@@ -141,9 +141,9 @@ struct Worker {
     pending: Vec<Change>,
     /// When the first and the last of them arrived.
     since: Option<(Instant, Instant)>,
-    removed_policies: RemovedPolicies,
     /// When they were queued.
     arrivals: Arrivals,
+    removed_policies: RemovedPolicies,
     /// When the pause after the last push ends.
     paused_until: Instant,
     /// Set when the initial state is complete and pushed.
@@ -232,8 +232,8 @@ pub fn prepare(
             debounce,
             pending: Vec::new(),
             since: None,
-            removed_policies: RemovedPolicies::default(),
             arrivals: Arrivals::default(),
+            removed_policies: RemovedPolicies::default(),
             paused_until: Instant::now(),
             synced: sender,
             context: context_sender,
@@ -404,17 +404,31 @@ impl Worker {
         }
     }
 
-    /// Queues changes for the next push.
+    /// Takes changes of the inputs: all but removals of policies wait for the next push only.
     fn take_changes(&mut self, mut changes: Vec<Change>, received_at: Instant) {
-        let now = Instant::now();
         self.metrics.count_received(&changes);
 
         if self.is_synced() && !changes.is_empty() {
-            self.removed_policies.delay(&mut changes, now);
+            self.removed_policies.delay(&mut changes, Instant::now());
             if changes.is_empty() {
                 return;
             }
         }
+        self.queue_changes(changes, received_at);
+    }
+
+    /// Queues the removal of policies that have not come again in time.
+    fn remove_due_policies(&mut self) {
+        let now = Instant::now();
+        let due = self.removed_policies.take_due(now);
+        if !due.is_empty() {
+            self.queue_changes(due, now);
+        }
+    }
+
+    /// Queues changes for the next push.
+    fn queue_changes(&mut self, changes: Vec<Change>, received_at: Instant) {
+        let now = Instant::now();
         self.arrivals.add(received_at, &changes);
 
         // Proxies wait with their subscriptions for this change.
@@ -431,20 +445,6 @@ impl Worker {
         if is_awaited {
             self.push();
         }
-    }
-
-    /// Queues the removal of policies that have not come again in time.
-    fn remove_due_policies(&mut self) {
-        let now = Instant::now();
-        let due = self.removed_policies.take_due(now);
-        if due.is_empty() {
-            return;
-        }
-
-        self.arrivals.add(now, &due);
-        let first = self.since.map_or(now, |(first, _)| first);
-        self.since = Some((first, now));
-        self.pending.extend(due);
     }
 
     /// Whether changes can wait until the initial state is complete. Most of it are pods, which are
