@@ -44,6 +44,13 @@ struct Visit<Q, A> {
     answers: mpsc::Sender<Result<A, Status>>,
 }
 
+impl<Q, A> Visit<Q, A> {
+    /// Waits for the next request.
+    async fn next_request(&mut self) -> Q {
+        self.requests.message().await.unwrap().unwrap()
+    }
+}
+
 /// A control plane that passes its streams to the test.
 struct ControlPlane {
     state: mpsc::Sender<Visit<DiscoveryRequest, DiscoveryResponse>>,
@@ -131,7 +138,7 @@ impl World {
             .into_inner();
 
         let mut visit = self.state.recv().await.unwrap();
-        let first = visit.requests.message().await.unwrap().unwrap();
+        let first = visit.next_request().await;
         StateStream {
             asks,
             answers,
@@ -152,7 +159,7 @@ impl World {
             .into_inner();
 
         let mut visit = self.delta.recv().await.unwrap();
-        let first = visit.requests.message().await.unwrap().unwrap();
+        let first = visit.next_request().await;
         DeltaStream {
             asks,
             answers,
@@ -315,7 +322,7 @@ async fn the_agent_handles_its_own_types_and_forwards_the_rest() {
     let mut types = Vec::new();
 
     for _ in 0..3 {
-        let request = visit.requests.message().await.unwrap().unwrap();
+        let request = visit.next_request().await;
         types.push((
             request.type_url,
             request.error_detail.map(|error| error.message),
@@ -333,7 +340,7 @@ async fn the_agent_handles_its_own_types_and_forwards_the_rest() {
     );
 
     world.health.send_replace(Some(Health::Ready));
-    let request = visit.requests.message().await.unwrap().unwrap();
+    let request = visit.next_request().await;
     assert_eq!((request.type_url, request.error_detail), (health, None));
 
     let names = DiscoveryResponse {
@@ -345,7 +352,7 @@ async fn the_agent_handles_its_own_types_and_forwards_the_rest() {
     };
 
     visit.answers.send(Ok(names.clone())).await.unwrap();
-    let ack = visit.requests.message().await.unwrap().unwrap();
+    let ack = visit.next_request().await;
     assert_eq!(
         (
             ack.version_info.as_str(),
@@ -359,16 +366,7 @@ async fn the_agent_handles_its_own_types_and_forwards_the_rest() {
     let mut broken = names;
     broken.resources[0].value = vec![0xff];
     visit.answers.send(Ok(broken)).await.unwrap();
-    assert!(
-        visit
-            .requests
-            .message()
-            .await
-            .unwrap()
-            .unwrap()
-            .error_detail
-            .is_some()
-    );
+    assert!(visit.next_request().await.error_detail.is_some());
 
     // Requests of istioctl are forwarded, and do not replace Envoy's stream.
     let mut debug = world.open(own::DEBUG).await;
@@ -449,10 +447,7 @@ async fn delta_streams_pass_too() {
     } = world.open_delta(ask_delta(own::LISTENER)).await;
     assert_eq!(routes_held::said_in(&mut first), "nothing");
     assert_eq!(first, ask_delta(own::LISTENER));
-    assert_eq!(
-        visit.requests.message().await.unwrap().unwrap().type_url,
-        own::NAME_TABLE
-    );
+    assert_eq!(visit.next_request().await.type_url, own::NAME_TABLE);
     let resource = navarch_proto::envoy::service::discovery::v3::Resource {
         name: "table".to_owned(),
         resource: Some(table("web.example")),
@@ -467,7 +462,7 @@ async fn delta_streams_pass_too() {
     };
 
     visit.answers.send(Ok(names)).await.unwrap();
-    let ack = visit.requests.message().await.unwrap().unwrap();
+    let ack = visit.next_request().await;
     assert_eq!(
         (ack.response_nonce.as_str(), ack.error_detail),
         ("n1", None)

@@ -39,7 +39,7 @@ async fn a_debug_request_has_a_stream_of_its_own_while_envoy_has_one() {
     let answering = async {
         let mut visit = world.state.recv().await.unwrap();
         assert_eq!(visit.headers.get("authorization").unwrap(), "Bearer first");
-        let request = visit.requests.message().await.unwrap().unwrap();
+        let request = visit.next_request().await;
         assert_eq!(request.type_url, SYNCZ);
         let rejected = Err(Status::permission_denied("not you"));
         visit.answers.send(rejected).await.unwrap();

@@ -9,7 +9,7 @@ const BUYER: &str = "spiffe://td/ns/shop/sa/buyer";
 async fn open(world: &mut World) -> DeltaStream {
     let mut stream = world.open_delta(ask_delta(own::LISTENER)).await;
     assert_eq!(stream.first.type_url, own::LISTENER);
-    let second = stream.visit.requests.message().await.unwrap().unwrap();
+    let second = stream.visit.next_request().await;
     assert_eq!(second.type_url, own::NAME_TABLE);
     stream
 }
@@ -23,7 +23,7 @@ async fn requested(
     while !metrics.look_up_client("10.0.0.1", BUYER) {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    let request = visit.requests.message().await.unwrap().unwrap();
+    let request = visit.next_request().await;
     assert_eq!(request.type_url, WORKLOAD);
     request.resource_names_subscribe
 }
@@ -53,7 +53,7 @@ async fn peers_are_requested_on_envoys_stream_and_not_forwarded_to_envoy() {
         .await
         .unwrap();
 
-    let ack = envoy.visit.requests.message().await.unwrap().unwrap();
+    let ack = envoy.visit.next_request().await;
     assert_eq!(
         (
             ack.type_url.as_str(),
@@ -81,7 +81,7 @@ async fn peers_are_requested_on_envoys_stream_and_not_forwarded_to_envoy() {
     );
 
     let mut envoy = open(&mut world).await;
-    let again = envoy.visit.requests.message().await.unwrap().unwrap();
+    let again = envoy.visit.next_request().await;
     assert_eq!(
         (again.type_url.as_str(), again.resource_names_subscribe),
         (WORKLOAD, vec!["net/10.0.0.1".to_owned()])
@@ -112,17 +112,7 @@ async fn peers_are_not_requested_again_after_unimplemented() {
     );
 
     envoy.asks.send(ask_delta(CLUSTER)).await.unwrap();
-    assert_eq!(
-        envoy
-            .visit
-            .requests
-            .message()
-            .await
-            .unwrap()
-            .unwrap()
-            .type_url,
-        CLUSTER
-    );
+    assert_eq!(envoy.visit.next_request().await.type_url, CLUSTER);
     envoy
         .visit
         .answers
@@ -146,17 +136,7 @@ async fn workloads_that_envoy_requests_are_forwarded_to_envoy() {
     let mut world = world_with(Some(metrics.clone())).await;
     let mut envoy = open(&mut world).await;
     envoy.asks.send(ask_delta(WORKLOAD)).await.unwrap();
-    assert_eq!(
-        envoy
-            .visit
-            .requests
-            .message()
-            .await
-            .unwrap()
-            .unwrap()
-            .type_url,
-        WORKLOAD
-    );
+    assert_eq!(envoy.visit.next_request().await.type_url, WORKLOAD);
 
     envoy.visit.answers.send(Ok(response("x"))).await.unwrap();
     assert_eq!(
@@ -166,14 +146,7 @@ async fn workloads_that_envoy_requests_are_forwarded_to_envoy() {
     metrics.look_up_client("10.0.0.1", BUYER);
     envoy.asks.send(ask_delta(CLUSTER)).await.unwrap();
     assert_eq!(
-        envoy
-            .visit
-            .requests
-            .message()
-            .await
-            .unwrap()
-            .unwrap()
-            .type_url,
+        envoy.visit.next_request().await.type_url,
         CLUSTER,
         "the agent subscribes to no peer"
     );

@@ -87,7 +87,7 @@ async fn the_first_request_says_which_routes_envoy_has() {
     let (said, mut stream) = open(&mut world, returning()).await;
     assert_eq!(said, "virtual-hosts");
     stream.asks.send(ask_delta(VIRTUAL_HOST)).await.unwrap();
-    let request = stream.visit.requests.message().await.unwrap().unwrap();
+    let request = stream.visit.next_request().await;
     assert_eq!(request, ask_delta(VIRTUAL_HOST), "later requests pass");
     send_routes(&mut stream, routes(&["a.example", "*"], false)).await;
     drop(stream);
