@@ -43,6 +43,10 @@ const WATCH_TIMEOUT: Duration = Duration::from_secs(400);
 /// Number of objects in a page of a list.
 const PAGE_SIZE: usize = 500;
 
+/// Maximum size of a page in bytes: users decide how large objects are, 1.5 MB each in etcd, and a
+/// server could send without end. A larger page is requested again with fewer objects.
+const MAX_PAGE_BYTES: usize = 256 << 20;
+
 /// Poll interval of a kind that is not served, besides events of its definition.
 const MISSING_POLL_INTERVAL: Duration = Duration::from_secs(30);
 
@@ -368,24 +372,11 @@ impl Reflector {
     async fn list(&mut self) -> Result<WatchOutcome, Closed> {
         self.held.begin_round();
         let mut more = String::new();
+        let mut page_size = PAGE_SIZE;
 
         loop {
-            let mut page = match self
-                .connection
-                .get(&self.list_path(&more), "application/json")
-                .await
-            {
+            let mut page = match self.page(&more, &mut page_size).await {
                 Ok(page) => page,
-                Err(error) => return Ok(WatchOutcome::Failed(error)),
-            };
-
-            let mut page: Value = match page.all().await.map(|body| serde_json::from_slice(&body)) {
-                Ok(Ok(page)) => page,
-                Ok(Err(error)) => {
-                    return Ok(failed(&format!(
-                        "failed to decode a list response: {error}"
-                    )));
-                }
                 Err(error) => return Ok(WatchOutcome::Failed(error)),
             };
 
@@ -472,14 +463,28 @@ impl Reflector {
         )
     }
 
-    /// The path and query of a page of a list; `more` is the `continue` token of the previous page.
-    fn list_path(&self, more: &str) -> String {
+    /// A page of a list; `more` is the `continue` token of the previous page. If its objects are too
+    /// large, `page_size` becomes smaller.
+    async fn page(&mut self, more: &str, page_size: &mut usize) -> Result<Value, StreamError> {
+        loop {
+            let path = self.list_path(more, *page_size);
+            let mut page = self.connection.get(&path, "application/json").await?;
+            match page.all(MAX_PAGE_BYTES).await {
+                Err(StreamError::TooLarge(_)) if *page_size > 1 => *page_size /= 2,
+                body => return decoded_list(&body?),
+            }
+        }
+    }
+
+    /// The path and query of a page of a list, of `page_size` objects at most; `more` is the
+    /// `continue` token of the previous page.
+    fn list_path(&self, more: &str, page_size: usize) -> String {
         let from = if more.is_empty() {
             String::new()
         } else {
             format!("&continue={more}")
         };
-        format!("{}?limit={PAGE_SIZE}{from}{}", self.path(), self.selector())
+        format!("{}?limit={page_size}{from}{}", self.path(), self.selector())
     }
 
     /// Resets failures and backoff, as data was received.
@@ -551,6 +556,12 @@ fn decode(
             decode_binary_event(kind, frame, texts).map_err(|error| error.to_string())
         }
     }
+}
+
+/// The text of a list as JSON.
+fn decoded_list(body: &[u8]) -> Result<Value, StreamError> {
+    serde_json::from_slice(body)
+        .map_err(|error| StreamError::Broken(format!("failed to decode a list response: {error}")))
 }
 
 /// Takes the items out of a list; copies of pods would cost as much as their decoding.

@@ -24,6 +24,9 @@ const GATHERING_ROOM: usize = CHUNK + (64 << 10);
 /// Maximum size of an event: objects are at most 1.5 MB in etcd, and their text can be larger.
 const MAX_EVENT_SIZE: usize = 64 << 20;
 
+/// Maximum size of the body of an error.
+const MAX_ERROR_SIZE: usize = 1 << 20;
+
 /// Why a response failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StreamError {
@@ -36,6 +39,9 @@ pub(super) enum StreamError {
     /// No data was received within the idle timeout.
     #[error("no data received for {0:?}")]
     Silent(Duration),
+    /// A body that is read as a whole exceeds this many bytes.
+    #[error("a response exceeds {0} bytes")]
+    TooLarge(usize),
 }
 
 /// A client of an API server, with its idle timeout.
@@ -172,7 +178,7 @@ impl Connection {
             return Ok(frames);
         }
 
-        let body = frames.all().await.unwrap_or_default();
+        let body = frames.all(MAX_ERROR_SIZE).await.unwrap_or_default();
         Err(StreamError::Rejected(ServerStatus::of_answer(
             head.status.as_u16(),
             &body,
@@ -232,9 +238,13 @@ where
         }
     }
 
-    /// Reads to the end; returns the whole body.
-    pub(super) async fn all(&mut self) -> Result<Bytes, StreamError> {
-        while self.frame().await? {}
+    /// Reads to the end; returns the whole body, of `max_bytes` at most.
+    pub(super) async fn all(&mut self, max_bytes: usize) -> Result<Bytes, StreamError> {
+        while self.frame().await? {
+            if self.rest.len() > max_bytes {
+                return Err(StreamError::TooLarge(max_bytes));
+            }
+        }
         Ok(std::mem::take(&mut self.rest).freeze())
     }
 
@@ -358,6 +368,16 @@ mod tests {
 
         frames.next(false).await.unwrap_err();
         assert!(frames.next(false).await.unwrap().is_none());
+    }
+
+    #[tokio::test]
+    async fn a_whole_body_has_a_bound() {
+        let text = b"one\ntwo\n";
+        let whole = frames_of_pieces(text, 3).all(text.len()).await.unwrap();
+        assert_eq!(&whole[..], text);
+
+        let error = frames_of_pieces(text, 3).all(text.len() - 1).await;
+        assert!(matches!(error, Err(StreamError::TooLarge(7))), "{error:?}");
     }
 
     #[tokio::test]

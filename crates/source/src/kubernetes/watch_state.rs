@@ -72,9 +72,10 @@ impl WatchState {
                 Pause::None,
             ),
             WatchOutcome::Failed(StreamError::Rejected(status)) => self.rejected(&status, versions),
-            WatchOutcome::Failed(error @ (StreamError::Broken(_) | StreamError::Silent(_))) => {
-                (self.clone(), failure(Duration::ZERO, error.to_string()))
-            }
+            WatchOutcome::Failed(
+                error
+                @ (StreamError::Broken(_) | StreamError::Silent(_) | StreamError::TooLarge(_)),
+            ) => (self.clone(), failure(Duration::ZERO, error.to_string())),
         }
     }
 
