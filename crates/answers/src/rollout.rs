@@ -38,6 +38,10 @@ pub struct Rollout {
     pub reached: usize,
     /// The number of those that have acknowledged it.
     pub taken: usize,
+    /// The number of those that have not, and are no evidence: before the stage began, they had
+    /// rejected the resources that it may be in.
+    #[serde(default)]
+    pub rejected_before: usize,
     /// The first of the proxies that have not answered yet.
     pub pending_proxies: Vec<String>,
     /// The number of clients without an identity that have not acknowledged it: the stage does not
@@ -137,6 +141,14 @@ impl fmt::Display for Rollout {
             writeln!(f, "  pending: {}", escape_list(&self.pending_proxies))?;
         }
 
+        if self.rejected_before > 0 {
+            let count = self.rejected_before;
+            writeln!(
+                f,
+                "  no evidence: {count} that had rejected the same resources before"
+            )?;
+        }
+
         let not_waited_for: Vec<String> = [
             (self.without_identity, "without an identity"),
             (self.left_behind, "outside its namespace"),
@@ -169,6 +181,7 @@ mod tests {
             seconds: 12.3,
             reached: 25,
             taken: 24,
+            rejected_before: 0,
             pending_proxies: vec!["web-1.shop".to_owned()],
             without_identity: 0,
             left_behind: 0,
@@ -190,6 +203,14 @@ mod tests {
 
         rollout.without_identity = 0;
         rollout.left_behind = 0;
+        rollout.rejected_before = 3;
+        let text = rollout.to_string();
+        assert!(
+            text.contains("\n  no evidence: 3 that had rejected the same resources before\n"),
+            "{text}"
+        );
+
+        rollout.rejected_before = 0;
         rollout.pending_proxies.clear();
         rollout.state = RolloutState::Stopped;
         rollout.stage = 0;

@@ -69,7 +69,7 @@ struct TrackedRollout {
     /// What proxies rejected before the stage began.
     rejecting: Arc<Rejecting>,
     tally: ProxyCounts,
-    /// Whether the log has the message that the stage goes on without proxies of other namespaces.
+    /// Whether the log has the message that the stage goes on without the answers of some proxies.
     is_going_on_logged: bool,
     /// The result of Prometheus at this stage, and its time.
     query: Option<(Condition, Instant)>,
@@ -83,7 +83,8 @@ impl TrackedRollout {
     /// Whether proxies are about to acknowledge its stage.
     fn is_moving(&self) -> bool {
         let pending = self.tally.pending + self.tally.pending_for_a_time;
-        let is_acknowledged = self.tally.reached > 0 && pending == 0;
+        let has_evidence = self.tally.reached > 0 && self.tally.without_evidence() == 0;
+        let is_acknowledged = has_evidence && pending == 0;
         !self.is_paused && !is_acknowledged && self.since.elapsed() < MAX_MOVING_TIME
     }
 }

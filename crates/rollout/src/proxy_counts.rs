@@ -30,6 +30,9 @@ pub(super) struct ProxyCounts {
     pub(super) reached: usize,
     /// Proxies that have acknowledged it.
     pub(super) taken: usize,
+    /// Proxies that have not acknowledged it and are no evidence: before the stage began, they had
+    /// rejected the resources that it may be in.
+    pub(super) rejected_before: usize,
     /// Proxies that have not acknowledged it, and hold the stage until they do.
     pub(super) pending: usize,
     /// Proxies that have not acknowledged it, and hold the stage for a limited time.
@@ -45,17 +48,22 @@ pub(super) struct ProxyCounts {
     pub(super) contested: Option<String>,
     /// The same of a proxy that holds the stage for a limited time.
     pub(super) contested_for_a_time: Option<String>,
+    /// The longest hold of those that have acknowledged it.
+    taken_hold: Hold,
+    /// The longest hold of those of `rejected_before`.
+    rejected_before_hold: Hold,
 }
 
-/// How long a proxy that has not acknowledged the new version holds a stage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How long a proxy that has not acknowledged the new version holds a stage, in ascending order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum Hold {
+    /// Not at all.
+    #[default]
+    None,
+    /// At most [`MAX_LIMITED_WAIT`](super::stage::MAX_LIMITED_WAIT).
+    Limited,
     /// Until it acknowledges it.
     Unlimited,
-    /// At most [`MAX_FOREIGN_WAIT`](super::stage::MAX_FOREIGN_WAIT).
-    Limited,
-    /// Not at all.
-    None,
 }
 
 /// A proxy that sees the new version.
@@ -71,6 +79,9 @@ struct Member {
 struct ProxyAnswer {
     /// Whether it has not acknowledged it.
     is_pending: bool,
+    /// Whether it is no evidence by some type, as it had rejected resources before that may contain
+    /// the new version.
+    has_rejected_before: bool,
     /// The first type of which it has rejected what the new version may be in.
     rejected: Option<ResourceType>,
 }
@@ -119,7 +130,7 @@ impl Members {
     /// Counts the proxies by state; `is_shared`: whether other replicas may have further ones.
     /// `before` is what proxies rejected before the stage began: what they do not acknowledge since the
     /// new version may be in that counts, as that of others does, only if they reject another resource
-    /// with the new version. The rejection of a proxy of the object's own namespace stops the rollout;
+    /// with the new version; otherwise they are no evidence, for it or against it. The rejection of a proxy of the object's own namespace stops the rollout;
     /// those of others only as they would quarantine it, and those of clients without an identity never.
     /// The time for which the others hold it depends on their namespace ([`hold_of`],
     /// [`hold_of_strangers`]). The cost depends on the resources that depend on the object.
@@ -155,11 +166,8 @@ impl Members {
                 proxy,
                 resource_type,
             });
-            let ProxyAnswer {
-                is_pending,
-                rejected,
-            } = ProxyAnswer::of(subscriptions, &change, before, &mut standings);
-            let rejection = rejected.map(|resource_type| {
+            let said = ProxyAnswer::of(subscriptions, &change, before, &mut standings);
+            let rejection = said.rejected.map(|resource_type| {
                 let error = self.answers.error(Subscription {
                     proxy,
                     resource_type,
@@ -168,13 +176,8 @@ impl Members {
                 format!("{name} rejected {}: {error}", resource_type.short_name())
             });
 
-            let answer = match (&rejection, is_pending) {
-                (Some(_), _) => Answer::Rejected,
-                (None, true) => Answer::Pending,
-                (None, false) => Answer::Accepted,
-            };
             match voter {
-                Some(voter) => counter.add(voter.clone(), answer),
+                Some(voter) => counter.add(voter.clone(), said.answer()),
                 None => counter.add_stranger(),
             }
 
@@ -184,10 +187,12 @@ impl Members {
                 let is_own = namespace == Some(&subject.object.name.namespace);
                 tally.add_rejection(text, is_own, hold);
             }
-            if is_pending {
+            if said.is_pending {
                 tally.add_pending(name, hold);
+            } else if said.has_rejected_before {
+                tally.add_rejected_before(hold);
             } else {
-                tally.taken += 1;
+                tally.add_taken(hold);
             }
         }
 
@@ -223,6 +228,7 @@ impl ProxyAnswer {
         let mut answer = Self::default();
         for subscription in subscriptions {
             let Some(standing) = standings.of_change_after(before, subscription, change) else {
+                answer.has_rejected_before = true;
                 continue;
             };
             answer.is_pending |= standing != Standing::Acknowledged;
@@ -232,9 +238,48 @@ impl ProxyAnswer {
         }
         answer
     }
+
+    /// As a vote.
+    fn answer(&self) -> Answer {
+        if self.rejected.is_some() {
+            Answer::Rejected
+        } else if self.is_pending {
+            Answer::Pending
+        } else if self.has_rejected_before {
+            Answer::Unattributed
+        } else {
+            Answer::Accepted
+        }
+    }
 }
 
 impl ProxyCounts {
+    /// The number of proxies without whose evidence the stage has none: those of `rejected_before`, if
+    /// none that would hold it as long has acknowledged the new version.
+    pub(super) fn without_evidence(&self) -> usize {
+        if self.rejected_before_hold > self.taken_hold {
+            self.rejected_before
+        } else {
+            0
+        }
+    }
+
+    /// Adds a proxy that has acknowledged the new version.
+    fn add_taken(&mut self, hold: Hold) {
+        self.taken += 1;
+        self.taken_hold = self.taken_hold.max(hold);
+    }
+
+    /// Adds a proxy that is no evidence for the new version, or against it.
+    fn add_rejected_before(&mut self, hold: Hold) {
+        if hold == Hold::None {
+            self.without_identity += 1;
+        } else {
+            self.rejected_before += 1;
+            self.rejected_before_hold = self.rejected_before_hold.max(hold);
+        }
+    }
+
     /// Adds the rejection of a proxy; `is_own`: whether it is of the object's namespace.
     fn add_rejection(&mut self, text: String, is_own: bool, hold: Hold) {
         let place = match (is_own, hold) {
@@ -298,9 +343,20 @@ fn hold_of_strangers(voices: &BTreeSet<Namespace>, subject: &Subject, is_shared:
 
 #[cfg(test)]
 mod tests {
+    use jiff::Timestamp;
+    use navarch_api::names::ResourceName;
     use navarch_api::object::{Kind, NamespacedName, ObjectRef};
+    use navarch_api::testing::object;
+    use navarch_push::engine::{Engine, Interest};
+    use navarch_push::proxy::{Locality, Proxy};
+    use navarch_push::testing::{NoSink, RulesAsClusters, changes, mesh_of, rule};
+    use navarch_xds::connections::{TypeInfo, WithheldNames};
+    use navarch_xds::{Protocol, Rejection};
+    use serde_json::json;
 
     use super::*;
+
+    const CDS: ResourceType = ResourceType::Cluster;
 
     fn subject() -> Subject {
         Subject {
@@ -370,5 +426,99 @@ mod tests {
         counts.add_rejection(rejection("web.shop"), true, Hold::Unlimited);
         assert_eq!(counts.contested, Some(rejection("gateway")));
         assert_eq!(counts.rejected, Some(rejection("web.shop")));
+    }
+
+    /// The stream of a proxy that has rejected the cluster of the rule `a`.
+    fn rejecting_a(proxy: &Arc<Proxy>, proxy_id: ProxyId) -> ConnectionInfo {
+        let names = || -> WithheldNames { std::iter::once(ResourceName::new("a")).collect() };
+        let rejection = Rejection {
+            code: 13,
+            message: Arc::from("no"),
+        };
+        let watch = TypeInfo {
+            resource_type: CDS,
+            wildcard: true,
+            names: Arc::default(),
+            sent: None,
+            acked: None,
+            rejected: Some(rejection),
+            rejected_collection: None,
+            resources: None,
+            taken: None,
+            rest: None,
+            withheld: names(),
+            in_doubt: WithheldNames::default(),
+            withheld_last: names(),
+            in_sync: false,
+        };
+
+        ConnectionInfo {
+            id: Arc::from("web-1.shop-1"),
+            peer: None,
+            connected_at: Timestamp::UNIX_EPOCH,
+            protocol: Protocol::Delta,
+            proxy: proxy.clone(),
+            proxy_id,
+            types: vec![watch],
+        }
+    }
+
+    #[test]
+    fn a_proxy_that_had_rejected_the_resource_before_is_no_evidence_until_it_accepts_it() {
+        let mut state = mesh_of(&rule("a", "first"));
+        let mut engine = Engine::new(state.context(), Arc::new(RulesAsClusters));
+        let node = "sidecar~10.0.0.1~web-1.shop~shop.svc.cluster.local";
+        let proxy = Arc::new(Proxy::parse(node, json!({}), Locality::default()).unwrap());
+        let id = engine.connect(proxy.clone(), Arc::new(NoSink));
+        let all = Interest {
+            wildcard: true,
+            names: Arc::default(),
+        };
+        engine.subscribe(id, CDS, all);
+        let mut info = rejecting_a(&proxy, id);
+        let before = Rejecting::of([&info]);
+
+        let changed = state.apply(changes(&rule("a", "second")));
+        engine.apply(state.context(), changed);
+        let inspect = Inspect {
+            mesh_state: &state,
+            engine: &engine,
+            pushes: &[].into(),
+        };
+        let tally = |info: &ConnectionInfo| {
+            let member = Member {
+                name: proxy.name.clone(),
+                voter: None,
+            };
+            let members = Members {
+                voices: BTreeSet::new(),
+                proxies: BTreeMap::from([(id, member)]),
+                answers: Answers::of([info]),
+            };
+            members.tally(&inspect, &object(&rule("a", "second")), &before, false)
+        };
+
+        let counts = tally(&info);
+        assert_eq!((counts.reached, counts.taken), (1, 0));
+        assert_eq!((counts.pending, counts.rejected_before), (0, 1));
+        assert_eq!(counts.without_evidence(), 1);
+
+        let accepted = (engine.published(id, CDS).unwrap(), engine.revision());
+        info.types[0].taken = Some(accepted);
+        let counts = tally(&info);
+        assert_eq!((counts.taken, counts.without_evidence()), (1, 0));
+    }
+
+    #[test]
+    fn only_proxies_that_hold_a_stage_as_long_are_evidence_for_others() {
+        let mut counts = ProxyCounts::default();
+        counts.add_rejected_before(Hold::None);
+        assert_eq!((counts.without_identity, counts.without_evidence()), (1, 0));
+
+        counts.add_rejected_before(Hold::Unlimited);
+        for (taken, expected) in [(Hold::None, 1), (Hold::Limited, 1), (Hold::Unlimited, 0)] {
+            counts.add_taken(taken);
+            assert_eq!(counts.without_evidence(), expected, "{taken:?}");
+        }
     }
 }

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 /// How long proxies of other namespaces than the object's and the root namespace hold a stage that
-/// they have not acknowledged. An honest proxy acknowledges within seconds, or is about to be
-/// replaced.
-pub(super) const MAX_FOREIGN_WAIT: Duration = Duration::from_mins(10);
+/// they have not acknowledged, and all proxies one that none of them can say anything about. An honest
+/// proxy acknowledges within seconds, or is about to be replaced.
+pub(super) const MAX_LIMITED_WAIT: Duration = Duration::from_mins(10);
 
 /// The observed state of a rollout at a stage.
 #[derive(Clone, Debug)]
@@ -24,11 +24,14 @@ pub(super) struct StageView<'a> {
     /// Number of proxies that have not acknowledged the new version yet, and hold it until they
     /// do.
     pub(super) pending: usize,
-    /// Number of those that hold it for [`MAX_FOREIGN_WAIT`] at most.
+    /// Number of those that hold it for [`MAX_LIMITED_WAIT`] at most.
     pub(super) pending_for_a_time: usize,
+    /// Number of proxies that had rejected what the new version may be in before, if there is no
+    /// evidence of others; they hold it for [`MAX_LIMITED_WAIT`] at most.
+    pub(super) without_evidence: usize,
     /// A proxy that rejected it, with its error, if that does not decide.
     pub(super) contested: Option<&'a str>,
-    /// The same of one that holds it for [`MAX_FOREIGN_WAIT`] at most.
+    /// The same of one that holds it for [`MAX_LIMITED_WAIT`] at most.
     pub(super) contested_for_a_time: Option<&'a str>,
     /// Why proxies that decide rejected it.
     pub(super) rejected: Option<&'a str>,
@@ -66,10 +69,10 @@ pub(super) enum Next {
     Stop(String),
 }
 
-/// How much longer proxies of other namespaces hold a stage that has lasted for `at_stage`; `None`
-/// if they no longer do.
-pub(super) fn foreign_wait_left(at_stage: Duration) -> Option<Duration> {
-    MAX_FOREIGN_WAIT
+/// How much longer proxies that hold a stage for a limited time do so, if it has lasted for
+/// `at_stage`; `None` if they no longer do.
+pub(super) fn limited_wait_left(at_stage: Duration) -> Option<Duration> {
+    MAX_LIMITED_WAIT
         .checked_sub(at_stage)
         .filter(|left| !left.is_zero())
 }
@@ -82,9 +85,9 @@ fn proxies(count: usize) -> String {
     }
 }
 
-/// Why proxies of other namespaces hold the stage, if they do.
+/// Why proxies that hold the stage for a limited time do so, if they do.
 fn held_for_a_time(seen: &StageView<'_>) -> Option<String> {
-    let left = foreign_wait_left(seen.at_stage)?.as_secs_f64().ceil();
+    let left = limited_wait_left(seen.at_stage)?.as_secs_f64().ceil();
 
     if let Some(contested) = seen.contested_for_a_time {
         return Some(format!(
@@ -92,9 +95,18 @@ fn held_for_a_time(seen: &StageView<'_>) -> Option<String> {
              and is stopped by navarch rollout abort"
         ));
     }
-    (seen.pending_for_a_time > 0).then(|| {
+    if seen.pending_for_a_time > 0 {
         let proxies = proxies(seen.pending_for_a_time);
-        format!("waits for {proxies} outside its namespace to acknowledge it, at most {left} s")
+        return Some(format!(
+            "waits for {proxies} outside its namespace to acknowledge it, at most {left} s"
+        ));
+    }
+    (seen.without_evidence > 0).then(|| {
+        let proxies = proxies(seen.without_evidence);
+        format!(
+            "there is no evidence that proxies accept it: {proxies} had rejected the same resources before; waits \
+             for one to acknowledge it, at most {left} s"
+        )
     })
 }
 
@@ -169,6 +181,7 @@ mod tests {
             is_paused: false,
             pending: 0,
             pending_for_a_time: 0,
+            without_evidence: 0,
             contested: None,
             contested_for_a_time: None,
             rejected: None,
@@ -255,7 +268,7 @@ mod tests {
 
         for view in [mute, rejecting] {
             let late = StageView {
-                at_stage: MAX_FOREIGN_WAIT,
+                at_stage: MAX_LIMITED_WAIT,
                 ..view
             };
             assert_eq!(next(&late), Next::Advance);
@@ -272,6 +285,22 @@ mod tests {
             };
             stays(&contested, "gateway rejected rds");
         }
+    }
+
+    #[test]
+    fn a_stage_without_evidence_waits_for_a_limited_time_and_says_so() {
+        let blind = StageView {
+            without_evidence: 2,
+            ..seen()
+        };
+        stays(&blind, "no evidence that proxies accept it: 2 proxies");
+        stays(&blind, "at most 570 s");
+
+        let late = StageView {
+            at_stage: MAX_LIMITED_WAIT,
+            ..blind
+        };
+        assert_eq!(next(&late), Next::Advance);
     }
 
     #[test]

@@ -21,7 +21,7 @@ use super::proxy_counts::{Members, ProxyCounts};
 use super::queries::query;
 use super::representatives::{chosen, representatives};
 use super::shared::MIN_STAGE;
-use super::stage::{Next, StageView, foreign_wait_left, next};
+use super::stage::{Next, StageView, limited_wait_left, next};
 
 /// How long a rollout may last in addition to the pauses of its stages.
 const ACKNOWLEDGEMENT_TIME: Duration = Duration::from_secs(7 * 86_400);
@@ -61,13 +61,14 @@ impl RolloutController {
             .await?;
 
         let at_stage = since.elapsed();
-        let are_foreign_late =
-            tally.pending_for_a_time > 0 && foreign_wait_left(at_stage).is_none();
-        let are_pending = tally.pending > 0 || tally.pending_for_a_time > 0 && !are_foreign_late;
+        let without_evidence = tally.without_evidence();
+        let are_limited = tally.pending_for_a_time > 0 || without_evidence > 0;
+        let are_limited_late = are_limited && limited_wait_left(at_stage).is_none();
+        let are_pending = tally.pending > 0 || are_limited && !are_limited_late;
         if let Some(shared) = &mut self.shared {
             shared.report_pending(name, are_pending).await;
         }
-        if are_foreign_late {
+        if are_limited_late {
             self.log_going_on(name, rollout, &tally);
         }
 
@@ -86,6 +87,7 @@ impl RolloutController {
             is_paused: known.is_paused,
             pending: tally.pending,
             pending_for_a_time: tally.pending_for_a_time,
+            without_evidence,
             contested: tally.contested.as_deref(),
             contested_for_a_time: tally.contested_for_a_time.as_deref(),
             rejected: tally.rejected.as_deref(),
@@ -171,7 +173,7 @@ impl RolloutController {
         .await
     }
 
-    /// Logs, once for each stage, that it goes on without proxies of other namespaces.
+    /// Logs, once for each stage, that it goes on without the answers of some proxies.
     fn log_going_on(&mut self, name: &ObjectRef, rollout: &Rollout, tally: &ProxyCounts) {
         let Some(known) = self
             .known
@@ -184,9 +186,9 @@ impl RolloutController {
         known.is_going_on_logged = true;
         tracing::warn!(
             kind = name.kind.as_str(), ns = %name.name.namespace, name = &*name.name.name, generation = rollout.generation,
-            proxies = tally.pending_for_a_time,
+            outside = tally.pending_for_a_time, without_evidence = tally.without_evidence(),
             rejected = tally.contested_for_a_time.as_deref().map(tracing::field::display),
-            "rollout: waits no longer for proxies outside its namespace to acknowledge the change"
+            "rollout: waits no longer for proxies outside its namespace, or without evidence of others, to acknowledge the change"
         );
     }
 

@@ -7,7 +7,7 @@ use navarch_api::object::ObjectRef;
 use navarch_push::context::PushContext;
 use navarch_push::rollout::{Rollout, RolloutProgress};
 
-use super::stage::foreign_wait_left;
+use super::stage::limited_wait_left;
 use super::{RolloutController, TrackedRollout};
 
 impl RolloutController {
@@ -55,7 +55,7 @@ fn report(name: &ObjectRef, rollout: &Rollout, known: Option<&TrackedRollout>) -
         .map(|known| known.tally.clone())
         .unwrap_or_default();
     let at_stage = known.map(|known| known.since.elapsed()).unwrap_or_default();
-    let left_behind = match foreign_wait_left(at_stage) {
+    let left_behind = match limited_wait_left(at_stage) {
         Some(_) => 0,
         None => tally.pending_for_a_time,
     };
@@ -76,6 +76,7 @@ fn report(name: &ObjectRef, rollout: &Rollout, known: Option<&TrackedRollout>) -
         seconds: at_stage.as_secs_f64(),
         reached: tally.reached,
         taken: tally.taken,
+        rejected_before: tally.rejected_before,
         pending_proxies: tally.pending_proxies,
         without_identity: tally.without_identity,
         left_behind,
