@@ -44,9 +44,14 @@ pub(crate) const AUTHORITY: &str = "io.istio.connect_authority";
 pub(crate) const SOURCE: &str = "io.istio.source";
 /// The filter state key of the host and port behind a gateway of another network.
 const TARGET: &str = "istio.double_hbone.hbone_target_address";
-/// The filter state type that filter chains can match.
-const HASHABLE: &str = "istio.hashable_string";
-/// The same type in older proxies.
+/// The filter state type of texts that filter chains can match, in Istio's proxies. Envoy may only
+/// give a stream a connection to an internal listener that was opened for another one if their
+/// shared values are equal, and compares those alone that have a hash: without, a tunnel can end at
+/// the service, and with the identity, of another (istio/istio#58630).
+const ISTIO_HASHABLE: &str = "istio.hashable_string";
+/// The same type of a stock Envoy.
+const HASHABLE: &str = "envoy.hashable_string";
+/// What istiod gives to older proxies of Istio: it has no hash.
 const PLAIN: &str = "envoy.string";
 /// Maximum size in bytes of a peer's baggage.
 const MAX_BAGGAGE: usize = 1024;
@@ -81,11 +86,17 @@ fn formatted(format: &str) -> SubstitutionFormatString {
     }
 }
 
-/// The filter state type of texts that filter chains match, for the view's proxy. A stock Envoy
-/// does not have Istio's.
+/// The filter state type of shared texts for the view's proxy.
 fn text_type(view: &View<'_>) -> String {
-    let is_known = istio_version::at_least_patch(view, [1, 29, 2]) && discovers_peers(view);
-    if is_known { HASHABLE } else { PLAIN }.to_owned()
+    let is_stock = !discovers_peers(view);
+    if is_stock {
+        HASHABLE
+    } else if istio_version::at_least_patch(view, [1, 29, 2]) {
+        ISTIO_HASHABLE
+    } else {
+        PLAIN
+    }
+    .to_owned()
 }
 
 /// Stores the authority of a CONNECT request and its client in filter state.
@@ -105,10 +116,7 @@ pub(crate) fn connect_authority(view: &View<'_>) -> HttpFilter {
 
     if metrics_log::are_taken(view) {
         let value = format!("%REQ(baggage):{MAX_BAGGAGE}%");
-        values.push(FilterStateValue {
-            factory_key: PLAIN.to_owned(),
-            ..state(BAGGAGE, &value, once)
-        });
+        values.push(typed(state(BAGGAGE, &value, once)));
     }
 
     filter(

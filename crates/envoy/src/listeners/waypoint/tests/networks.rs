@@ -232,3 +232,25 @@ fn an_ingress_gateway_leaves_its_network_where_it_may() {
         assert_eq!(has, leaves);
     }
 }
+
+#[test]
+fn texts_that_tunnels_share_with_listeners_behind_them_have_a_hash_in_each_envoy() {
+    let mut mesh = joined(|_| ());
+    let istio = mesh.deployed("shop", "wp", "istio.io-mesh-controller", "n1");
+    let stock = mesh.with_agent_metrics("waypoint", "shop");
+
+    let types = |mesh: &mut TestMesh, proxy| {
+        let found = mesh.named::<Listener>(proxy, ResourceType::Listener, &["connect_terminate"]);
+        let text = json(ResourceType::Listener, &found["connect_terminate"]);
+        [
+            "istio.hashable_string",
+            "envoy.hashable_string",
+            "envoy.string",
+        ]
+        .map(|name| text.matches(&format!("\"{name}\"")).count())
+    };
+
+    assert_eq!(types(&mut mesh, istio), [3, 0, 0]);
+    // Its agent's metrics also need the client's baggage.
+    assert_eq!(types(&mut mesh, stock), [0, 4, 0]);
+}
