@@ -26,12 +26,13 @@ use navarch_answers::why::{
 use navarch_answers::why_not::{Origin, Others, ProxySnapshot, Request, why_not};
 use navarch_api::names::ResourceName;
 use navarch_api::object::{NamespacedName, ObjectRef};
+use navarch_base::resource_version::Version;
 use navarch_net::background;
 use navarch_push::context::{PushContext, facts_of};
 use navarch_push::engine::ProxyId;
 use navarch_push::fact::FactKey;
 use navarch_push::proxy::{Proxy, ProxyKind};
-use navarch_push::resource::{ResourceType, Version};
+use navarch_push::resource::ResourceType;
 use navarch_push::worker::{ChangedObject, Inspect, PushRecord};
 use navarch_walk::token::Claims;
 use navarch_xds::connections::{ConnectionInfo, PushInfo};

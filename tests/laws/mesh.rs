@@ -14,8 +14,9 @@ use navarch::push::engine::{Engine, Interest, ProxyId, PushCause, Sink};
 use navarch::push::learned::LearnedChange;
 use navarch::push::mesh_state::{Change, MeshState};
 use navarch::push::proxy::{Locality, Proxy};
-use navarch::push::resource::{Collection, ResourceType, Version};
+use navarch::push::resource::{Collection, ResourceType};
 use navarch::push::view::Translator;
+use navarch_base::resource_version::Version;
 use navarch_proto::json::Codec;
 use serde_json::{Value, json};
 

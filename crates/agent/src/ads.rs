@@ -3,9 +3,9 @@
 //! ```text
 //! Envoy ──requests──▶ ┌ stream ┐ ──▶ control plane       one upstream stream for each of Envoy's
 //!       ◀─responses── └────────┘ ◀──                     responses pass undecoded: only their type
-//!                        │ ▲                             is read, and of routes their form
-//!        name table ◀────┤ ├── health of the workload     what is the agent's own never reaches Envoy
-//!        trust bundle ◀──┤ └── ACKs of the agent's own
+//!                        │ ▲                             is read, and of routes their form,
+//!        name table ◀────┤ ├── health of the workload     and versions added that were left out;
+//!        trust bundle ◀──┤ └── ACKs of the agent's own    what is the agent's own never reaches Envoy
 //!        Wasm modules ◀──┘ (fetched before Envoy hears of them)
 //! ```
 //!
@@ -20,6 +20,7 @@ mod own;
 mod peek;
 mod routes;
 mod stream;
+mod versions;
 mod wire;
 
 pub use debug::{DebugClient, OpenConnections};

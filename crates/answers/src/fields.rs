@@ -13,10 +13,11 @@ use super::mirror::Mirror;
 use super::object_parts::{ObjectPart, parts};
 use navarch_api::names::ResourceName;
 use navarch_api::object::ObjectRef;
+use navarch_base::resource_version::Version;
 use navarch_push::context::PushContext;
 use navarch_push::engine::Interest;
 use navarch_push::mesh_state::Change;
-use navarch_push::resource::{ResourceType, Version};
+use navarch_push::resource::ResourceType;
 
 /// Maximum number of trials for one answer: each applies a change to a mesh with one proxy.
 const MAX_TRIALS: usize = 400;

@@ -20,10 +20,11 @@ use super::traffic::{self, TrafficChange};
 use navarch_api::names::{Namespace, ResourceName};
 use navarch_api::object::NamespacedName;
 use navarch_base::digest::sha256_hex;
+use navarch_base::resource_version::Version;
 use navarch_push::context::PushContext;
 use navarch_push::mesh_state::Change;
 use navarch_push::proxy::ProxyKind;
-use navarch_push::resource::{ResourceType, Version};
+use navarch_push::resource::ResourceType;
 
 /// Maximum number of listed resources; the totals count all.
 pub(super) const MAX_RESOURCES: usize = 200;

@@ -11,7 +11,7 @@
 //! | addresses | [`cidr`], [`ip_list`], [`resolv_conf`] |
 //! | collections | [`interned`] and [`small_map`] save memory where an object has one of millions |
 //! | metrics | [`counter`] and [`label_text`] keep istiod's names, and escape labels |
-//! | control plane and agent | [`metrics_log`] is how they share metrics of the mesh, [`routes_held`] which routes Envoy has, [`compliance`] what restricts TLS, [`version`] what both report |
+//! | control plane and agent | [`metrics_log`] is how they share metrics of the mesh, [`routes_held`] which routes Envoy has, [`resource_version`] what the version of a resource is, [`compliance`] what restricts TLS, [`version`] what both report |
 
 pub mod atomic_file;
 pub mod base64_text;
@@ -31,6 +31,7 @@ pub mod metrics_log;
 pub mod printable;
 pub mod regular_file;
 pub mod resolv_conf;
+pub mod resource_version;
 pub mod routes_held;
 pub mod shown_url;
 pub mod small_map;

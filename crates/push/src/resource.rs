@@ -7,12 +7,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use sha2::{Digest, Sha256};
 
 use self::resources::Resources;
 use navarch_api::mcp;
 use navarch_api::names::ResourceName;
 use navarch_api::object::Kind;
+use navarch_base::resource_version::Version;
 
 /// The xDS types that Navarch serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -64,10 +64,6 @@ pub struct Resource {
     /// replica.
     pub version: Version,
 }
-
-/// The first 128 bits of the SHA-256 of a resource's body.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Version([u8; 16]);
 
 /// All resources of one type for one proxy: sorted by name, each at most once.
 #[derive(PartialEq, Eq)]
@@ -257,79 +253,6 @@ impl PartialEq for Resource {
 }
 
 impl Eq for Resource {}
-
-impl Version {
-    /// The first half of the SHA-256 of `body`.
-    #[must_use]
-    pub fn of(body: &[u8]) -> Self {
-        let digest = Sha256::digest(body);
-        let mut first = [0; 16];
-        for (to, from) in first.iter_mut().zip(digest) {
-            *to = from;
-        }
-        Self(first)
-    }
-
-    /// The bytes: the first 128 bits of a hash.
-    #[must_use]
-    pub fn bytes(&self) -> &[u8; 16] {
-        &self.0
-    }
-
-    /// Parses the hexadecimal form. A reconnecting ztunnel sends tens of thousands of versions.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        let (pairs, rest) = text.as_bytes().as_chunks::<2>();
-        if pairs.len() != 16 || !rest.is_empty() {
-            return None;
-        }
-        let digit = |byte: u8| {
-            DIGITS
-                .get(usize::from(byte))
-                .copied()
-                .filter(|digit| *digit < 16)
-        };
-        let mut bytes = [0; 16];
-        for (byte, [high, low]) in bytes.iter_mut().zip(pairs) {
-            *byte = digit(*high)? << 4 | digit(*low)?;
-        }
-        Some(Self(bytes))
-    }
-}
-
-/// The value of each byte as a hexadecimal digit; 16 or more if it is not one. Digits of hashes are
-/// unpredictable, so a branch per digit would be mispredicted often.
-const DIGITS: [u8; 256] = {
-    const fn value(byte: u8) -> u8 {
-        match byte {
-            b'0'..=b'9' => byte - b'0',
-            b'a'..=b'f' => byte - b'a' + 10,
-            b'A'..=b'F' => byte - b'A' + 10,
-            _ => u8::MAX,
-        }
-    }
-    let mut digits = [0; 256];
-    let mut rest: &mut [u8] = &mut digits;
-    let mut byte: u8 = 0;
-    while let Some((digit, others)) = rest.split_first_mut() {
-        *digit = value(byte);
-        byte = byte.wrapping_add(1);
-        rest = others;
-    }
-    digits
-};
-
-impl fmt::Display for Version {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}", u128::from_be_bytes(self.0))
-    }
-}
-
-impl fmt::Debug for Version {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
 
 // Bodies can contain private keys (SDS): they are not shown.
 impl fmt::Debug for Resource {

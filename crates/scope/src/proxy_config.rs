@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use navarch_answers::received::ProxyResources;
 use navarch_api::names::Hostname;
+use navarch_base::resource_version::Version;
 use navarch_envoy::names::OutboundCluster;
 use navarch_proto::envoy::config::cluster::v3::Cluster;
 use navarch_proto::envoy::config::core::v3::Metadata;
@@ -14,7 +15,7 @@ use navarch_proto::envoy::config::route::v3::route::Action;
 use navarch_proto::envoy::config::route::v3::route_action::ClusterSpecifier;
 use navarch_proto::envoy::config::route::v3::{RouteAction, RouteConfiguration, VirtualHost};
 use navarch_proto::json::Codec;
-use navarch_push::resource::{Resource, ResourceType, Version};
+use navarch_push::resource::{Resource, ResourceType};
 use navarch_tables::hash::KeyedMap;
 use prost::Message;
 use prost_types::Struct;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Once, OnceLock};
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-use http::{HeaderValue, Response, header};
+use http::{HeaderMap, HeaderValue, Response, header};
 use jiff::Timestamp;
 use navarch_proto::envoy::service::discovery::v3::DiscoveryRequest;
 use tokio::net::TcpListener;
@@ -29,7 +29,8 @@ use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::nacks::NackQueue;
 use crate::node::Served;
-use crate::session::discovery_request::Wire;
+use crate::session::diff::Versions;
+use crate::session::discovery_request::{Protocol, Wire};
 use crate::session::encoding_cache::{EncodingCache, RELEASE_INTERVAL};
 use crate::session::initial_resource_versions::DeltaDiscoveryRequest;
 use crate::stream::{self, Origin};
@@ -39,6 +40,7 @@ use crate::transport::{CallContext, Server, plain_connections};
 use crate::workloads::Workloads;
 use navarch_api::identity::{Caller, CredentialExpiry};
 use navarch_base::blocking;
+use navarch_base::resource_version::{OMIT_VERSIONS, OMIT_VERSIONS_VALUE};
 use navarch_net::budget::Budget;
 use navarch_net::port::Port;
 use navarch_net::rejections::Rejections;
@@ -341,7 +343,8 @@ impl Ads {
             None => extensions.get::<CredentialExpiry>().map(|expiry| expiry.0),
         };
         let encoding = Encoding::for_client(&parts.headers, core.encodings);
-        let head = response_head(encoding);
+        let versions = versions_for::<M>(&parts.headers);
+        let head = response_head(encoding, versions);
 
         // The client has disconnected.
         let Some(responses) = call.send_head(head) else {
@@ -359,6 +362,7 @@ impl Ads {
             caller,
             expires,
             client,
+            versions,
             paid,
         };
 
@@ -388,8 +392,21 @@ impl Ads {
     }
 }
 
-/// The head of the response of a stream whose messages may be compressed so.
-fn response_head(encoding: Option<Encoding>) -> Response<()> {
+/// Whether a stream's responses have the versions of resources: unless its client computes them.
+fn versions_for<M: Wire>(headers: &HeaderMap) -> Versions {
+    let asks = headers
+        .get(OMIT_VERSIONS)
+        .is_some_and(|value| value == OMIT_VERSIONS_VALUE);
+    if asks && M::PROTOCOL == Protocol::Delta {
+        Versions::Omitted
+    } else {
+        Versions::Sent
+    }
+}
+
+/// The head of the response of a stream whose messages may be compressed so, with or without
+/// versions.
+fn response_head(encoding: Option<Encoding>, versions: Versions) -> Response<()> {
     let mut head = Response::new(());
     let headers = head.headers_mut();
     headers.insert(
@@ -401,6 +418,12 @@ fn response_head(encoding: Option<Encoding>) -> Response<()> {
         headers.insert(GRPC_ENCODING, encoding.header());
         headers.insert(GRPC_ACCEPT_ENCODING, HeaderValue::from_static(ACCEPTED));
     }
+
+    if versions == Versions::Omitted {
+        let confirmed = HeaderValue::from_static(OMIT_VERSIONS_VALUE);
+        headers.insert(OMIT_VERSIONS, confirmed);
+    }
+
     head
 }
 

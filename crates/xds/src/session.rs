@@ -23,8 +23,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::session::compose::RemovalPolicy;
-use crate::session::diff::Base;
+use crate::session::compose::{RemovalPolicy, ResponseRules};
+use crate::session::diff::{Base, Versions};
 use crate::session::discovery_request::Request;
 use crate::session::encoding_cache::EncodingCache;
 use crate::session::initial_resource_versions::InitialVersions;
@@ -129,7 +129,7 @@ pub(crate) struct Session {
     pub(super) pushes: PushRing,
 }
 
-/// Limits of one stream, and how its subscriptions are read.
+/// Limits of one stream, and how its subscriptions are read and answered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     /// Names that it may subscribe to.
@@ -140,6 +140,8 @@ pub(crate) struct Bounds {
     /// as requested by name, beside the wildcard: those that are not sent without a request would be
     /// removed.
     pub(crate) keeps_clusters: bool,
+    /// Whether responses have the versions of resources.
+    pub(crate) versions: Versions,
     /// The first pause after which rejected resources are sent again.
     pub(crate) retry_pause: Duration,
 }
@@ -418,7 +420,12 @@ impl Session {
             return WatchOutput::Idle;
         };
 
-        let Some(composed) = watch.compose(self.protocol, cache, removals) else {
+        let rules = ResponseRules {
+            protocol: self.protocol,
+            versions: self.bounds.versions,
+            removals,
+        };
+        let Some(composed) = watch.compose(rules, cache) else {
             return WatchOutput::Idle;
         };
 

@@ -12,10 +12,11 @@ use std::sync::Arc;
 use crate::connections::{AcknowledgedRest, ConnectionInfo, TypeInfo, WithheldNames};
 use crate::session::discovery_request::Protocol;
 use navarch_api::names::{Namespace, ResourceName};
+use navarch_base::resource_version::Version;
 use navarch_push::engine::ProxyId;
 use navarch_push::fact::FactKey;
 use navarch_push::progress::Compared;
-use navarch_push::resource::{Collection, ResourceType, Version};
+use navarch_push::resource::{Collection, ResourceType};
 use navarch_push::worker::Inspect;
 
 /// Maximum number of facts that are looked up for all clients, in equal shares of the namespaces that

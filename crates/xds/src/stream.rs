@@ -30,6 +30,7 @@ use crate::node;
 use crate::route_form;
 use crate::scope_form;
 use crate::server::Core;
+use crate::session::diff::Versions;
 use crate::session::discovery_request::{Protocol, Wire, sender};
 use crate::session::mailbox::{Mailbox, Updates};
 use crate::session::withheld::RETRY_PAUSE;
@@ -54,6 +55,8 @@ pub(super) struct Origin {
     /// When the client's credential expires.
     pub(super) expires: Option<Timestamp>,
     pub(super) client: Client,
+    /// Whether responses have the versions of resources.
+    pub(super) versions: Versions,
     /// The memory charge of the stream.
     pub(super) paid: Charge,
 }
@@ -229,6 +232,7 @@ impl Stream {
             caller: _,
             expires: _,
             client,
+            versions,
             paid,
         } = origin;
 
@@ -248,6 +252,7 @@ impl Stream {
             names,
             history: core.limits.push_history,
             keeps_clusters: proxy.has_learned_scope,
+            versions,
             retry_pause: RETRY_PAUSE,
         };
         let marks = Marks {

@@ -10,3 +10,4 @@ mod limits;
 mod peers;
 mod pressure;
 mod state;
+mod versions;

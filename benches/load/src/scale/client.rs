@@ -76,6 +76,7 @@ impl Client {
             server: clients.server,
             method: ProxyStreams::method(Protocol::Delta),
             encoding: None,
+            omits_versions: false,
         };
         let socket = sockets::connect(clients.server, self.number).await?;
         let firsts: Vec<Outbox> = self

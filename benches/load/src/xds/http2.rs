@@ -41,6 +41,8 @@ pub(crate) struct Call<'a> {
     pub(crate) method: &'a str,
     /// How the server may compress its messages.
     pub(crate) encoding: Option<Encoding>,
+    /// Whether the server is asked for resources without versions.
+    pub(crate) omits_versions: bool,
 }
 
 /// The client's side of a connection.

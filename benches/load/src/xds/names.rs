@@ -1,8 +1,11 @@
 //! Interns names and versions as numbers: thousands of proxies have the same ones.
 
+use std::hash::Hasher as _;
+
 use bytes::Bytes;
+use navarch_base::resource_version::Version;
 use parking_lot::{RwLock, RwLockReadGuard};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHasher};
 
 use crate::xds::resource_type::ResourceType;
 use crate::xds::wire::ReceivedResource;
@@ -24,6 +27,9 @@ pub(crate) struct Texts {
     /// Names by type.
     names: [Table; 5],
     versions: Table,
+    /// The numbers of versions by a hash of the content, for resources that come without: thousands
+    /// of proxies receive the same content, and its digest is computed once.
+    of_contents: FxHashMap<u64, Id>,
 }
 
 /// Texts by number and numbers by text.
@@ -64,10 +70,7 @@ impl Names {
             let texts = self.0.read();
             let names = texts.of(resource_type);
             let known = |received: &ReceivedResource<'_>| {
-                Some((
-                    names?.known(received.name)?,
-                    texts.versions.known(received.version)?,
-                ))
+                Some((names?.known(received.name)?, texts.known_version(received)?))
             };
             if let Some(known) = received.iter().map(known).collect() {
                 return known;
@@ -80,7 +83,7 @@ impl Names {
             .map(|received| {
                 (
                     texts.of_mut(resource_type).id(received.name),
-                    texts.versions.id(received.version),
+                    texts.version_of(received),
                 )
             })
             .collect()
@@ -102,6 +105,29 @@ impl Texts {
 
     pub(crate) fn version(&self, id: Id) -> &[u8] {
         self.versions.text(id)
+    }
+
+    /// The number of a resource's version that has one.
+    fn known_version(&self, received: &ReceivedResource<'_>) -> Option<Id> {
+        if received.version.is_empty() {
+            return self.of_contents.get(&hash(received.content)).copied();
+        }
+        self.versions.known(received.version)
+    }
+
+    /// The number of a resource's version; of the digest of its content if it comes without.
+    fn version_of(&mut self, received: &ReceivedResource<'_>) -> Id {
+        if let Some(id) = self.known_version(received) {
+            return id;
+        }
+        if !received.version.is_empty() {
+            return self.versions.id(received.version);
+        }
+
+        let version = Version::of(received.content).to_string();
+        let id = self.versions.id(version.as_bytes());
+        self.of_contents.insert(hash(received.content), id);
+        id
     }
 
     /// The names of a type.
@@ -149,6 +175,12 @@ impl Table {
     }
 }
 
+fn hash(content: &[u8]) -> u64 {
+    let mut hasher = FxHasher::default();
+    hasher.write(content);
+    hasher.finish()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -191,6 +223,31 @@ mod tests {
                 texts.version(7)
             ),
             (&b"v"[..], &b""[..], &b""[..])
+        );
+    }
+
+    #[test]
+    fn a_resource_without_a_version_has_that_of_its_content() {
+        let names = Names::default();
+        let received = |content| ReceivedResource {
+            name: b"a",
+            version: &[],
+            content,
+        };
+
+        let [one, same, other]: [(Id, Id); 3] = names
+            .numbers(
+                ResourceType::Clusters,
+                &[received(b"abc"), received(b"abc"), received(b"abd")],
+            )
+            .try_into()
+            .unwrap();
+
+        assert_eq!(one, same);
+        assert_ne!(one, other);
+        assert_eq!(
+            names.texts().version(one.1),
+            Version::of(b"abc").to_string().as_bytes()
         );
     }
 }

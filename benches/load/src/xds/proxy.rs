@@ -39,6 +39,8 @@ pub(crate) struct Shared {
     pub(crate) protocol: Protocol,
     /// How the server may compress its responses.
     pub(crate) encoding: Option<Encoding>,
+    /// Whether the server is asked for resources without versions.
+    pub(crate) omits_versions: bool,
     /// Interned names.
     pub(crate) names: Names,
     /// What they have received.
@@ -108,6 +110,7 @@ impl Proxy {
             server: self.shared.server,
             method,
             encoding: self.shared.encoding,
+            omits_versions: self.shared.omits_versions,
         };
         let mut connection = Connection::open(&call, &outbox).await?;
         drop(outbox);

@@ -66,6 +66,10 @@ pub(crate) struct Plan {
     /// An encoding that the proxies accept for compressed responses
     #[arg(long, value_enum)]
     pub(crate) encoding: Option<Encoding>,
+    /// The proxies ask for resources without versions and compute them, as Navarch's agent does;
+    /// delta protocol only
+    #[arg(long)]
+    pub(crate) omit_versions: bool,
     /// The proxies use on-demand virtual hosts (VHDS); delta protocol only.
     #[arg(long)]
     pub(crate) fine_grained: bool,
@@ -139,6 +143,7 @@ impl Run {
             server: server.address,
             protocol: plan.protocol,
             encoding: plan.encoding,
+            omits_versions: plan.omit_versions,
             names: Names::default(),
             tally: Tally::new(plan.proxies),
             phase: receiver,

@@ -8,6 +8,13 @@ pub(super) const TYPE: u32 = 4;
 /// The field number of the type URL in delta requests.
 pub(super) const DELTA_REQUEST_TYPE: u32 = 2;
 
+/// The field number of the resources in delta responses.
+pub(super) const RESOURCES: u32 = 2;
+/// The field number of the `Any` in a resource.
+pub(super) const RESOURCE: u32 = 2;
+/// The field number of the message in an `Any`.
+pub(super) const ANY_VALUE: u32 = 2;
+
 /// The field number of `initial_resource_versions` in delta requests.
 pub(super) const DELTA_REQUEST_VERSIONS: u32 = 5;
 
@@ -61,7 +68,12 @@ pub(super) fn all(
 }
 
 /// Takes the first field from a message; `None` if it is a number.
-fn take_field<'a>(message: &mut &'a [u8]) -> Result<Option<(u32, &'a [u8])>, prost::DecodeError> {
+///
+/// # Errors
+/// If the bytes are not a protobuf message.
+pub(super) fn take_field<'a>(
+    message: &mut &'a [u8],
+) -> Result<Option<(u32, &'a [u8])>, prost::DecodeError> {
     let (tag, wire_type) = decode_key(message)?;
     if wire_type != WireType::LengthDelimited {
         skip_field(wire_type, tag, message, DecodeContext::default())?;

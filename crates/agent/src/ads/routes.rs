@@ -8,11 +8,6 @@ use prost::DecodeError;
 
 use super::peek;
 
-/// Field numbers of a delta response and of its resources.
-const RESOURCES: u32 = 2;
-const RESOURCE: u32 = 2;
-const ANY_VALUE: u32 = 2;
-
 /// Field numbers of a route configuration.
 const ROUTES_NAME: u32 = 1;
 const VIRTUAL_HOSTS: u32 = 2;
@@ -30,9 +25,9 @@ const DOMAINS: u32 = 2;
 /// If a part is not a protobuf message.
 pub(super) fn held_with(response: &[u8]) -> Result<Option<RoutesHeld>, DecodeError> {
     let mut held = None;
-    for resource in peek::all(response, RESOURCES) {
-        let any = peek::bytes(resource?, RESOURCE)?.unwrap_or_default();
-        let routes = peek::bytes(any, ANY_VALUE)?.unwrap_or_default();
+    for resource in peek::all(response, peek::RESOURCES) {
+        let any = peek::bytes(resource?, peek::RESOURCE)?.unwrap_or_default();
+        let routes = peek::bytes(any, peek::ANY_VALUE)?.unwrap_or_default();
 
         if peek::bytes(routes, VHDS)?.is_some() {
             return Ok(Some(RoutesHeld::VirtualHosts));

@@ -22,7 +22,7 @@ use tonic::{Code, Request, Status, Streaming};
 use super::debug::OpenConnection;
 use super::envoys::{EnvoyStream, ProcessId};
 use super::wire::{Opaque, Outbox};
-use super::{Core, Health, Protocol, own, peek, routes};
+use super::{Core, Health, Protocol, own, peek, routes, versions};
 use crate::mesh_metrics::{MeshMetrics, WORKLOAD};
 use crate::metrics::AgentMetrics;
 use crate::wasm::{ConvertError, Modules};
@@ -73,6 +73,13 @@ struct Registered {
     _connection: OpenConnection,
     /// What Envoy answers; `None` if streams are side by side.
     envoy: Option<EnvoyStream>,
+}
+
+/// The responses of the control plane.
+struct UpstreamResponses {
+    responses: Streaming<Bytes>,
+    /// Whether resources come without versions.
+    omits_versions: bool,
 }
 
 /// The side that failed, and its status.
@@ -126,6 +133,7 @@ async fn pass(
     if let Err(error) = upstream.sign(request.metadata_mut()).await {
         return Status::internal(error.to_string());
     }
+    versions::omit(protocol, request.metadata_mut());
 
     let mut client = tonic::client::Grpc::new(channel.clone())
         .accept_compressed(CompressionEncoding::Zstd)
@@ -160,9 +168,11 @@ async fn pass(
     let responses = async {
         let path = PathAndQuery::from_static(protocol.path());
         let answer = client.streaming(request, path, Opaque).await?;
-        stream
-            .pass_responses(answer.into_inner(), &extensions, outbox)
-            .await
+        let upstream = UpstreamResponses {
+            omits_versions: versions::are_omitted(answer.metadata()),
+            responses: answer.into_inner(),
+        };
+        stream.pass_responses(upstream, &extensions, outbox).await
     };
 
     let ended = tokio::select! {
@@ -209,6 +219,16 @@ pub(super) fn envoy_status(status: Status) -> Status {
         Status::unavailable("the connection to the control plane ended")
     } else {
         status
+    }
+}
+
+impl UpstreamResponses {
+    /// The next response, with all versions.
+    async fn message(&mut self) -> Result<Option<Bytes>, Status> {
+        match self.responses.message().await? {
+            Some(response) if self.omits_versions => versions::completed(response).await.map(Some),
+            response => Ok(response),
+        }
     }
 }
 
@@ -334,7 +354,7 @@ impl Stream {
     /// Forwards responses to Envoy, or handles those of the agent's own subscriptions.
     async fn pass_responses(
         &self,
-        mut upstream: Streaming<Bytes>,
+        mut upstream: UpstreamResponses,
         extensions: &mpsc::Sender<Bytes>,
         outbox: &Outbox,
     ) -> Result<(), Status> {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use navarch_base::resource_version::{OMIT_VERSIONS, OMIT_VERSIONS_VALUE};
 use navarch_net::grpc_target::Keepalive;
 use navarch_proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use navarch_proto::envoy::service::discovery::v3::aggregated_discovery_service_server::{
@@ -19,7 +20,7 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tonic::codec::CompressionEncoding;
-use tonic::metadata::MetadataMap;
+use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
 
 use super::*;
@@ -32,6 +33,7 @@ mod compression;
 mod debug;
 mod peers;
 mod routes_held;
+mod versions;
 
 /// The agent's limit for responses in these tests.
 const MAX_TEST_RESPONSE: usize = 32 << 20;
@@ -93,7 +95,11 @@ impl AggregatedDiscoveryService for ControlPlane {
             .send(visit)
             .await
             .map_err(|_| Status::internal("the test is over"))?;
-        Ok(tonic::Response::new(ReceiverStream::new(receiver)))
+
+        let mut response = tonic::Response::new(ReceiverStream::new(receiver));
+        let omits = MetadataValue::from_static(OMIT_VERSIONS_VALUE);
+        response.metadata_mut().insert(OMIT_VERSIONS, omits);
+        Ok(response)
     }
 }
 

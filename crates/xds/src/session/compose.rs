@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::session::diff::{
-    Base, Diff, Removal, SubscribedBy, encode_keeping, find, missing, names_of_aliases,
+    Base, Diff, Removal, SubscribedBy, Versions, encode_keeping, find, missing, names_of_aliases,
 };
 use crate::session::discovery_request::Protocol;
 use crate::session::encoding_cache::EncodingCache;
@@ -20,6 +20,14 @@ pub(crate) enum RemovalPolicy {
     Allowed,
     /// Removals wait until no other resource of the client can refer to the removed ones.
     Withheld,
+}
+
+/// What a response depends on beside the state of its type.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ResponseRules {
+    pub(crate) protocol: Protocol,
+    pub(crate) versions: Versions,
+    pub(crate) removals: RemovalPolicy,
 }
 
 /// The content of the next response.
@@ -43,19 +51,14 @@ pub(crate) struct Composed {
 
 impl Watch {
     /// Composes the next response. Cheap if another stream has made the same step.
-    pub(crate) fn compose(
-        &self,
-        protocol: Protocol,
-        cache: &EncodingCache,
-        removals: RemovalPolicy,
-    ) -> Option<Composed> {
+    pub(crate) fn compose(&self, rules: ResponseRules, cache: &EncodingCache) -> Option<Composed> {
         let latest = self.latest.as_ref()?;
         let changes = changes(&self.held, &self.owed, latest, cache);
         let gone = self.removed(&changes, latest);
-        Some(match protocol {
-            Protocol::Delta => self.compose_delta(changes, gone, latest, removals),
+        Some(match rules.protocol {
+            Protocol::Delta => self.compose_delta(changes, gone, latest, rules),
             Protocol::StateOfTheWorld if self.has_all_resources() => {
-                self.compose_whole(&changes, gone, latest, removals, cache)
+                self.compose_whole(&changes, gone, latest, rules.removals, cache)
             }
             Protocol::StateOfTheWorld => {
                 let payload = changes.state();
@@ -80,14 +83,14 @@ impl Watch {
         changes: Arc<Diff>,
         gone: PendingRemovals,
         latest: &Collection,
-        removals: RemovalPolicy,
+        rules: ResponseRules,
     ) -> Composed {
         // Names that do not exist are reported as removed at once: the client waits for a response.
         let mut removed = missing(&self.owed.requested, latest);
         let mut leaving = gone;
         let mut kept = self.take_kept(&mut leaving, latest);
 
-        match removals {
+        match rules.removals {
             RemovalPolicy::Allowed => removed.extend(std::mem::take(&mut leaving).into_keys()),
             RemovalPolicy::Withheld => leaving.retain(|name, _| !removed.contains(name)),
         }
@@ -101,7 +104,7 @@ impl Watch {
             SubscribedBy::ByName
         };
 
-        let payload = changes.delta(subscribed_by);
+        let payload = changes.delta(subscribed_by, rules.versions);
         let count = changes.resources.len();
         let worth_sending = self.owed.first || count > 0 || !removed.is_empty();
         Composed {

@@ -38,6 +38,14 @@ pub(crate) enum SubscribedBy {
     ByName,
 }
 
+/// Whether delta responses have the version of each resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Versions {
+    Sent,
+    /// The client computes them ([`OMIT_VERSIONS`](navarch_base::resource_version::OMIT_VERSIONS)).
+    Omitted,
+}
+
 /// One step from a [`Base`] to a collection.
 #[derive(Debug)]
 pub(crate) struct Diff {
@@ -49,6 +57,8 @@ pub(crate) struct Diff {
     pub(crate) warming: Names,
     /// `resources` encoded for a delta response, at first use.
     delta: OnceLock<Payload>,
+    /// The same without versions, at first use.
+    delta_without_versions: OnceLock<Payload>,
     /// `resources` encoded for a state-of-the-world response, at first use.
     state: OnceLock<Payload>,
     /// All resources and those in `removed`, encoded for a state-of-the-world response, at first
@@ -221,16 +231,14 @@ impl Diff {
                 .collect(),
         );
 
-        let delta = OnceLock::new();
-        let state = OnceLock::new();
-        let keeping = OnceLock::new();
         Self {
             resources,
             removed,
             warming,
-            delta,
-            state,
-            keeping,
+            delta: OnceLock::new(),
+            delta_without_versions: OnceLock::new(),
+            state: OnceLock::new(),
+            keeping: OnceLock::new(),
         }
     }
 
@@ -255,7 +263,12 @@ impl Diff {
 
     /// Bytes that the encoded forms of this diff hold.
     pub(crate) fn held(&self) -> HeldBytes {
-        let payloads = [&self.delta, &self.state, &self.keeping];
+        let payloads = [
+            &self.delta,
+            &self.delta_without_versions,
+            &self.state,
+            &self.keeping,
+        ];
         payloads
             .into_iter()
             .filter_map(OnceLock::get)
@@ -265,9 +278,12 @@ impl Diff {
 
     /// The changed resources as the `resources` of a delta response. All streams that share this
     /// diff have the same `subscribed_by`.
-    pub(crate) fn delta(&self, subscribed_by: SubscribedBy) -> Payload {
-        self.delta
-            .get_or_init(|| encode_delta(&self.resources, subscribed_by))
+    pub(crate) fn delta(&self, subscribed_by: SubscribedBy, versions: Versions) -> Payload {
+        let form = match versions {
+            Versions::Sent => &self.delta,
+            Versions::Omitted => &self.delta_without_versions,
+        };
+        form.get_or_init(|| encode_delta(&self.resources, subscribed_by, versions))
             .clone()
     }
 
@@ -339,12 +355,19 @@ pub(crate) fn required_endpoints(resource: &Resource) -> Option<ResourceName> {
 }
 
 /// The `resources` field of a delta response.
-fn encode_delta(resources: &[Arc<Resource>], subscribed_by: SubscribedBy) -> Payload {
+fn encode_delta(
+    resources: &[Arc<Resource>],
+    subscribed_by: SubscribedBy,
+    versions: Versions,
+) -> Payload {
     let resource_type = type_of(resources);
     let resources = resources
         .iter()
         .map(|resource| RawResource {
-            version: resource.version.to_string(),
+            version: match versions {
+                Versions::Sent => resource.version.to_string(),
+                Versions::Omitted => String::new(),
+            },
             resource: Some(any(resource)),
             name: resource.name.as_str().to_owned(),
             aliases: match subscribed_by {

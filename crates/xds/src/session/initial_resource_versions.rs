@@ -17,7 +17,8 @@ use tonic::Status;
 
 use super::discovery_request::{MAX_NAME_BYTES, MAX_NAMES};
 use navarch_api::names::ResourceName;
-use navarch_push::resource::{Resource, Version};
+use navarch_base::resource_version::Version;
+use navarch_push::resource::Resource;
 use navarch_tables::hash::{KeyedMap, keyed_hash};
 
 /// Names and versions of a client's resources. If a name is repeated, the last one counts.

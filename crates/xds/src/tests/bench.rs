@@ -24,6 +24,7 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::codec::CompressionEncoding;
+use tonic::metadata::MetadataValue;
 use tonic::transport::Channel;
 use tonic::{Status, Streaming};
 
@@ -34,6 +35,7 @@ use navarch_api::kubernetes::ConfigMap;
 use navarch_api::names::{Namespace, ResourceName};
 use navarch_api::object::{NamespacedName, Object, ObjectMeta};
 use navarch_api::settings::Settings;
+use navarch_base::resource_version::{OMIT_VERSIONS, OMIT_VERSIONS_VALUE};
 use navarch_net::budget::Budget;
 use navarch_net::rejections::Rejections;
 use navarch_push::mesh_state::Change;
@@ -224,12 +226,32 @@ impl Mesh {
         self.delta_of(client).await
     }
 
+    /// A delta client that asks for resources without versions.
+    pub(super) async fn delta_without_versions(&self) -> DeltaClient {
+        let mut client = self.client();
+        let (sender, requests) = mpsc::channel(64);
+        let mut request = tonic::Request::new(ReceiverStream::new(requests));
+        let asked = MetadataValue::from_static(OMIT_VERSIONS_VALUE);
+        request.metadata_mut().insert(OMIT_VERSIONS, asked);
+
+        let responses = client.delta_aggregated_resources(request).await.unwrap();
+        let confirmed = responses.metadata().get(OMIT_VERSIONS);
+        assert_eq!(confirmed.unwrap(), OMIT_VERSIONS_VALUE);
+
+        DeltaClient {
+            sender,
+            responses: responses.into_inner(),
+            node: node("web"),
+        }
+    }
+
     async fn delta_of(&self, mut client: AggregatedDiscoveryServiceClient<Channel>) -> DeltaClient {
         let (sender, requests) = mpsc::channel(64);
         let responses = client
             .delta_aggregated_resources(ReceiverStream::new(requests))
             .await
             .unwrap();
+        assert_eq!(responses.metadata().get(OMIT_VERSIONS), None);
         DeltaClient {
             sender,
             responses: responses.into_inner(),

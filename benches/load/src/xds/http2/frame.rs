@@ -1,6 +1,7 @@
 //! Encoding of HTTP/2 frames (RFC 9113), and of the few HPACK fields (RFC 7541) that open a call.
 
 use super::Call;
+use navarch_base::resource_version::{OMIT_VERSIONS, OMIT_VERSIONS_VALUE};
 
 /// The maximum frame size: neither side raises the default.
 pub(crate) const MAX_FRAME: usize = 16_384;
@@ -149,6 +150,11 @@ pub(crate) fn put_call(out: &mut Vec<u8>, call: &Call<'_>, stream: u32) {
         fields.push(0x00);
         put_text(&mut fields, "grpc-accept-encoding");
         put_text(&mut fields, encoding.name());
+    }
+    if call.omits_versions {
+        fields.push(0x00);
+        put_text(&mut fields, OMIT_VERSIONS);
+        put_text(&mut fields, OMIT_VERSIONS_VALUE);
     }
     put(out, Type::Headers, END_HEADERS, stream, &fields);
 }

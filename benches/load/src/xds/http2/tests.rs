@@ -11,6 +11,7 @@ fn session_of(streams: u32) -> Session {
         server: "127.0.0.1:1".parse().unwrap(),
         method: "/a/B",
         encoding: None,
+        omits_versions: false,
     };
     Session::open(&call, streams, &mut Vec::new())
 }

@@ -129,6 +129,7 @@ fn shared(
             server,
             protocol,
             encoding: Some(Encoding::Zstd),
+            omits_versions: false,
             names,
             tally,
             phase,

@@ -177,6 +177,7 @@ impl Rig {
                 marks,
                 Bounds {
                     keeps_clusters: false,
+                    versions: Versions::Sent,
                     retry_pause: NO_RETRY,
                     names: MAX_WATCHED,
                     history,
