@@ -1,5 +1,5 @@
 //! A mesh whose resources are ConfigMaps: namespace is the type's short name, name the resource's,
-//! `body` its body.
+//! `body` its body. A ConfigMap without a body is no resource.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -59,7 +59,8 @@ impl Translator for Toy {
     fn names(&self, resource_type: ResourceType, view: &View<'_>) -> Vec<ResourceName> {
         let namespace = Namespace::new(resource_type.short_name());
         let maps = view.list::<ConfigMap>(&namespace);
-        maps.map(|map| ResourceName::new(&*map.meta.key.name))
+        maps.filter(|map| map.spec.data.contains_key("body"))
+            .map(|map| ResourceName::new(&*map.meta.key.name))
             .collect()
     }
 
@@ -304,14 +305,11 @@ fn change(resource_type: ResourceType, name: &str, body: Option<Bytes>) -> Chang
         .iter()
         .map(|body| (Arc::from("body"), body.clone()))
         .collect();
-    let map = AnyObject::from(Object {
+    // The removal of a ConfigMap would take effect later than the other edits.
+    Change::Put(AnyObject::from(Object {
         meta,
         spec: ConfigMap { data },
-    });
-    match body {
-        Some(_) => Change::Put(map),
-        None => Change::Removed(map.object_ref()),
-    }
+    }))
 }
 
 /// A delta client that never acts on its own.
