@@ -153,6 +153,11 @@ impl Stream {
     }
 }
 
+/// What a replica sends on a new stream.
+async fn resources_of(replica: &Navarch) -> Result<BTreeMap<String, Vec<u8>>> {
+    Stream::open(replica.xds).await?.resources().await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn replicas_serve_the_same_bytes_and_send_proxies_on_when_they_end() -> Result<()> {
     let guard = cluster().await?;
@@ -178,9 +183,13 @@ async fn replicas_serve_the_same_bytes_and_send_proxies_on_when_they_end() -> Re
     edge.writer.delete(&edge::answer("b", 202)).await?;
     let second =
         Navarch::start_on_kubernetes(program(), &cluster.admin_kubeconfig(), &[], &[]).await?;
-    let of_first = Stream::open(first.xds).await?.resources().await?;
-    let of_second = Stream::open(second.xds).await?.resources().await?;
-    ensure!(of_first == of_second, "both replicas send the same bytes");
+    let of_second = resources_of(&second).await?;
+    // A removed object stays in force for a moment.
+    edge::eventually("both replicas send the same bytes", async || {
+        let of_first = resources_of(&first).await;
+        of_first.is_ok_and(|of_first| of_first == of_second)
+    })
+    .await;
 
     // On SIGTERM the first replica closes its streams, then exits, while the second keeps serving.
     let begun = Instant::now();
@@ -190,7 +199,7 @@ async fn replicas_serve_the_same_bytes_and_send_proxies_on_when_they_end() -> Re
 
     ensure!(ending.await??, "the first replica exits by itself");
     println!("SIGTERM: the process ended after {:?}", begun.elapsed());
-    let again = Stream::open(second.xds).await?.resources().await?;
+    let again = resources_of(&second).await?;
     ensure!(
         again == of_second,
         "the second replica still sends the same bytes"
