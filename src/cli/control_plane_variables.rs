@@ -144,7 +144,7 @@ NAVARCH_ROLLOUT_PAUSE | `30s` | Minimum duration of a stage, unless `navarch.io/
 NAVARCH_ROLLOUT_QUERY_NAMESPACES | empty | Namespaces whose objects may contain `navarch.io/rollout-query`, comma-separated, or `*`: a query reads all that Prometheus has
 NAVARCH_XDS_COMPRESSION | `gzip,zstd` | Encodings that responses may be compressed with, of those that a client reads, or `none`
 PILOT_CONVERT_SIDECAR_SCOPE_CONCURRENCY | `1` | Threads that compute the scopes of Sidecars | one thread computes all
-PILOT_DEBOUNCE_AFTER | `0s` | How long there must be no further change before changes are pushed. istiod waits 100ms; here changes go at once, but for removals of AuthorizationPolicies, PeerAuthentications and RequestAuthentications, which wait for 500ms
+PILOT_DEBOUNCE_AFTER | `0s` | How long there must be no further change before changes are pushed. istiod waits 100ms; here changes go at once, but for removals, which wait for 500ms, except those of workloads, their endpoints and ReferenceGrants
 PILOT_DEBOUNCE_MAX | `10s` | Longest that changes wait for others, with `PILOT_DEBOUNCE_AFTER`
 PILOT_ENABLE_CDS_CACHE | `true` | Clusters are cached | results are kept as long as what they were computed from
 PILOT_ENABLE_EDS_DEBOUNCE | `true` | Endpoints wait as other changes do | with `PILOT_DEBOUNCE_AFTER` they wait, else nothing does

@@ -6,8 +6,8 @@
 //! changes that affect the same proxies takes a bounded share of the time of thread and proxies.
 //! While subscriptions wait, the pause is as long as the push, up to a limit: they are answered
 //! between pushes. With `PILOT_DEBOUNCE_AFTER` set, changes wait for that quiet time,
-//! `PILOT_DEBOUNCE_MAX` at the longest, as in istiod. Removed policies always stay in force for a
-//! moment, as they may come again.
+//! `PILOT_DEBOUNCE_MAX` at the longest, as in istiod. Removed configuration always stays in force
+//! for a moment, as it may come again.
 
 mod answering;
 mod arrivals;
@@ -16,7 +16,7 @@ mod ended_streams;
 mod handle;
 mod pause;
 mod push_record;
-mod removed_policies;
+mod removals;
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -33,7 +33,7 @@ use self::arrivals::Arrivals;
 use self::ended_streams::{EndedStreams, Unclaimed};
 use self::pause::Pushed;
 use self::push_record::objects_of;
-use self::removed_policies::RemovedPolicies;
+use self::removals::Removals;
 use super::context::PushContext;
 use super::engine::{Engine, Interest, ProxyId, Sink};
 use super::fair_queue::FairQueue;
@@ -143,7 +143,7 @@ struct Worker {
     since: Option<(Instant, Instant)>,
     /// When they were queued.
     arrivals: Arrivals,
-    removed_policies: RemovedPolicies,
+    removals: Removals,
     /// When the pause after the last push ends.
     paused_until: Instant,
     /// Set when the initial state is complete and pushed.
@@ -233,7 +233,7 @@ pub fn prepare(
             pending: Vec::new(),
             since: None,
             arrivals: Arrivals::default(),
-            removed_policies: RemovedPolicies::default(),
+            removals: Removals::default(),
             paused_until: Instant::now(),
             synced: sender,
             context: context_sender,
@@ -292,7 +292,7 @@ impl Worker {
 
             self.remove_ended_streams();
             self.work();
-            self.remove_due_policies();
+            self.remove_due_objects();
             if self
                 .deadline()
                 .is_some_and(|deadline| deadline <= Instant::now())
@@ -336,11 +336,7 @@ impl Worker {
 
     /// The next time at which there is work without a command.
     fn next_wake(&self) -> Option<Instant> {
-        let wakes = [
-            self.deadline(),
-            self.sweeps.next(),
-            self.removed_policies.next(),
-        ];
+        let wakes = [self.deadline(), self.sweeps.next(), self.removals.next()];
         wakes.into_iter().flatten().min()
     }
 
@@ -404,12 +400,12 @@ impl Worker {
         }
     }
 
-    /// Takes changes of the inputs: all but removals of policies wait for the next push only.
+    /// Takes changes of the inputs: all but removals of configuration wait for the next push only.
     fn take_changes(&mut self, mut changes: Vec<Change>, received_at: Instant) {
         self.metrics.count_received(&changes);
 
         if self.is_synced() && !changes.is_empty() {
-            self.removed_policies.delay(&mut changes, Instant::now());
+            self.removals.delay(&mut changes, Instant::now());
             if changes.is_empty() {
                 return;
             }
@@ -417,10 +413,10 @@ impl Worker {
         self.queue_changes(changes, received_at);
     }
 
-    /// Queues the removal of policies that have not come again in time.
-    fn remove_due_policies(&mut self) {
+    /// Queues the removal of objects that have not come again in time.
+    fn remove_due_objects(&mut self) {
         let now = Instant::now();
-        let due = self.removed_policies.take_due(now);
+        let due = self.removals.take_due(now);
         if !due.is_empty() {
             self.queue_changes(due, now);
         }

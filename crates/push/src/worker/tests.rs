@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures_util::FutureExt as _;
 use tokio::task::JoinSet;
 
-use super::removed_policies::REMOVAL_DELAY;
+use super::removals::REMOVAL_DELAY;
 use super::*;
 use crate::engine::PushCause;
 use crate::learned::LearnedChange;
@@ -289,6 +289,21 @@ async fn what_workloads_learn_delays_no_other_change() {
     assert_eq!(push.context().trust_bundle.len(), 1);
 }
 
+/// A push thread with an empty mesh, on the time of the test.
+async fn on_paused_time() -> (PushHandle, JoinSet<()>) {
+    let (push, work) = prepare(
+        Settings::default(),
+        Debounce::default(),
+        Arc::new(Slow),
+        Metrics::default(),
+        None,
+    );
+    let mut worker = JoinSet::new();
+    worker.spawn(work);
+    push.full_sync().await.unwrap();
+    (push, worker)
+}
+
 /// A policy that allows nothing.
 fn policy() -> AnyObject {
     decoded(&serde_json::json!({
@@ -299,39 +314,86 @@ fn policy() -> AnyObject {
     }))
 }
 
+/// A VirtualService that gives requests this timeout.
+fn route(timeout: &str) -> AnyObject {
+    let to_web = serde_json::json!({ "destination": { "host": "web" } });
+    decoded(&serde_json::json!({
+        "apiVersion": "networking.istio.io/v1",
+        "kind": "VirtualService",
+        "metadata": { "name": "web", "namespace": "shop" },
+        "spec": {
+            "hosts": ["web"],
+            "http": [{ "route": [to_web], "timeout": timeout }],
+        },
+    }))
+}
+
 #[tokio::test(start_paused = true)]
-async fn a_policy_that_is_deleted_and_created_again_is_in_force_meanwhile() {
-    let slow = Arc::new(Slow);
-    let metrics = Metrics::default();
-    let (push, work) = prepare(
-        Settings::default(),
-        Debounce::default(),
-        slow,
-        metrics,
-        None,
-    );
-    let mut worker = JoinSet::new();
-    worker.spawn(work);
-    push.full_sync().await.unwrap();
-    let policy = policy();
-    let name = policy.object_ref();
-    push.change(vec![Change::Put(policy.clone())])
+async fn configuration_that_is_deleted_and_created_again_is_in_force_meanwhile() {
+    for object in [policy(), route("1s")] {
+        let (push, _worker) = on_paused_time().await;
+        let name = object.object_ref();
+        push.change(vec![Change::Put(object.clone())])
+            .await
+            .unwrap();
+
+        push.change(vec![Change::Removed(name.clone())])
+            .await
+            .unwrap();
+        tokio::time::sleep(REMOVAL_DELAY / 2).await;
+        assert!(push.context().objects.contains(&name), "{name}");
+
+        push.change(vec![Change::Put(object)]).await.unwrap();
+        tokio::time::sleep(REMOVAL_DELAY * 2).await;
+        assert!(push.context().objects.contains(&name), "{name}");
+
+        push.change(vec![Change::Removed(name.clone())])
+            .await
+            .unwrap();
+        tokio::time::sleep(REMOVAL_DELAY * 2).await;
+        assert!(!push.context().objects.contains(&name), "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_is_deleted_and_created_anew_is_one_push() {
+    let (push, _worker) = on_paused_time().await;
+    let pushes = |inspect: &Inspect<'_>| inspect.pushes.len();
+    push.change(vec![Change::Put(route("1s"))]).await.unwrap();
+    tokio::time::sleep(REMOVAL_DELAY).await;
+    let before = push.inspect(pushes).await.unwrap();
+
+    let edited = route("2s");
+    let name = edited.object_ref();
+    push.change(vec![Change::Removed(name.clone())])
         .await
         .unwrap();
+    tokio::time::sleep(REMOVAL_DELAY / 2).await;
+    push.change(vec![Change::Put(edited.clone())])
+        .await
+        .unwrap();
+    tokio::time::sleep(REMOVAL_DELAY * 2).await;
+
+    assert_eq!(push.inspect(pushes).await.unwrap(), before + 1);
+    let in_force = push.context().objects.any(&name).unwrap();
+    assert!(in_force.same_content(&edited));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_is_deleted_is_removed_at_once() {
+    let (push, _worker) = on_paused_time().await;
+    let pod = added("Pod", "web-1");
+    let Change::Put(object) = &pod else {
+        panic!("{pod:?}");
+    };
+    let name = object.object_ref();
+    push.change(vec![pod]).await.unwrap();
+    tokio::time::sleep(REMOVAL_DELAY).await;
+    assert!(push.context().objects.contains(&name));
 
     push.change(vec![Change::Removed(name.clone())])
         .await
         .unwrap();
     tokio::time::sleep(REMOVAL_DELAY / 2).await;
-    assert!(push.context().objects.contains(&name));
-
-    push.change(vec![Change::Put(policy)]).await.unwrap();
-    tokio::time::sleep(REMOVAL_DELAY * 2).await;
-    assert!(push.context().objects.contains(&name));
-
-    push.change(vec![Change::Removed(name.clone())])
-        .await
-        .unwrap();
-    tokio::time::sleep(REMOVAL_DELAY * 2).await;
     assert!(!push.context().objects.contains(&name));
 }
