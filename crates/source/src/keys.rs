@@ -40,6 +40,9 @@ pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_CONCURRENT_FETCHES: usize = 32;
 /// How long the first fetches may delay readiness: many sources may be slow or never respond.
 const INITIAL_FETCH_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long the keys of a deleted policy are kept: longer than the policy stays in force. Without
+/// them it would reject all tokens, and one that is created again would wait for a fetch.
+const WITHDRAWAL_DELAY: Duration = Duration::from_secs(1);
 
 /// A change of the wanted keys.
 #[derive(Clone, Debug)]
@@ -88,6 +91,8 @@ pub struct KeyMetrics {
 pub struct KeyFetching {
     /// The wanted sources and their keys.
     ring: Ring,
+    /// The policies that want no keys any more, with the time from which that applies.
+    withdrawn: BTreeMap<NamespacedName, Instant>,
     fetches: Fetches,
     metrics: KeyMetrics,
 }
@@ -155,6 +160,7 @@ impl KeyFetching {
         };
         Self {
             ring: Ring::new(config.refresh),
+            withdrawn: BTreeMap::new(),
             fetches,
             metrics: KeyMetrics::default(),
         }
@@ -178,7 +184,9 @@ impl KeyFetching {
         let mut events: Batch = Vec::new();
 
         loop {
-            for due in self.ring.take_due(Instant::now()) {
+            let now = Instant::now();
+            events.extend(self.withdraw_due(now).into_iter().map(of_update));
+            for due in self.ring.take_due(now) {
                 self.fetches.begin(due);
             }
 
@@ -188,10 +196,14 @@ impl KeyFetching {
                 events.push(SourceEvent::FullSync);
             }
 
-            let next = [self.ring.next_due(), last.filter(|_| !synced)]
-                .into_iter()
-                .flatten()
-                .min();
+            let next = [
+                self.ring.next_due(),
+                self.withdrawn.values().min().copied(),
+                last.filter(|_| !synced),
+            ]
+            .into_iter()
+            .flatten()
+            .min();
             let wait = next.map(|next| next.saturating_duration_since(Instant::now()));
             let news = tokio::select! {
                 room = out.reserve(), if !events.is_empty() => match room {
@@ -202,7 +214,9 @@ impl KeyFetching {
                     Err(_) => return,
                 },
                 demand = demands.recv() => match demand {
-                    Some(Demand::Of(policy, sources)) => self.demand(&policy, sources),
+                    Some(Demand::Of(policy, sources)) => {
+                        self.demand(policy, sources, Instant::now())
+                    }
                     Some(Demand::Complete) => { complete = Some(Instant::now()); Vec::new() }
                     None => return,
                 },
@@ -219,25 +233,60 @@ impl KeyFetching {
                 () = sleep(wait) => Vec::new(),
             };
 
-            events.extend(
-                news.into_iter()
-                    .map(|(source, keys)| SourceEvent::Keys(source, keys)),
-            );
+            events.extend(news.into_iter().map(of_update));
         }
     }
 
-    /// Sets the sources that a policy wants.
+    /// Sets the sources that a policy wants; if there are none, later.
     fn demand(
+        &mut self,
+        policy: NamespacedName,
+        sources: BTreeMap<KeySource, Duration>,
+        now: Instant,
+    ) -> Vec<KeyUpdate> {
+        if sources.is_empty() {
+            if self.ring.has_demand_of(&policy) {
+                self.withdrawn
+                    .entry(policy)
+                    .or_insert(now + WITHDRAWAL_DELAY);
+            }
+            return Vec::new();
+        }
+
+        self.withdrawn.remove(&policy);
+        self.set_demand(&policy, sources, now)
+    }
+
+    /// Forgets what policies wanted that have wanted nothing for a while.
+    fn withdraw_due(&mut self, now: Instant) -> Vec<KeyUpdate> {
+        let due: Vec<NamespacedName> = self
+            .withdrawn
+            .extract_if(.., |_, at| *at <= now)
+            .map(|(policy, _)| policy)
+            .collect();
+
+        due.iter()
+            .flat_map(|policy| self.set_demand(policy, BTreeMap::new(), now))
+            .collect()
+    }
+
+    fn set_demand(
         &mut self,
         policy: &NamespacedName,
         sources: BTreeMap<KeySource, Duration>,
+        now: Instant,
     ) -> Vec<KeyUpdate> {
-        let gone = self.ring.demand(policy, sources, Instant::now());
+        let gone = self.ring.demand(policy, sources, now);
         for (source, _) in &gone {
             self.fetches.cancel(source);
         }
         gone
     }
+}
+
+/// The event about a change of a source's keys.
+fn of_update((source, keys): KeyUpdate) -> SourceEvent {
+    SourceEvent::Keys(source, keys)
 }
 
 /// Sleeps for a duration; forever if it is `None`.
@@ -261,6 +310,35 @@ mod tests {
             .into_iter()
             .map(|place| (KeySource::Uri(Arc::from(place)), Duration::from_mins(1)));
         Demand::Of(NamespacedName::new(namespace, "jwt"), places.collect())
+    }
+
+    #[test]
+    fn a_policy_that_is_deleted_and_created_again_keeps_its_keys() {
+        let mut fetching = KeyFetching::new(KeyConfig {
+            refresh: Duration::from_mins(20),
+            addresses: AddressPolicy::default(),
+        });
+        let policy = NamespacedName::new("shop", "jwt");
+        let source = KeySource::Uri(Arc::from("http://issuer.example/keys"));
+        let wanted = BTreeMap::from([(source.clone(), DEFAULT_TIMEOUT)]);
+        let nothing = BTreeMap::new;
+        let start = Instant::now();
+        fetching.demand(policy.clone(), wanted.clone(), start);
+        let keys: Arc<str> = Arc::from("{}");
+        fetching.ring.fetched(&source, Some(keys), start);
+
+        // It is there again before its keys are forgotten.
+        let soon = start + WITHDRAWAL_DELAY / 2;
+        let later = start + WITHDRAWAL_DELAY;
+        assert_eq!(fetching.demand(policy.clone(), nothing(), start), []);
+        assert_eq!(fetching.withdraw_due(soon), []);
+        assert_eq!(fetching.demand(policy.clone(), wanted, soon), []);
+        assert_eq!(fetching.withdraw_due(later), []);
+
+        assert_eq!(fetching.demand(policy, nothing(), later), []);
+        let last = later + WITHDRAWAL_DELAY;
+        assert_eq!(fetching.withdraw_due(last), [(source, None)]);
+        assert!(fetching.withdrawn.is_empty());
     }
 
     #[tokio::test]

@@ -113,6 +113,12 @@ impl Ring {
         gone.into_iter().map(|source| (source, None)).collect()
     }
 
+    /// Whether a policy wants a source.
+    pub(super) fn has_demand_of(&self, policy: &NamespacedName) -> bool {
+        let mut entries = self.entries.values();
+        entries.any(|entry| entry.wanted_by.contains_key(policy))
+    }
+
     /// Returns the sources that are due, and marks them as being fetched.
     pub(super) fn take_due(&mut self, now: Instant) -> Vec<Due> {
         let is_due = |entry: &WantedKeys| entry.due.is_some_and(|at| at <= now);
