@@ -7,7 +7,7 @@
 //! | about | modules |
 //! | --- | --- |
 //! | files | [`atomic_file`] and [`regular_file`] replace and read them, [`file_events`] waits for changes, [`blocking`] runs such work, [`state_format`] numbers the formats of what is kept, [`digest`] compares |
-//! | texts | [`printable`] makes those of strangers safe to show, [`shown_url`] leaves passwords out of URLs, [`error_chain`] writes errors, [`go_text`], [`base64_text`] and [`log_levels`] read what users write for istiod |
+//! | texts | [`printable`] makes those of strangers safe to show, [`shown_url`] leaves passwords out of URLs, [`percent_encoding`] decodes parts of them, [`error_chain`] writes errors, [`go_text`], [`base64_text`] and [`log_levels`] read what users write for istiod |
 //! | addresses | [`cidr`], [`ip_list`], [`resolv_conf`] |
 //! | collections | [`interned`] and [`small_map`] save memory where an object has one of millions |
 //! | metrics | [`counter`] and [`label_text`] keep istiod's names, and escape labels |
@@ -28,6 +28,7 @@ pub mod ip_list;
 pub mod label_text;
 pub mod log_levels;
 pub mod metrics_log;
+pub mod percent_encoding;
 pub mod printable;
 pub mod regular_file;
 pub mod resolv_conf;

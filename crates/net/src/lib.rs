@@ -31,4 +31,5 @@ pub mod same_machine;
 mod shares;
 pub mod stream;
 pub mod unix_channel;
+pub mod url_request;
 pub mod watched;

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
 
+use navarch_base::percent_encoding;
+
 /// The most that any number may be.
 const MAX: u64 = 1 << 31;
 
@@ -80,22 +82,7 @@ pub(super) fn header_list(text: &str) -> (Vec<(HeaderName, HeaderValue)>, usize)
 
 /// A text without its percent-encoding.
 fn decoded(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        rest = after;
-        if *first != b'%' {
-            bytes.push(*first);
-            continue;
-        }
-        let (digits, after) = rest.split_at_checked(2)?;
-        if !digits.iter().all(u8::is_ascii_hexdigit) {
-            return None;
-        }
-        bytes.push(u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?);
-        rest = after;
-    }
-    String::from_utf8(bytes).ok()
+    String::from_utf8(percent_encoding::decoded(text)?).ok()
 }
 
 #[cfg(test)]

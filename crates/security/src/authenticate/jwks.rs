@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::jwt::JwtRule;
 use fetch::FetchError;
+use navarch_base::shown_url::ShownUrl;
 
 /// How long fetched keys are used before they are fetched again.
 const FRESH: Duration = Duration::from_secs(20 * 60);
@@ -50,22 +51,21 @@ pub enum KeySetError {
 enum RemoteError {
     /// A document was not fetched.
     #[error("{uri}: {source}")]
-    Fetch { uri: String, source: FetchError },
+    Fetch { uri: ShownUrl, source: FetchError },
     /// The fetched document is not a key set.
     #[error("{uri}: {source}")]
-    Keys { uri: String, source: KeySetError },
+    Keys { uri: ShownUrl, source: KeySetError },
     /// The fetched document is not a discovery document.
     #[error("{uri}: {source}")]
     Discovery {
-        uri: String,
+        uri: ShownUrl,
         source: serde_json::Error,
     },
     /// The discovery document is another issuer's.
     #[error("{uri} is for another issuer, {issuer}")]
-    OtherIssuer { uri: String, issuer: String },
+    OtherIssuer { uri: ShownUrl, issuer: String },
 }
 
-#[derive(Debug)]
 pub(super) enum KeySource {
     /// The keys are configured.
     Fixed(JwkSet),
@@ -74,7 +74,6 @@ pub(super) enum KeySource {
 }
 
 /// Keys that are fetched and cached.
-#[derive(Debug)]
 pub(super) struct Remote {
     /// The address of the keys; if empty, it is in the issuer's discovery document.
     uri: String,
@@ -248,7 +247,7 @@ impl Remote {
             Ok(keys) => state.keys = Some((keys, now)),
             Err(error) => {
                 tracing::warn!(
-                    issuer = self.issuer,
+                    issuer = %ShownUrl::new(&self.issuer),
                     %error,
                     "failed to fetch the JWKS of the token issuer"
                 )
@@ -264,7 +263,10 @@ impl Remote {
             self.uri.clone()
         };
         let body = document(&uri).await?;
-        read_keys(&body).map_err(|source| RemoteError::Keys { uri, source })
+        read_keys(&body).map_err(|source| RemoteError::Keys {
+            uri: ShownUrl::new(&uri),
+            source,
+        })
     }
 
     /// Reads the address of the keys from the issuer's discovery document.
@@ -274,6 +276,7 @@ impl Remote {
             self.issuer.trim_end_matches('/')
         );
         let body = document(&uri).await?;
+        let uri = ShownUrl::new(&uri);
         let found: Discovery = match serde_json::from_slice(&body) {
             Ok(found) => found,
             Err(source) => return Err(RemoteError::Discovery { uri, source }),
@@ -292,7 +295,7 @@ impl Remote {
 /// Fetches a document.
 async fn document(uri: &str) -> Result<Bytes, RemoteError> {
     fetch::get(uri).await.map_err(|source| RemoteError::Fetch {
-        uri: uri.to_owned(),
+        uri: ShownUrl::new(uri),
         source,
     })
 }

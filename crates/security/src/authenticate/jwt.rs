@@ -12,6 +12,7 @@ use serde::Deserialize;
 use super::MeshSnapshot;
 use super::jwks::{KeyError, KeySetError, KeySource};
 use navarch_api::identity::{Caller, Identity};
+use navarch_base::shown_url::ShownUrl;
 
 /// Maximum clock skew, in seconds.
 const LEEWAY: u64 = 10;
@@ -19,7 +20,7 @@ const LEEWAY: u64 = 10;
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 
 /// `JWT_RULE`: the supported fields of Istio's `JWTRule`, as JSON.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct JwtRule {
     /// The issuer of the tokens.
@@ -32,6 +33,23 @@ pub struct JwtRule {
     pub jwks_uri: String,
     /// The keys, as JSON.
     pub jwks: String,
+}
+
+impl fmt::Debug for JwtRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            issuer,
+            audiences,
+            jwks_uri,
+            jwks,
+        } = self;
+        f.debug_struct("JwtRule")
+            .field("issuer", &ShownUrl::new(issuer))
+            .field("audiences", audiences)
+            .field("jwks_uri", &ShownUrl::new(jwks_uri))
+            .field("jwks", jwks)
+            .finish()
+    }
 }
 
 /// Why a [`JwtRule`] is invalid.
@@ -268,7 +286,7 @@ fn describe(error: &jsonwebtoken::errors::Error) -> String {
 impl fmt::Debug for JwtAuthenticator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("JwtAuthenticator")
-            .field("issuer", &self.issuer)
+            .field("issuer", &ShownUrl::new(&self.issuer))
             .finish_non_exhaustive()
     }
 }

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{ACCEPT, HOST};
-use http::{Request, Response, StatusCode, Uri};
+use http::header::ACCEPT;
+use http::{Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::{Bytes, Incoming};
 use navarch_net::cryptography;
@@ -25,6 +25,7 @@ use navarch_base::blocking;
 use navarch_base::regular_file::{self, MAX_SETTINGS_BYTES};
 use navarch_base::shown_url::ShownUrl;
 use navarch_net::destination::AddressPolicy;
+use navarch_net::url_request::{self, UserInfoError};
 use navarch_pki::pem::readable_certificates;
 
 /// Maximum size of a response in bytes.
@@ -60,6 +61,9 @@ pub enum FetchError {
     /// The HTTP request failed.
     #[error("HTTP request failed")]
     Http(#[from] hyper::Error),
+    /// The user name or password of the address cannot be sent.
+    #[error(transparent)]
+    UserInfo(#[from] UserInfoError),
     /// The request could not be built.
     #[error("failed to build the HTTP request")]
     Request(#[from] http::Error),
@@ -239,14 +243,7 @@ async fn send_over<S>(stream: S, uri: &Uri) -> Result<Bytes, FetchError>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let path = uri.path_and_query().map_or("/", |path| path.as_str());
-    let host = uri
-        .authority()
-        .map(|authority| authority.as_str())
-        .unwrap_or_default();
-    let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
-    let request = Request::get(path)
-        .header(HOST, host)
+    let request = url_request::get(uri)?
         .header(ACCEPT, "application/json")
         .body(Empty::<Bytes>::new())?;
 
@@ -337,6 +334,33 @@ mod tests {
             .await
             .unwrap();
         assert_eq!(&*keys, KEYS);
+    }
+
+    #[tokio::test]
+    #[expect(clippy::disallowed_methods, reason = "the server ends with the test")]
+    async fn a_password_in_the_address_is_sent_as_istiod_does_and_stays_out_of_errors() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let received = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = [0; 1024];
+            let read = stream.read(&mut request).await.unwrap();
+            stream.write_all(ok("{}").as_bytes()).await.unwrap();
+            String::from_utf8_lossy(&request[..read]).into_owned()
+        });
+
+        let source = KeySource::Uri(Arc::from(format!("http://user:secret@{address}/keys")));
+        let error = local().keys(&source, TIMEOUT).await.unwrap_err();
+        assert!(!format!("{source} {error:?}").contains("secret"));
+
+        let request = received.await.unwrap();
+        assert!(
+            request.contains(&format!("host: {address}\r\n")),
+            "{request}"
+        );
+        // The encoded form of user:secret.
+        let credentials = "authorization: Basic dXNlcjpzZWNyZXQ=\r\n";
+        assert!(request.contains(credentials), "{request}");
     }
 
     #[test]

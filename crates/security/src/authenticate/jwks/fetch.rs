@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response, StatusCode, Uri, header};
+use http::{Response, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Incoming;
 use navarch_net::cryptography;
 use navarch_net::http::exchange;
+use navarch_net::url_request::{self, UserInfoError};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -50,6 +51,9 @@ pub(super) enum FetchError {
     /// There is no TLS configuration.
     #[error(transparent)]
     Tls(#[from] rustls::Error),
+    /// The user name or password of the address cannot be sent.
+    #[error(transparent)]
+    UserInfo(#[from] UserInfoError),
     /// The address cannot be requested.
     #[error(transparent)]
     Request(#[from] http::Error),
@@ -110,12 +114,7 @@ async fn request<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
     uri: &Uri,
 ) -> Result<Bytes, FetchError> {
-    let path = uri
-        .path_and_query()
-        .map_or("/", http::uri::PathAndQuery::as_str);
-    let authority = uri.authority().map_or("", http::uri::Authority::as_str);
-    let request = Request::get(path)
-        .header(header::HOST, authority)
+    let request = url_request::get(uri)?
         .header(header::ACCEPT, "application/json")
         .body(Empty::<Bytes>::new())?;
 
@@ -147,4 +146,37 @@ fn trust() -> Result<ClientConfig, rustls::Error> {
     let builder = ClientConfig::builder_with_provider(cryptography::provider())
         .with_safe_default_protocol_versions()?;
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_password_in_the_address_is_sent_as_credentials_and_not_in_the_host() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let serve = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = [0; 1024];
+            let read = stream.read(&mut request).await.unwrap();
+            let response = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}";
+            stream.write_all(response).await.unwrap();
+            String::from_utf8_lossy(&request[..read]).into_owned()
+        };
+
+        let uri = format!("http://user:secret@{address}/keys");
+        let (document, request) = tokio::join!(get(&uri), serve);
+        assert_eq!(document.unwrap(), "{}");
+        assert!(
+            request.contains(&format!("host: {address}\r\n")),
+            "{request}"
+        );
+        // The encoded form of user:secret.
+        let credentials = "authorization: Basic dXNlcjpzZWNyZXQ=\r\n";
+        assert!(request.contains(credentials), "{request}");
+    }
 }

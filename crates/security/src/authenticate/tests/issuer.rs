@@ -222,6 +222,22 @@ async fn a_key_that_is_replaced_under_its_id_is_fetched_but_wrong_tokens_cause_n
     assert_eq!(*server.requests.lock(), 2, "at most one fetch a minute");
 }
 
+#[test]
+fn passwords_of_addresses_are_not_in_the_debug_output() {
+    let rule = JwtRule {
+        issuer: "https://user:secret@issuer.example".into(),
+        jwks_uri: "https://user:secret@keys.example".into(),
+        audiences: vec!["istio-ca".into()],
+        ..JwtRule::default()
+    };
+    let shown = format!("{rule:?}");
+    assert!(shown.contains("keys.example"), "{shown}");
+    assert!(!shown.contains("secret"), "{shown}");
+
+    let authenticator = JwtAuthenticator::new(rule).unwrap();
+    assert!(!format!("{authenticator:?}").contains("secret"));
+}
+
 #[tokio::test]
 async fn tokens_of_a_configured_issuer_identify_the_caller() {
     let issuer = Issuer {
