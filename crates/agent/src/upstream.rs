@@ -18,8 +18,8 @@ use tonic::transport::Channel;
 
 use crate::credentials::{TokenError, TokenSource};
 use navarch_base::regular_file::{self, MAX_SETTINGS_BYTES};
-use navarch_net::cryptography;
 use navarch_net::grpc_target::{GrpcTarget, Io, Keepalive, Opening};
+use navarch_net::{cryptography, system_roots};
 use navarch_pki::pem::{self, PemError};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -105,6 +105,9 @@ pub enum UpstreamError {
         /// The error of the operating system.
         source: io::Error,
     },
+    /// Reading the root certificates of the system failed.
+    #[error("failed to read the root certificates")]
+    Roots(#[source] io::Error),
     /// The content of a file is invalid.
     #[error(transparent)]
     Pem(#[from] PemError),
@@ -265,17 +268,15 @@ pub(super) async fn client_config(
 }
 
 pub(super) async fn root_store(roots: &Roots) -> Result<RootCertStore, UpstreamError> {
+    let path = match roots {
+        Roots::File(path) => path,
+        Roots::System => return system_roots::read().await.map_err(UpstreamError::Roots),
+    };
+
     let mut store = RootCertStore::empty();
-    match roots {
-        Roots::File(path) => {
-            let (added, _) = store.add_parsable_certificates(certificates(path).await?);
-            if added == 0 {
-                return Err(PemError::Unreadable(path.display().to_string()).into());
-            }
-        }
-        Roots::System => {
-            store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        }
+    let (added, _) = store.add_parsable_certificates(certificates(path).await?);
+    if added == 0 {
+        return Err(PemError::Unreadable(path.display().to_string()).into());
     }
     Ok(store)
 }

@@ -30,6 +30,7 @@ pub mod rejections;
 pub mod same_machine;
 mod shares;
 pub mod stream;
+pub mod system_roots;
 pub mod unix_channel;
 pub mod url_request;
 pub mod watched;

@@ -169,7 +169,7 @@ async fn connect(config: &Config) -> Result<Channel, SendError> {
     let authority = config.endpoint.authority();
     let target = GrpcTarget::parse(&authority).ok_or(SendError::Address(authority))?;
     let tls = if config.endpoint.tls {
-        Some(tls::connector(&config.tls, b"h2")?)
+        Some(tls::connector(&config.tls, b"h2").await?)
     } else {
         None
     };
@@ -218,7 +218,7 @@ async fn post(
         .await
         .map_err(SendError::Open)?;
     let answer = if endpoint.tls {
-        let tls = tls::connector(&config.tls, b"http/1.1")?;
+        let tls = tls::connector(&config.tls, b"http/1.1").await?;
         send_over(
             tls::secure(&tls, &endpoint.host, stream)
                 .await

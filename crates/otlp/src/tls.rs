@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use navarch_net::cryptography;
+use navarch_net::{cryptography, system_roots};
 use navarch_pki::pem::{self, PemError};
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -21,6 +21,9 @@ pub(crate) enum TlsError {
     /// A file cannot be read.
     #[error("failed to read {0}")]
     File(PathBuf, #[source] io::Error),
+    /// The root certificates of the system cannot be read.
+    #[error("failed to read the root certificates")]
+    Roots(#[source] io::Error),
     /// A file holds something else.
     #[error(transparent)]
     Pem(#[from] PemError),
@@ -30,12 +33,15 @@ pub(crate) enum TlsError {
 }
 
 /// What speaks TLS by these files; `protocol` is what is spoken in it.
-pub(crate) fn connector(files: &TlsFiles, protocol: &[u8]) -> Result<TlsConnector, TlsError> {
-    let mut roots = RootCertStore::empty();
-    match &files.roots {
-        Some(path) => _ = roots.add_parsable_certificates(certificates(path)?),
-        None => _ = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs),
-    }
+pub(crate) async fn connector(files: &TlsFiles, protocol: &[u8]) -> Result<TlsConnector, TlsError> {
+    let roots = match &files.roots {
+        Some(path) => {
+            let mut roots = RootCertStore::empty();
+            roots.add_parsable_certificates(certificates(path).await?);
+            roots
+        }
+        None => system_roots::read().await.map_err(TlsError::Roots)?,
+    };
 
     let builder = ClientConfig::builder_with_provider(cryptography::provider())
         .with_safe_default_protocol_versions()
@@ -43,9 +49,9 @@ pub(crate) fn connector(files: &TlsFiles, protocol: &[u8]) -> Result<TlsConnecto
         .with_root_certificates(roots);
     let mut config = match &files.own {
         Some((chain, key)) => {
-            let key = pem::private_key(&file(key)?, key.display())?;
+            let key = pem::private_key(&file(key).await?, key.display())?;
             builder
-                .with_client_auth_cert(certificates(chain)?, key)
+                .with_client_auth_cert(certificates(chain).await?, key)
                 .map_err(TlsError::Certificate)?
         }
         None => builder.with_no_client_auth(),
@@ -65,33 +71,38 @@ pub(crate) async fn secure(
     tls.connect(name, stream).await
 }
 
-fn file(path: &Path) -> Result<Vec<u8>, TlsError> {
-    regular_file::read(path, MAX_SETTINGS_BYTES)
+async fn file(path: &Path) -> Result<Vec<u8>, TlsError> {
+    regular_file::read_async(path, MAX_SETTINGS_BYTES)
+        .await
         .map_err(|error| TlsError::File(path.to_owned(), error))
 }
 
 /// The certificates of a file; at least one.
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    Ok(pem::readable_certificates(&file(path)?, path.display())?)
+async fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let content = file(path).await?;
+    Ok(pem::readable_certificates(&content, path.display())?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_file_that_is_missing_or_holds_something_else_is_named() {
+    #[tokio::test]
+    async fn a_file_that_is_missing_or_holds_something_else_is_named() {
         let files = |roots: &str| TlsFiles {
             roots: Some(PathBuf::from(roots)),
             own: None,
         };
-        let error = |roots: &str| connector(&files(roots), b"h2").err().unwrap().to_string();
+        let error = async |roots: &str| {
+            let made = connector(&files(roots), b"h2").await;
+            made.err().unwrap().to_string()
+        };
         assert_eq!(
-            error("/nowhere/roots.pem"),
+            error("/nowhere/roots.pem").await,
             "failed to read /nowhere/roots.pem"
         );
         let here = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
-        assert_eq!(error(here), format!("no PEM certificate in {here}"));
-        assert!(connector(&TlsFiles::default(), b"h2").is_ok());
+        assert_eq!(error(here).await, format!("no PEM certificate in {here}"));
+        assert!(connector(&TlsFiles::default(), b"h2").await.is_ok());
     }
 }

@@ -212,7 +212,7 @@ async fn by_http(http: &HttpHealthCheckConfig, default_host: &str) -> Result<(),
     let name = ServerName::try_from(host.to_owned())?;
 
     // As in kubelets, which do not verify the application's certificate.
-    let connector = TlsConnector::from(tls::config(true)?);
+    let connector = TlsConnector::from(tls::unverified()?);
     get(connector.connect(name, stream).await?, request).await
 }
 

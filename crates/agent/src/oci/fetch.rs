@@ -23,6 +23,7 @@ use tokio_rustls::TlsConnector;
 use crate::tls;
 use navarch_base::shown_url::ShownUrl;
 use navarch_net::destination::AddressPolicy;
+use navarch_net::system_roots;
 
 /// Maximum number of redirects.
 const MAX_REDIRECTS: usize = 5;
@@ -42,6 +43,9 @@ pub(crate) enum FetchError {
     /// The TLS configuration is invalid.
     #[error("failed to configure TLS")]
     Tls(#[from] rustls::Error),
+    /// Reading the root certificates of the system failed.
+    #[error("failed to read the root certificates")]
+    Roots(#[source] io::Error),
     /// The HTTP exchange failed.
     #[error("HTTP request failed")]
     Http(#[from] hyper::Error),
@@ -76,6 +80,7 @@ impl FetchError {
             Self::Url(_)
             | Self::Blocked { .. }
             | Self::Tls(_)
+            | Self::Roots(_)
             | Self::TooLarge(_)
             | Self::Write(_)
             | Self::PlainText(_)
@@ -271,7 +276,13 @@ async fn hop(ask: &FetchRequest<'_>, addresses: &AddressPolicy) -> Result<Hop, F
     }
 
     let name = ServerName::try_from(host.to_owned()).map_err(|_| wrong())?;
-    let connector = TlsConnector::from(tls::config(ask.insecure)?);
+    let config = if ask.insecure {
+        tls::unverified()?
+    } else {
+        let roots = system_roots::read().await.map_err(FetchError::Roots)?;
+        tls::verified(roots)?
+    };
+    let connector = TlsConnector::from(config);
     let stream = connector.connect(name, stream).await;
     let stream = stream.map_err(|error| FetchError::Connect(host.to_owned(), error))?;
     let response = send(stream, request).await?;

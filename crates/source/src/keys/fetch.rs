@@ -1,5 +1,6 @@
 //! Fetches one set of keys over HTTP.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,21 +11,20 @@ use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::{Bytes, Incoming};
 use navarch_net::cryptography;
 use navarch_net::http::exchange;
+use rustls::ClientConfig;
 use rustls::pki_types::{InvalidDnsNameError, ServerName};
-use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::OnceCell;
-use tokio::task::JoinError;
 use tokio_rustls::TlsConnector;
 
 use navarch_api::key_set::{KeySet, KeySetError};
 use navarch_api::key_source::KeySource;
-use navarch_base::blocking;
 use navarch_base::regular_file::{self, MAX_SETTINGS_BYTES};
 use navarch_base::shown_url::ShownUrl;
 use navarch_net::destination::AddressPolicy;
+use navarch_net::system_roots;
 use navarch_net::url_request::{self, UserInfoError};
 use navarch_pki::pem::readable_certificates;
 
@@ -45,16 +45,16 @@ pub enum FetchError {
     Address(ShownUrl),
     /// The host cannot be resolved.
     #[error("failed to resolve {0}")]
-    Unresolved(String, #[source] std::io::Error),
+    Unresolved(String, #[source] io::Error),
     /// All addresses of the host are blocked.
     #[error("all addresses of {0} are blocked")]
     Forbidden(String),
     /// Connecting failed.
     #[error("failed to connect to {0}")]
-    Connect(SocketAddr, #[source] std::io::Error),
-    /// Reading the root certificates panicked.
+    Connect(SocketAddr, #[source] io::Error),
+    /// Reading the root certificates of the system failed.
     #[error("failed to read the root certificates")]
-    Roots(#[source] JoinError),
+    Roots(#[source] io::Error),
     /// The host is not a valid TLS server name.
     #[error("{0:?} is not a valid TLS server name")]
     ServerName(String, #[source] InvalidDnsNameError),
@@ -104,12 +104,14 @@ impl std::fmt::Debug for Fetcher {
     }
 }
 
-/// Connects with the root certificates of the system and the additional ones. Blocks while it reads
-/// some hundred files.
-fn connector() -> TlsConnector {
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    if let Ok(extra) = regular_file::read(EXTRA_ROOTS.as_ref(), MAX_SETTINGS_BYTES) {
+/// Connects with the root certificates of the system and the additional ones.
+///
+/// # Errors
+/// If reading the root certificates of the system fails.
+async fn connector() -> io::Result<TlsConnector> {
+    let mut roots = system_roots::read().await?;
+    let extra = regular_file::read_async(EXTRA_ROOTS.as_ref(), MAX_SETTINGS_BYTES).await;
+    if let Ok(extra) = extra {
         roots.add_parsable_certificates(
             readable_certificates(&extra, EXTRA_ROOTS).unwrap_or_default(),
         );
@@ -120,7 +122,7 @@ fn connector() -> TlsConnector {
         .expect("aws-lc-rs supports the default versions of TLS")
         .with_root_certificates(roots)
         .with_no_client_auth();
-    TlsConnector::from(Arc::new(config))
+    Ok(TlsConnector::from(Arc::new(config)))
 }
 
 impl Fetcher {
@@ -218,7 +220,7 @@ impl Fetcher {
 
     /// The client side of TLS, made for the first server with TLS.
     async fn connector(&self) -> Result<&TlsConnector, FetchError> {
-        let made = self.tls.get_or_try_init(|| blocking::run(connector));
+        let made = self.tls.get_or_try_init(connector);
         made.await.map_err(FetchError::Roots)
     }
 
@@ -267,6 +269,7 @@ mod tests {
     use std::sync::mpsc;
 
     use futures_util::FutureExt;
+    use navarch_base::blocking;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 

@@ -22,7 +22,7 @@ use navarch_api::istio::{ClientTlsMode, ClientTlsSettings};
 use navarch_api::names::Namespace;
 use navarch_base::regular_file::{self, MAX_SETTINGS_BYTES};
 use navarch_net::any_certificate::AnyCertificate;
-use navarch_net::cryptography;
+use navarch_net::{cryptography, system_roots};
 use navarch_pki::pem::{PemError, crls, private_key, readable_certificates};
 
 /// The start of PEM, which no file name has.
@@ -51,6 +51,9 @@ pub(super) enum TlsError {
         path: String,
         source: io::Error,
     },
+    /// The root certificates of the system cannot be read.
+    #[error("failed to read the root certificates")]
+    Roots(#[source] io::Error),
     /// Text is not valid PEM.
     #[error(transparent)]
     Pem(#[from] PemError),
@@ -130,7 +133,7 @@ pub(super) async fn client(
     let verifier: Arc<dyn ServerCertVerifier> = if is_unchecked {
         AnyCertificate::new(provider)
     } else {
-        verifier(&material, provider)?
+        verifier(&material, provider).await?
     };
 
     let builder = builder
@@ -283,15 +286,19 @@ async fn of_secret(
 }
 
 /// Verifies the server's certificate with the given root certificates, or those of the system.
-fn verifier(
+async fn verifier(
     material: &Material,
     provider: Arc<CryptoProvider>,
 ) -> Result<Arc<WebPkiServerVerifier>, TlsError> {
-    let mut roots = RootCertStore::empty();
-    match &material.roots {
-        Some(pem) => roots.add_parsable_certificates(readable_certificates(pem, "caCertificates")?),
-        None => roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs),
+    let roots = match &material.roots {
+        Some(pem) => {
+            let mut roots = RootCertStore::empty();
+            roots.add_parsable_certificates(readable_certificates(pem, "caCertificates")?);
+            roots
+        }
+        None => system_roots::read().await.map_err(TlsError::Roots)?,
     };
+
     let mut builder = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider);
     if let Some(revoked) = &material.revoked {
         let lists: Vec<_> = crls(revoked, "caCrl").filter_map(Result::ok).collect();

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http::{Response, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Incoming;
+use navarch_base::blocking;
 use navarch_net::cryptography;
 use navarch_net::http::exchange;
 use navarch_net::url_request::{self, UserInfoError};
@@ -16,6 +17,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::task::JoinError;
 use tokio_rustls::TlsConnector;
 
 const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -48,6 +50,9 @@ pub(super) enum FetchError {
     /// Connecting failed, with or without TLS.
     #[error(transparent)]
     Connect(#[from] std::io::Error),
+    /// Reading the root certificates panicked.
+    #[error("failed to read the root certificates")]
+    Roots(#[source] JoinError),
     /// There is no TLS configuration.
     #[error(transparent)]
     Tls(#[from] rustls::Error),
@@ -101,7 +106,8 @@ async fn get_in_time(uri: &str) -> Result<Bytes, FetchError> {
 
     if is_tls {
         let name = ServerName::try_from(host).map_err(|_| FetchError::HostName)?;
-        let connector = TlsConnector::from(Arc::new(trust()?));
+        let trust = blocking::run(trust).await.map_err(FetchError::Roots)??;
+        let connector = TlsConnector::from(Arc::new(trust));
         let stream = connector.connect(name, stream).await?;
         request(stream, &uri).await
     } else {
@@ -132,7 +138,7 @@ async fn request<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     exchange(stream, request, read).await?
 }
 
-/// The TLS configuration with the system's roots and the additional ones.
+/// The TLS configuration with the system's roots and the additional ones. Blocks while it reads them.
 fn trust() -> Result<ClientConfig, rustls::Error> {
     let mut roots = RootCertStore::empty();
     let system = ROOT_FILES
