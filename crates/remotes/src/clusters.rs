@@ -7,6 +7,9 @@
 //! A changed kubeconfig gets a second reader beside the serving one, which continues until the new
 //! one has synced. A reader that times out serves what it has read so far, and further objects as
 //! they arrive.
+//!
+//! Of several Secrets or files that name a cluster, the first that was received is used. When it no
+//! longer names the cluster, the next one replaces it as a changed kubeconfig does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -19,6 +22,7 @@ use super::configs::{ConfigEvent, Kubeconfigs};
 use super::kubeconfig;
 use super::metrics::Metrics;
 use super::reader::{Milestone, Reader, ReaderEvent};
+use super::waiting::{PlacedKubeconfig, WaitingKubeconfigs};
 use super::{Lead, ManagedClusters, RemotesConfig, SyncStatus};
 use navarch_api::names::ClusterId;
 use navarch_base::digest::sha256_hex;
@@ -47,6 +51,8 @@ pub(super) struct Clusters {
     pub(super) lead: Lead,
     /// The clusters that are read.
     pub(super) managed: BTreeMap<ClusterId, Managed>,
+    /// Kubeconfigs of clusters that another Secret or file named first.
+    pub(super) waiting: WaitingKubeconfigs,
     /// The number of the next reader.
     pub(super) next: u64,
     /// Known names of Secrets and files, to distinguish new ones from changed ones.
@@ -177,8 +183,11 @@ impl Clusters {
         let gone = former
             .map(|(cluster, _)| cluster)
             .filter(|cluster| !kubeconfigs.contains_key(*cluster));
-        for cluster in gone.cloned().collect::<Vec<_>>() {
-            self.remove(&cluster).await;
+        let gone: Vec<ClusterId> = gone.cloned().collect();
+
+        self.waiting.remove(place);
+        for cluster in gone {
+            self.replace_kubeconfig(&cluster, news).await;
         }
 
         self.shown.set_usable(place, true);
@@ -188,28 +197,64 @@ impl Clusters {
                 continue;
             }
 
-            let hash = sha256_hex(&content);
-
+            let kubeconfig = PlacedKubeconfig {
+                place: place.to_owned(),
+                content,
+            };
             match self.managed.get(&cluster) {
                 Some(managed) if managed.place != place => {
                     let by = &managed.place;
-                    tracing::warn!(%cluster, place, by, "ignored kubeconfig: another one names the same cluster");
-                    continue;
+                    tracing::warn!(%cluster, place, by, "kubeconfig is not used as long as another one names the same cluster");
+                    self.waiting.insert(cluster, kubeconfig);
                 }
-                Some(managed) if managed.hash == hash => continue,
-                Some(_) | None => {}
-            }
-
-            match kubeconfig::client(&content, &self.config.insecure, self.config.rate).await {
-                Ok(client) => self.read(cluster, place, hash, client, news).await,
-                Err(error) => {
-                    self.shown.set_usable(place, false);
-                    tracing::error!(%cluster, place, error = chain(&error), "failed to use a kubeconfig; remote cluster is not read");
-                }
+                Some(_) | None => _ = self.use_kubeconfig(&cluster, &kubeconfig, news).await,
             }
         }
 
         self.metrics.managed(self.managed.len());
+    }
+
+    /// Reads a cluster with the next kubeconfig that names it, as the former one no longer does;
+    /// removes the cluster if there is none.
+    async fn replace_kubeconfig(&mut self, cluster: &ClusterId, news: &mpsc::Sender<ReaderEvent>) {
+        while let Some(next) = self.waiting.take(cluster) {
+            if self.use_kubeconfig(cluster, &next, news).await {
+                return;
+            }
+        }
+        self.remove(cluster).await;
+    }
+
+    /// Reads a cluster with a kubeconfig. Returns whether it can be used.
+    async fn use_kubeconfig(
+        &mut self,
+        cluster: &ClusterId,
+        kubeconfig: &PlacedKubeconfig,
+        news: &mpsc::Sender<ReaderEvent>,
+    ) -> bool {
+        let PlacedKubeconfig { place, content } = kubeconfig;
+        let hash = sha256_hex(content);
+
+        let managed = self.managed.get(cluster);
+        if managed.is_none_or(|managed| managed.hash != hash) {
+            match kubeconfig::client(content, &self.config.insecure, self.config.rate).await {
+                Ok(client) => self.read(cluster.clone(), place, hash, client, news).await,
+                Err(error) => {
+                    self.shown.set_usable(place, false);
+                    tracing::error!(%cluster, place, error = chain(&error), "failed to use a kubeconfig; remote cluster is not read");
+                    return false;
+                }
+            }
+        }
+
+        if let Some(managed) = self.managed.get_mut(cluster)
+            && managed.place != *place
+        {
+            tracing::info!(%cluster, place, before = managed.place, "another kubeconfig of the remote cluster is used");
+            managed.place.clone_from(place);
+            self.shown.set_place(cluster, place);
+        }
+        true
     }
 
     /// Starts a reader of a cluster, beside the serving one.
@@ -261,23 +306,39 @@ impl Clusters {
             }
         } else {
             tracing::info!(%cluster, place, "added remote cluster");
-            let leading = self.stop.child_token();
-            let lead = (self.lead)(cluster.clone(), client.clone(), leading.clone());
-            self.readers.spawn(lead);
-            self.servers
-                .set(cluster.clone(), client, self.config.audiences.clone());
-
             let managed = Managed {
                 place: place.to_owned(),
                 hash,
                 serving: None,
                 coming: Some(started),
-                leading,
+                leading: CancellationToken::new(),
             };
 
             self.managed.insert(cluster.clone(), managed);
             self.show(&cluster, Some(SyncStatus::Syncing));
         }
+
+        // The client of a serving reader stays in use until the next reader has synced.
+        let managed = self.managed.get(&cluster);
+        if managed.is_some_and(|managed| managed.serving.is_none()) {
+            self.use_client(&cluster, client);
+        }
+    }
+
+    /// Reviews tokens of a cluster and runs its controllers with this client from now on.
+    fn use_client(&mut self, cluster: &ClusterId, client: kube::Client) {
+        let Some(managed) = self.managed.get_mut(cluster) else {
+            return;
+        };
+        managed.leading.cancel();
+        managed.leading = self.stop.child_token();
+
+        let leading = managed.leading.clone();
+        let lead = (self.lead)(cluster.clone(), client.clone(), leading);
+        self.readers.spawn(lead);
+
+        let audiences = self.config.audiences.clone();
+        self.servers.set(cluster.clone(), client, audiences);
     }
 
     /// Applies the event of a reader.
@@ -327,26 +388,18 @@ impl Clusters {
             return;
         };
 
-        if let Some(serving) = managed.serving.take() {
-            serving.end().await;
-            self.servers.set(
-                cluster.clone(),
-                coming.client.clone(),
-                self.config.audiences.clone(),
-            );
-            managed.leading.cancel();
-            managed.leading = self.stop.child_token();
-
-            let lead = (self.lead)(
-                cluster.clone(),
-                coming.client.clone(),
-                managed.leading.clone(),
-            );
-            self.readers.spawn(lead);
+        let former = managed.serving.take();
+        let is_replaced = former.is_some();
+        if let Some(former) = former {
+            former.end().await;
         }
 
+        let client = coming.client.clone();
         coming.serve.cancel();
         managed.serving = Some(coming);
+        if is_replaced {
+            self.use_client(cluster, client);
+        }
     }
 
     /// Removes a cluster and all of its objects.
@@ -381,3 +434,6 @@ impl Clusters {
         self.metrics.status(cluster, status);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -173,38 +173,21 @@ pub(super) async fn follow_directory(
 /// What has changed since `known`, which becomes `now`. The last valid content of a file stays in
 /// use while it is invalid.
 ///
-/// Of several files that name a cluster, one is used. When it is removed or names another cluster,
-/// the others are sent again, after it: one of them is used from then on.
+/// Removed files come last: another file that names the cluster of one takes over from it.
 fn changes(known: &mut Files, now: Files, faulty: &Faults) -> Vec<ConfigEvent> {
-    let mut events = Vec::new();
-    let mut freed: BTreeSet<ClusterId> = BTreeSet::new();
-
     let is_gone = |place: &String| !now.contains_key(place) && !faulty.contains_key(place);
-    for (place, former) in known.extract_if(.., |place, _| is_gone(place)) {
-        freed.extend(former.into_keys());
-        events.push(ConfigEvent::Gone(place));
-    }
+    let gone = known.extract_if(.., |place, _| is_gone(place));
+    let gone: Vec<ConfigEvent> = gone.map(|(place, _)| ConfigEvent::Gone(place)).collect();
 
-    let names_another = |(place, kubeconfigs): &(&String, &Kubeconfigs)| {
-        let former = known.get(*place);
-        former.is_some_and(|former| !former.keys().eq(kubeconfigs.keys()))
-    };
-    let leaving: Vec<(&String, &Kubeconfigs)> = now.iter().filter(names_another).collect();
-    for (place, kubeconfigs) in leaving {
-        let former = known.insert(place.clone(), kubeconfigs.clone());
-        freed.extend(former.unwrap_or_default().into_keys());
-        events.push(ConfigEvent::Put(place.clone(), kubeconfigs.clone()));
-    }
-
-    // The cluster that a file names now may have been freed after it was sent.
+    let mut events = Vec::new();
     for (place, kubeconfigs) in now {
-        let is_free = kubeconfigs.keys().any(|cluster| freed.contains(cluster));
-        if is_free || known.get(&place) != Some(&kubeconfigs) {
+        if known.get(&place) != Some(&kubeconfigs) {
             known.insert(place.clone(), kubeconfigs.clone());
             events.push(ConfigEvent::Put(place, kubeconfigs));
         }
     }
 
+    events.extend(gone);
     events
 }
 
@@ -306,30 +289,15 @@ mod tests {
     }
 
     #[test]
-    fn another_file_of_a_cluster_is_sent_when_the_one_before_no_longer_names_it() {
-        let both = files(&[("a", "east"), ("b", "east"), ("c", "north")]);
+    fn a_renamed_file_is_sent_before_its_former_name_is_gone() {
+        let mut known = files(&[("a", "east"), ("c", "north")]);
+        let renamed = files(&[("b", "east"), ("c", "north")]);
 
-        let mut known = both.clone();
-        let removed = files(&[("b", "east"), ("c", "north")]);
-        let events = changes(&mut known, removed.clone(), &Faults::new());
-        assert!(events == [ConfigEvent::Gone("a".to_owned()), put("b", "east")]);
-        assert!(known == removed);
-
-        let mut known = both;
-        let renamed = files(&[("a", "east"), ("b", "west"), ("c", "north")]);
         let events = changes(&mut known, renamed.clone(), &Faults::new());
-        assert!(events == [put("b", "west"), put("a", "east")]);
+
+        assert!(events == [put("b", "east"), ConfigEvent::Gone("a".to_owned())]);
         assert!(known == renamed);
         assert!(changes(&mut known, renamed, &Faults::new()).is_empty());
-    }
-
-    #[test]
-    fn a_file_that_takes_the_cluster_of_a_later_one_is_sent_again_after_that() {
-        let mut known = files(&[("a", "east"), ("b", "west")]);
-        let moved = files(&[("a", "west"), ("b", "north")]);
-        let events = changes(&mut known, moved.clone(), &Faults::new());
-        assert!(events == [put("a", "west"), put("b", "north"), put("a", "west")]);
-        assert!(known == moved);
     }
 
     #[test]

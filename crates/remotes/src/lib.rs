@@ -14,6 +14,7 @@ mod kubeconfig_source;
 mod metrics;
 mod reader;
 mod status;
+mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -35,6 +36,7 @@ use navarch_push::worker::PushHandle;
 use navarch_security::remote_servers::RemoteServers;
 use navarch_source::{Batch, IDLE_TIMEOUT, KubernetesScope, Problems, SourceEvent};
 pub use status::{ManagedCluster, ManagedClusters, SyncStatus};
+use waiting::WaitingKubeconfigs;
 
 /// Capacity of the channel of Secret and file events.
 const CONFIG_EVENTS_CAPACITY: usize = 64;
@@ -175,6 +177,7 @@ pub fn start(parts: Parts) -> Remotes {
         metrics: parts.metrics,
         lead: parts.lead,
         managed: BTreeMap::new(),
+        waiting: WaitingKubeconfigs::default(),
         next: 0,
         places: BTreeSet::new(),
         readers: JoinSet::new(),

@@ -67,6 +67,13 @@ impl ManagedClusters {
         };
     }
 
+    /// Sets the place of a cluster that is read.
+    pub(super) fn set_place(&self, cluster: &ClusterId, place: &str) {
+        if let Some((shown, _)) = self.0.lock().clusters.get_mut(cluster) {
+            place.clone_into(shown);
+        }
+    }
+
     /// All kubeconfigs were listed.
     pub fn set_listed(&self) {
         self.0.lock().are_listed = true;
