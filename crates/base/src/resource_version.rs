@@ -1,8 +1,8 @@
 //! The versions of resources: digests of their bodies. Control plane and agent agree on them, so that
 //! either can compute them.
 //!
-//! A sidecar in a mesh of 1,000 services has 2,000 resources. Their versions are a third of what it
-//! receives compressed, because digests do not compress. An agent asks for responses without them
+//! A sidecar in a mesh of 1,000 services has 2,000 resources. Their versions are nearly half of what
+//! it receives compressed, because digests do not compress. An agent asks for responses without them
 //! ([`OMIT_VERSIONS`]) and adds them for Envoy, which reports its versions after a reconnect.
 
 use std::fmt;
