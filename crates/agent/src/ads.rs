@@ -74,8 +74,9 @@ pub enum Health {
     NotReady(String),
 }
 
-/// Maximum size of a response in bytes, decompressed: more than any that Envoy can use. A false
-/// control plane can make the agent hold no more, however small the response is on the wire.
+/// Maximum size of a response in bytes, decompressed and with the versions of its resources: more
+/// than any that Envoy can use. However small a false control plane's response is on the wire, the
+/// agent holds no more of it, or twice as much while it adds versions.
 pub const MAX_RESPONSE_BYTES: usize = 256 << 20;
 
 /// Configuration of the xDS proxy.
@@ -102,7 +103,7 @@ pub struct AdsConfig {
     pub envoys: EnvoyStreams,
     /// Receives the connections of Envoy's streams, over which debug requests are sent.
     pub connections: OpenConnections,
-    /// Maximum size of a response in bytes, decompressed ([`MAX_RESPONSE_BYTES`]).
+    /// Maximum size of a response in bytes ([`MAX_RESPONSE_BYTES`]).
     pub max_response: usize,
     /// Metrics of the proxy.
     pub metrics: AgentMetrics,

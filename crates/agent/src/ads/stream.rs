@@ -80,6 +80,8 @@ struct UpstreamResponses {
     responses: Streaming<Bytes>,
     /// Whether resources come without versions.
     omits_versions: bool,
+    /// Maximum size of a response in bytes.
+    max_bytes: usize,
 }
 
 /// The side that failed, and its status.
@@ -170,6 +172,7 @@ async fn pass(
         let answer = client.streaming(request, path, Opaque).await?;
         let upstream = UpstreamResponses {
             omits_versions: versions::are_omitted(answer.metadata()),
+            max_bytes: stream.core.config.max_response,
             responses: answer.into_inner(),
         };
         stream.pass_responses(upstream, &extensions, outbox).await
@@ -226,7 +229,10 @@ impl UpstreamResponses {
     /// The next response, with all versions.
     async fn message(&mut self) -> Result<Option<Bytes>, Status> {
         match self.responses.message().await? {
-            Some(response) if self.omits_versions => versions::completed(response).await.map(Some),
+            Some(response) if self.omits_versions => {
+                let completed = versions::completed(response, self.max_bytes).await?;
+                Ok(Some(completed))
+            }
             response => Ok(response),
         }
     }

@@ -33,24 +33,39 @@ pub(super) fn are_omitted(headers: &MetadataMap) -> bool {
         .is_some_and(|value| value == OMIT_VERSIONS_VALUE)
 }
 
-/// The response with the version of each resource.
+/// A response cannot be completed.
+#[derive(Debug, PartialEq, thiserror::Error)]
+enum CompleteError {
+    #[error("failed to decode the control plane's response as protobuf")]
+    Decode(#[from] DecodeError),
+    #[error(
+        "the control plane's response has more than {0} bytes with the versions of its resources"
+    )]
+    TooLarge(usize),
+}
+
+/// The response with the version of each resource, at most `max_bytes` long.
 ///
 /// # Errors
-/// If it is not a delta response.
-pub(super) async fn completed(response: Bytes) -> Result<Bytes, Status> {
+/// If it is not a delta response, or gets too long.
+pub(super) async fn completed(response: Bytes, max_bytes: usize) -> Result<Bytes, Status> {
     let completed = if response.len() < BLOCKING_BYTES {
-        complete(&response)
+        complete(&response, max_bytes)
     } else {
-        blocking::run(move || complete(&response))
+        blocking::run(move || complete(&response, max_bytes))
             .await
             .map_err(|error| Status::internal(error.to_string()))?
     };
-    completed
-        .map_err(|_| Status::internal("failed to decode the control plane's response as protobuf"))
+
+    completed.map_err(|error| match error {
+        CompleteError::Decode(_) => Status::internal(error.to_string()),
+        CompleteError::TooLarge(_) => Status::resource_exhausted(error.to_string()),
+    })
 }
 
-/// Adds the versions that are missing. All else is copied, also what this agent does not know.
-fn complete(response: &[u8]) -> Result<Bytes, DecodeError> {
+/// Adds the versions that are missing. All else is copied, also what this agent does not know. The
+/// length has a bound because a version can be longer than its resource.
+fn complete(response: &[u8], max_bytes: usize) -> Result<Bytes, CompleteError> {
     let mut completed = BytesMut::with_capacity(response.len() + response.len() / 16);
     let mut rest = response;
 
@@ -65,6 +80,10 @@ fn complete(response: &[u8]) -> Result<Bytes, DecodeError> {
                 None => completed.put_slice(encoded),
             },
             _ => completed.put_slice(encoded),
+        }
+
+        if completed.len() > max_bytes {
+            return Err(CompleteError::TooLarge(max_bytes));
         }
     }
 
@@ -104,6 +123,7 @@ mod tests {
     use prost_types::Any;
 
     use super::*;
+    use crate::ads::MAX_RESPONSE_BYTES;
 
     fn resource(name: &str, body: &[u8]) -> Resource {
         Resource {
@@ -135,7 +155,7 @@ mod tests {
             ..DeltaDiscoveryResponse::default()
         };
 
-        let completed = complete(&response.encode_to_vec()).unwrap();
+        let completed = complete(&response.encode_to_vec(), MAX_RESPONSE_BYTES).unwrap();
 
         for (resource, body) in response.resources.iter_mut().zip(["abc", "", "", ""]) {
             if resource.version.is_empty() && resource.resource.is_some() {
@@ -155,7 +175,21 @@ mod tests {
         let bytes = response.encode_to_vec();
 
         for length in [1, 5, bytes.len() - 1] {
-            assert!(complete(&bytes[..length]).is_err(), "{length}");
+            let completed = complete(&bytes[..length], MAX_RESPONSE_BYTES);
+            assert!(completed.is_err(), "{length}");
         }
+    }
+
+    #[test]
+    fn versions_do_not_make_a_response_longer_than_its_bound() {
+        let response = DeltaDiscoveryResponse {
+            resources: vec![resource("a", b""); 1000],
+            ..DeltaDiscoveryResponse::default()
+        };
+        let bytes = response.encode_to_vec();
+
+        let bound = bytes.len() + bytes.len() / 4;
+        let completed = complete(&bytes, bound);
+        assert_eq!(completed, Err(CompleteError::TooLarge(bound)));
     }
 }
