@@ -265,11 +265,6 @@ where
 
 #[cfg(test)]
 mod tests {
-    use std::pin::pin;
-    use std::sync::mpsc;
-
-    use futures_util::FutureExt;
-    use navarch_base::blocking;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
@@ -364,29 +359,6 @@ mod tests {
         // The encoded form of user:secret.
         let credentials = "authorization: Basic dXNlcjpzZWNyZXQ=\r\n";
         assert!(request.contains(credentials), "{request}");
-    }
-
-    #[test]
-    fn root_certificates_are_read_on_a_thread_for_blocking_work() {
-        let mut runtime = tokio::runtime::Builder::new_current_thread();
-        let runtime = runtime.max_blocking_threads(1).build().unwrap();
-
-        runtime.block_on(async {
-            let (release, released) = mpsc::channel::<()>();
-            let mut other = pin!(blocking::run(move || released.recv().is_err()));
-            assert!(other.as_mut().now_or_never().is_none());
-
-            let fetcher = local();
-            let mut connector = pin!(fetcher.connector());
-            assert!(
-                connector.as_mut().now_or_never().is_none(),
-                "it waits for the only such thread"
-            );
-
-            drop(release);
-            assert!(other.await.unwrap());
-            assert!(connector.await.is_ok());
-        });
     }
 
     #[tokio::test]
