@@ -128,12 +128,15 @@ impl Members {
     }
 
     /// Counts the proxies by state; `is_shared`: whether other replicas may have further ones.
-    /// `before` is what proxies rejected before the stage began: what they do not acknowledge since the
-    /// new version may be in that counts, as that of others does, only if they reject another resource
-    /// with the new version; otherwise they are no evidence, for it or against it. The rejection of a proxy of the object's own namespace stops the rollout;
-    /// those of others only as they would quarantine it, and those of clients without an identity never.
-    /// The time for which the others hold it depends on their namespace ([`hold_of`],
-    /// [`hold_of_strangers`]). The cost depends on the resources that depend on the object.
+    ///
+    /// `before` is what proxies rejected before the stage began. Proxies that still reject it are no
+    /// evidence, for the new version or against it, unless they reject another resource that it may
+    /// be in.
+    ///
+    /// The rejection of a proxy of the object's own namespace stops the rollout; those of others only
+    /// as they would quarantine it, and those of clients without an identity never. The time for which
+    /// the others hold it depends on their namespace ([`hold_of`], [`hold_of_strangers`]). The cost
+    /// depends on the resources that depend on the object.
     pub(super) fn tally(
         &self,
         inspect: &Inspect<'_>,

@@ -18,8 +18,9 @@ use navarch_tables::hash::KeyedMap;
 /// Diffs kept per generation. Streams that progress together need the same few diffs; old ones are
 /// not needed again.
 const MAX_DIFFS: usize = 1024;
-/// Bytes of resource bodies kept per generation. Compressed forms come on top: less than three
-/// quarters as much each, usually a twentieth.
+/// Bytes of resource bodies kept per generation. They are there once for each of the responses that
+/// streams get: delta with and without versions, and the state of the world. Compressed forms come on
+/// top: less than three quarters as much each, usually a twentieth.
 const MAX_BYTES: usize = 32 << 20;
 /// Bytes of resource bodies above which a diff is not kept for later: the first diff of a ztunnel
 /// has 20 MB, and takes 20 ms to compute again for the next ztunnel.
