@@ -185,7 +185,7 @@ impl KeyFetching {
 
         loop {
             let now = Instant::now();
-            events.extend(self.withdraw_due(now).into_iter().map(of_update));
+            events.extend(self.withdraw_due(now).into_iter().map(SourceEvent::from));
             for due in self.ring.take_due(now) {
                 self.fetches.begin(due);
             }
@@ -233,7 +233,7 @@ impl KeyFetching {
                 () = sleep(wait) => Vec::new(),
             };
 
-            events.extend(news.into_iter().map(of_update));
+            events.extend(news.into_iter().map(SourceEvent::from));
         }
     }
 
@@ -277,16 +277,17 @@ impl KeyFetching {
         now: Instant,
     ) -> Vec<KeyUpdate> {
         let gone = self.ring.demand(policy, sources, now);
-        for (source, _) in &gone {
-            self.fetches.cancel(source);
+        for update in &gone {
+            self.fetches.cancel(&update.source);
         }
         gone
     }
 }
 
-/// The event about a change of a source's keys.
-fn of_update((source, keys): KeyUpdate) -> SourceEvent {
-    SourceEvent::Keys(source, keys)
+impl From<KeyUpdate> for SourceEvent {
+    fn from(update: KeyUpdate) -> Self {
+        Self::Keys(update.source, update.keys)
+    }
 }
 
 /// Sleeps for a duration; forever if it is `None`.
@@ -337,7 +338,8 @@ mod tests {
 
         assert_eq!(fetching.demand(policy, nothing(), later), []);
         let last = later + WITHDRAWAL_DELAY;
-        assert_eq!(fetching.withdraw_due(last), [(source, None)]);
+        let forgotten = KeyUpdate { source, keys: None };
+        assert_eq!(fetching.withdraw_due(last), [forgotten]);
         assert!(fetching.withdrawn.is_empty());
     }
 

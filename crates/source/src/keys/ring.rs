@@ -19,8 +19,13 @@ const MAX_AGE: Duration = Duration::from_hours(7 * 24);
 /// Maximum size of all keys in bytes. A set of keys has a few thousand.
 const MAX_BYTES: usize = 64 << 20;
 
-/// A change of a key source: its keys, or `None` if it has no keys any more.
-pub(super) type KeyUpdate = (KeySource, Option<Arc<str>>);
+/// A change of a key source.
+#[derive(Debug, PartialEq)]
+pub(super) struct KeyUpdate {
+    pub(super) source: KeySource,
+    /// Its keys; `None` if it has none any more.
+    pub(super) keys: Option<Arc<str>>,
+}
 
 /// A source that is to be fetched now.
 #[derive(Debug)]
@@ -110,7 +115,7 @@ impl Ring {
             .sum::<usize>();
 
         self.entries.retain(|_, entry| !unwanted(entry));
-        gone.into_iter().map(|source| (source, None)).collect()
+        gone.into_iter().map(KeyUpdate::without_keys).collect()
     }
 
     /// Whether a policy wants a source.
@@ -257,7 +262,7 @@ impl Ring {
             }
 
             tracing::warn!(source = %place, bytes, "evicted the JWKS of a token issuer to stay within the size limit");
-            updates.push((place, None));
+            updates.push(KeyUpdate::without_keys(place));
         }
 
         Ok(updates)
@@ -280,7 +285,10 @@ impl Ring {
             let known = entry.keys.replace((keys.clone(), now));
             return known
                 .is_none_or(|(known, _)| known != keys)
-                .then(|| (source.clone(), Some(keys)));
+                .then(|| KeyUpdate {
+                    source: source.clone(),
+                    keys: Some(keys),
+                });
         }
 
         let wait =
@@ -295,7 +303,14 @@ impl Ring {
             entry.keys = None;
         }
 
-        is_old.then(|| (source.clone(), None))
+        is_old.then(|| KeyUpdate::without_keys(source.clone()))
+    }
+}
+
+impl KeyUpdate {
+    /// That a source has no keys any more.
+    fn without_keys(source: KeySource) -> Self {
+        Self { source, keys: None }
     }
 }
 
@@ -328,6 +343,11 @@ mod tests {
         KeySource::Uri(Arc::from(name))
     }
 
+    fn update(name: &str, keys: Option<Arc<str>>) -> KeyUpdate {
+        let source = source(name);
+        KeyUpdate { source, keys }
+    }
+
     fn policy(name: &str) -> NamespacedName {
         NamespacedName::new("shop", name)
     }
@@ -350,7 +370,7 @@ mod tests {
         assert!(
             ring.demand(&policy("b"), wants(&[]), now)
                 .iter()
-                .eq(&[(source("y"), None)])
+                .eq(&[update("y", None)])
         );
 
         assert!(!ring.all_tried());
@@ -361,7 +381,7 @@ mod tests {
         );
         assert_eq!(
             ring.fetched(&source("x"), Some(Arc::from("k")), now),
-            [(source("x"), Some(Arc::from("k")))]
+            [update("x", Some(Arc::from("k")))]
         );
 
         assert!(ring.all_tried());
@@ -426,7 +446,7 @@ mod tests {
             let changes = ring.fetched(&source("x"), None, now);
             waits.push(ring.next_due().unwrap() - now);
             if !changes.is_empty() {
-                assert_eq!(changes, [(source("x"), None)]);
+                assert_eq!(changes, [update("x", None)]);
                 assert!(now - start >= MAX_AGE);
                 break;
             }
@@ -463,12 +483,12 @@ mod tests {
         // Others get some of it: the largest keys go, and their place is asked again in its time.
         assert_eq!(
             ring.fetched(&source("x"), keys(3), now),
-            [(source("b"), None), (source("x"), keys(3))]
+            [update("b", None), update("x", keys(3))]
         );
         assert_eq!(ring.bytes, 7);
         assert_eq!(
             ring.fetched(&source("x"), keys(6), now),
-            [(source("x"), keys(6))],
+            [update("x", keys(6))],
             "in place of its own"
         );
 
