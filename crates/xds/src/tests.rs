@@ -3,6 +3,7 @@
 mod asked;
 mod bench;
 mod both;
+mod clients;
 mod compressed;
 mod delta;
 mod life;
