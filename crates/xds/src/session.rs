@@ -516,7 +516,7 @@ impl Session {
             .all(|resource_type| !self.is_unsent(*resource_type))
     }
 
-    /// Whether there is nothing to send, now or later, until the next event.
+    /// Whether no response is due, now or later, until the next event.
     pub(crate) fn is_at_rest(&self) -> bool {
         let mut watches = self.watches.iter();
         let is_busy = watches.any(|(resource_type, watch)| {

@@ -248,7 +248,7 @@ impl Session {
         listeners.into_iter().chain(policies).min()
     }
 
-    /// Ends the waits of types that have nothing to send.
+    /// Ends the waits of types without a response to send.
     pub(crate) fn release(&mut self) {
         let waits = [
             ResourceType::Listener,

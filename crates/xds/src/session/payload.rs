@@ -1,6 +1,6 @@
 //! Encoded resources that many streams share, and their compressed forms.
 //!
-//! The length of compressed text tells something about each part of it to whoever can choose
+//! The length of compressed text reveals something about each part of it to whoever can choose
 //! another part (CRIME and BREACH do that to HTTPS). Secrets and extension configs have credentials
 //! by their purpose, and are never compressed. Listeners, clusters and routes can have one that a
 //! user wrote into an EnvoyFilter, into headers of a VirtualService or of a tracing provider,
@@ -12,8 +12,8 @@
 //!   the same proxies.
 //! - Each guess is an edit that is pushed to all of these proxies, and finding one byte takes many:
 //!   the history of pushes has each of them.
-//! - The length must be seen exactly, on the network between or in metrics of a mesh in which
-//!   nothing else changes.
+//! - The length must be seen exactly, on the network between or in metrics of a mesh without other
+//!   changes.
 //! - What it gains is known to every proxy that has the resource, and to whoever may read the
 //!   object; a credential that only one workload may have belongs into a Secret.
 

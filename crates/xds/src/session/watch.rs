@@ -119,8 +119,7 @@ pub(super) struct InFlight {
     pub(super) collection: Arc<Collection>,
     /// The snapshot of the collection.
     revision: u64,
-    /// Whether the client then has all of the collection: it has rejected nothing of it, as far as
-    /// is known.
+    /// Whether the client then has all of the collection: no part of it was rejected so far.
     pub(super) is_whole: bool,
     pub(super) before: ClientState,
     /// The pending state before.
@@ -128,7 +127,7 @@ pub(super) struct InFlight {
 }
 
 impl Pending {
-    /// Whether nothing is pending.
+    /// Whether no resource is pending.
     fn is_empty(&self) -> bool {
         !self.first && !self.is_in_doubt && self.requested.is_empty() && self.forced.is_empty()
     }
@@ -402,7 +401,7 @@ impl Watch {
     }
 
     /// Whether the client has all of the collection of the last response once it has accepted that:
-    /// nothing of it is withheld, or to be sent again after a rejection.
+    /// no part of it is withheld, or to be sent again after a rejection.
     fn is_whole(&self) -> bool {
         let Base::Sent(collection) = &self.held.base else {
             return false;

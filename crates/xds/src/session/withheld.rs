@@ -81,7 +81,7 @@ pub(crate) struct Withheld {
     are_suspects_tried: bool,
 }
 
-/// Names that are withheld from a client. A copy of it costs nothing.
+/// Names that are withheld from a client. A clone shares the sets.
 #[derive(Clone, Debug, Default)]
 pub struct WithheldNames(Vec<Arc<BTreeSet<ResourceName>>>);
 
@@ -122,7 +122,7 @@ impl FromIterator<ResourceName> for WithheldNames {
 }
 
 impl Withheld {
-    /// Whether nothing is withheld.
+    /// Whether all names may be sent.
     pub(crate) fn is_empty(&self) -> bool {
         self.rejected.is_empty() && self.suspects.is_empty() && self.parts.is_empty()
     }

@@ -94,7 +94,7 @@ fn a_rejected_cluster_is_withheld_and_requested_ones_are_sent() {
     let known = BTreeSet::from([ResourceName::new(B)]);
     assert_eq!(rig.session.known_clusters(&wanted), Some(known));
 
-    // Neither is a collection that differs in nothing that is sent.
+    // Neither is a collection whose only difference is withheld.
     rig.change(CDS, &[(A, "1"), (B, "1"), (BAD, "1"), ("fixed", "1")]);
     rig.is_silent();
     assert!(is_rejected(&rig));
