@@ -253,7 +253,7 @@ PILOT_ENABLE_TELEMETRY_LABEL | `true` | Clusters and endpoints carry the names t
 PILOT_ENDPOINT_TELEMETRY_LABEL | `true` | Endpoints carry the names that metrics use
 PILOT_ENVOY_FILTER_STATS | `false` | Metrics show which EnvoyFilters have an effect
 PILOT_HTTP10 | `false` | HTTP listeners accept HTTP/1.0
-PILOT_JWT_ENABLE_REMOTE_JWKS | `false` | Who fetches the keys of token issuers: `istiod` (`false`), `envoy`, or `hybrid` (`true`), which is proxies where the server is of the mesh
+PILOT_JWT_ENABLE_REMOTE_JWKS | `false` | Who fetches the keys of token issuers: `istiod` (`false`), `envoy`, or `hybrid` (`true`), which is proxies where the server is of the mesh. With a password in the address always istiod
 PILOT_JWT_PUB_KEY_REFRESH_INTERVAL | `20m` | How often the control plane fetches the keys of token issuers
 PILOT_MX_ADDITIONAL_LABELS | - | Further labels that proxies tell each other, comma-separated
 PILOT_SIDECAR_PICK_BEST_SERVICE_NAMESPACE | `true` | A host that several namespaces have means a Kubernetes Service or the oldest, not the alphabetically first

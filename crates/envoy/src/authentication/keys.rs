@@ -1,5 +1,8 @@
 //! The source of an issuer's keys in Envoy: sent by the control plane, or fetched by Envoy
 //! (`PILOT_JWT_ENABLE_REMOTE_JWKS`).
+//!
+//! With a user name and password in the address the control plane fetches in any case: Envoy would
+//! send them in `Host`, and show them to everybody who may read its configuration.
 
 use navarch_proto::envoy::config::core::v3::data_source::Specifier;
 use navarch_proto::envoy::config::core::v3::http_uri::HttpUpstreamType;
@@ -36,11 +39,12 @@ const CACHED: prost_types::Duration = prost_types::Duration {
 /// The source of a rule's keys.
 pub(super) fn source(view: &View<'_>, rule: &JwtRule) -> JwksSourceSpecifier {
     let fetching = view.mesh().settings.key_fetching;
-    if rule.jwks_uri.is_empty() || fetching == KeyFetching::ControlPlane {
+    let address = Address::of(&rule.jwks_uri);
+    let has_credentials = address.as_ref().is_some_and(|at| at.has_credentials);
+    if rule.jwks_uri.is_empty() || fetching == KeyFetching::ControlPlane || has_credentials {
         return local(view, rule);
     }
 
-    let address = Address::of(&rule.jwks_uri);
     let known = address
         .as_ref()
         .and_then(|at| provider::cluster(view, "jwks", &at.host, u32::from(at.port)));
@@ -60,9 +64,11 @@ pub(super) fn source(view: &View<'_>, rule: &JwtRule) -> JwksSourceSpecifier {
     }
 }
 
-/// The host of a JWKS URI.
+/// The host of a JWKS URI that Envoy may fetch itself.
 pub(super) fn host(uri: &str) -> Option<String> {
-    Address::of(uri).map(|address| address.host)
+    Address::of(uri)
+        .filter(|address| !address.has_credentials)
+        .map(|address| address.host)
 }
 
 /// Keys that are inline in the rule, or were fetched for it.
@@ -100,6 +106,8 @@ struct Address {
     host: String,
     /// The port; by default that of the scheme.
     port: u16,
+    /// Whether the URI has a user name or password.
+    has_credentials: bool,
 }
 
 impl Address {
@@ -112,18 +120,17 @@ impl Address {
             _ => return None,
         };
         let authority = rest.split(['/', '?', '#']).next()?;
-        let authority = authority
-            .rsplit_once('@')
-            .map_or(authority, |(_, host)| host);
-        let (host, port) = match authority.rsplit_once(':') {
+        let (credentials, server) = authority.rsplit_once('@').unwrap_or(("", authority));
+        let (host, port) = match server.rsplit_once(':') {
             Some((host, port)) if !port.ends_with(']') => (host, port.parse().ok()?),
-            Some(_) | None => (authority, default),
+            Some(_) | None => (server, default),
         };
         let host = host.trim_start_matches('[').trim_end_matches(']');
 
         (!host.is_empty()).then(|| Self {
             host: host.to_owned(),
             port,
+            has_credentials: !credentials.is_empty(),
         })
     }
 }
@@ -134,7 +141,45 @@ mod tests {
     use base64::engine::general_purpose::URL_SAFE_NO_PAD;
     use sha2::{Digest, Sha256};
 
+    use navarch_api::settings::Settings;
+    use navarch_proto::envoy::config::listener::v3::Listener;
+    use navarch_push::resource::ResourceType;
+    use prost::Message as _;
+
     use super::*;
+    use crate::test_mesh::TestMesh;
+
+    /// The inbound listener of a sidecar that fetches the keys of this address itself, if it may.
+    fn inbound_listener(jwks_uri: &str) -> String {
+        let settings = Settings {
+            key_fetching: KeyFetching::Proxy,
+            ..Settings::default()
+        };
+        let policy = format!(
+            "apiVersion: security.istio.io/v1\nkind: RequestAuthentication\n\
+             metadata: {{name: tokens, namespace: shop}}\n\
+             spec: {{jwtRules: [{{issuer: issuer, jwksUri: '{jwks_uri}'}}]}}\n"
+        );
+        let mut mesh = TestMesh::with_settings(&policy, settings);
+        let sidecar = mesh.sidecar("shop", "web");
+
+        let name = "virtualInbound";
+        let listeners = mesh.named::<Listener>(sidecar, ResourceType::Listener, &[name]);
+        let encoded = listeners[name].encode_to_vec();
+        String::from_utf8_lossy(&encoded).into_owned()
+    }
+
+    #[test]
+    fn keys_with_a_password_in_their_address_are_fetched_by_the_control_plane() {
+        let fetched_by_proxy = inbound_listener("https://keys.example/jwks");
+        assert!(fetched_by_proxy.contains("https://keys.example/jwks"));
+        assert!(!fetched_by_proxy.contains(NO_KEYS));
+
+        // The control plane has not fetched them yet.
+        let fetched_by_control_plane = inbound_listener("https://user:secret@keys.example/jwks");
+        assert!(fetched_by_control_plane.contains(NO_KEYS));
+        assert!(!fetched_by_control_plane.contains("secret"));
+    }
 
     #[test]
     fn the_placeholder_key_is_the_hash_of_its_label() {
