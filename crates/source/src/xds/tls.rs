@@ -15,11 +15,13 @@ use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, RootCertStore};
+use tokio::task::JoinError;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use navarch_api::istio::{ClientTlsMode, ClientTlsSettings};
 use navarch_api::names::Namespace;
+use navarch_base::blocking;
 use navarch_base::regular_file::{self, MAX_SETTINGS_BYTES};
 use navarch_net::any_certificate::AnyCertificate;
 use navarch_net::{cryptography, system_roots};
@@ -51,6 +53,9 @@ pub(super) enum TlsError {
         path: String,
         source: io::Error,
     },
+    /// The thread that reads the files panicked.
+    #[error("failed to read the files of tlsSettings")]
+    Panicked(#[from] JoinError),
     /// The root certificates of the system cannot be read.
     #[error("failed to read the root certificates")]
     Roots(#[source] io::Error),
@@ -123,7 +128,10 @@ pub(super) async fn client(
     }
 
     let material = match settings.credential_name.as_str() {
-        "" => material(settings, is_mutual)?,
+        "" => {
+            let settings = settings.clone();
+            blocking::run(move || material(&settings, is_mutual)).await??
+        }
         name => of_secret(cluster, namespace, name, is_mutual).await?,
     };
     let provider = cryptography::provider();
