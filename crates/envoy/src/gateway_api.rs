@@ -57,7 +57,7 @@ pub use certificates::check_pair;
 pub use classes::{Controller, controller_of};
 pub(crate) use gateways::{ApiGateways, api_gateway};
 pub(crate) use grants::{Referrer, allows_secret};
-pub(crate) use inference_pools::EndpointPicker;
+pub(crate) use inference_pools::{EndpointPicker, RulePickers};
 pub(crate) use merged::virtual_service;
 pub(crate) use policies::ApiDestinationRules;
 pub(crate) use pools_of_routes::{endpoint_pickers, has_pools};

@@ -5,6 +5,8 @@ use navarch_proto::any::pack;
 use navarch_proto::envoy::config::cluster::v3::LoadBalancingPolicy;
 use navarch_proto::envoy::config::cluster::v3::load_balancing_policy::Policy;
 use navarch_proto::envoy::config::core::v3::{GrpcService, TypedExtensionConfig, grpc_service};
+use navarch_proto::envoy::config::route::v3::route_action::ClusterSpecifier;
+use navarch_proto::envoy::config::route::v3::{Route, route};
 use navarch_proto::envoy::extensions::filters::http::ext_proc::v3::processing_mode::{
     BodySendMode, HeaderSendMode,
 };
@@ -21,7 +23,7 @@ use navarch_proto::envoy::r#type::metadata::v3::metadata_key::{PathSegment, path
 use prost_types::Any;
 
 use super::http;
-use crate::gateway_api::EndpointPicker;
+use crate::gateway_api::{EndpointPicker, RulePickers};
 use crate::names::OutboundCluster;
 use navarch_api::gateway_api::{POOL_SEMANTICS, SEMANTICS_LABEL};
 use navarch_api::names::Hostname;
@@ -83,10 +85,35 @@ pub(crate) fn filter() -> HttpFilter {
     http::filter(FILTER, &config)
 }
 
-/// The per-route configuration with the picker. The whole request is sent, since the body contains
-/// the model.
+/// Sets the pickers of a route's destinations. Each of several destinations has its own, as a picker
+/// knows the endpoints of its pool alone; istiod has the last one pick for all of them.
+pub(crate) fn set_pickers(route: &mut Route, pickers: &RulePickers) {
+    if let [picker] = pickers.as_slice() {
+        let config = picker.as_ref().map(per_route);
+        route
+            .typed_per_filter_config
+            .extend(config.map(|config| (FILTER.to_owned(), config)));
+        return;
+    }
+
+    let Some(route::Action::Route(action)) = &mut route.action else {
+        return;
+    };
+    let Some(ClusterSpecifier::WeightedClusters(weighted)) = &mut action.cluster_specifier else {
+        return;
+    };
+    for (cluster, picker) in weighted.clusters.iter_mut().zip(pickers) {
+        let config = picker.as_ref().map(per_route);
+        cluster
+            .typed_per_filter_config
+            .extend(config.map(|config| (FILTER.to_owned(), config)));
+    }
+}
+
+/// The configuration of a route or of one of its clusters, with the picker. The whole request is
+/// sent, since the body contains the model.
 #[must_use]
-pub(crate) fn per_route(picker: &EndpointPicker) -> Any {
+fn per_route(picker: &EndpointPicker) -> Any {
     let cluster = OutboundCluster::new(
         picker.port.parse().unwrap_or_default(),
         "",
@@ -153,4 +180,70 @@ pub(crate) fn load_balancing() -> LoadBalancingPolicy {
     };
 
     policy("override_host", pack(&config))
+}
+
+#[cfg(test)]
+mod tests {
+    use navarch_proto::envoy::config::route::v3::weighted_cluster::ClusterWeight;
+    use navarch_proto::envoy::config::route::v3::{RouteAction, WeightedCluster};
+
+    use super::*;
+
+    fn picker(host: &str) -> Option<EndpointPicker> {
+        Some(EndpointPicker {
+            host: host.to_owned(),
+            port: "9002".to_owned(),
+            fails_open: true,
+        })
+    }
+
+    fn route(clusters: &[&str]) -> Route {
+        let clusters = clusters.iter().map(|name| ClusterWeight {
+            name: (*name).to_owned(),
+            ..ClusterWeight::default()
+        });
+        let weighted = WeightedCluster {
+            clusters: clusters.collect(),
+            ..WeightedCluster::default()
+        };
+
+        Route {
+            action: Some(route::Action::Route(RouteAction {
+                cluster_specifier: Some(ClusterSpecifier::WeightedClusters(weighted)),
+                ..RouteAction::default()
+            })),
+            ..Route::default()
+        }
+    }
+
+    #[test]
+    fn each_of_several_pools_has_its_own_picker() {
+        let mut several = route(&["llama", "web", "phi"]);
+        set_pickers(&mut several, &vec![picker("one"), None, picker("other")]);
+
+        assert!(several.typed_per_filter_config.is_empty());
+        let Some(route::Action::Route(RouteAction {
+            cluster_specifier: Some(ClusterSpecifier::WeightedClusters(weighted)),
+            ..
+        })) = several.action
+        else {
+            panic!("{several:?}")
+        };
+        let configs: Vec<_> = weighted
+            .clusters
+            .iter()
+            .map(|cluster| cluster.typed_per_filter_config.get(FILTER).cloned())
+            .collect();
+        let expected = |host| picker(host).as_ref().map(per_route);
+        assert_eq!(configs, [expected("one"), None, expected("other")]);
+    }
+
+    #[test]
+    fn the_picker_of_an_only_pool_is_that_of_the_route() {
+        let mut one = route(&[]);
+        set_pickers(&mut one, &vec![picker("one")]);
+
+        let config = one.typed_per_filter_config.get(FILTER);
+        assert_eq!(config, picker("one").as_ref().map(per_route).as_ref());
+    }
 }

@@ -3,7 +3,7 @@
 use super::backends::{Backend, backend};
 use super::fault::{Fault, INVALID_FILTER};
 use super::filters::{self, Side};
-use super::inference_pools::EndpointPicker;
+use super::inference_pools::RulePickers;
 use super::matches;
 use super::route_kinds::RouteName;
 use navarch_api::duration::Duration;
@@ -40,7 +40,7 @@ pub(super) struct RuleContext<'v, 'a> {
 pub(super) struct RuleForms {
     /// One route for each match.
     pub(super) routes: Vec<HttpRoute>,
-    pub(super) picker: Option<EndpointPicker>,
+    pub(super) pickers: RulePickers,
     /// A fault that does not prevent it from being served.
     pub(super) fault: Option<Fault>,
 }
@@ -79,7 +79,7 @@ pub(super) fn convert(
     } else {
         let destinations = destinations(context, &rule.backend_refs)?;
         route.route = destinations.targets;
-        forms.picker = destinations.picker;
+        forms.pickers = destinations.pickers;
         forms.fault = Fault::joined(destinations.fault, mirror_fault);
     }
 
@@ -269,7 +269,7 @@ fn set_timeouts(declared: &HttpTimeouts, route: &mut HttpRoute) {
 #[derive(Default)]
 pub(super) struct Destinations {
     pub(super) targets: Vec<HttpRouteDestination>,
-    pub(super) picker: Option<EndpointPicker>,
+    pub(super) pickers: RulePickers,
     /// That a backend is missing.
     pub(super) fault: Option<Fault>,
 }
@@ -297,8 +297,7 @@ pub(super) fn destinations(
             context.checks_grants,
         )?;
 
-        // Of several pools the picker of the last is used, as in istiod.
-        destinations.picker = backend.picker;
+        destinations.pickers.push(backend.picker);
         destinations.fault = backend.fault.or(destinations.fault);
         let mut target = HttpRouteDestination {
             destination: Some(backend.destination),

@@ -26,6 +26,9 @@ pub(crate) struct EndpointPicker {
     pub(crate) fails_open: bool,
 }
 
+/// The endpoint pickers of a rule's destinations, in their order: one for each InferencePool.
+pub(crate) type RulePickers = Vec<Option<EndpointPicker>>;
+
 /// The Service that is generated for a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PoolService(pub(super) ServiceKey);

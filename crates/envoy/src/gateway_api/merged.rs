@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::inference_pools::EndpointPicker;
+use super::inference_pools::RulePickers;
 use super::l4_rules;
 use super::order;
 use super::route_kinds::{RouteKind, RouteName};
@@ -129,7 +129,7 @@ fn http_for_port(routes: &[HttpRoute], port: Option<u32>) -> Vec<HttpRoute> {
 }
 
 impl Query for PickersOf {
-    type Value = Arc<BTreeMap<String, EndpointPicker>>;
+    type Value = Arc<BTreeMap<String, RulePickers>>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let Some(head) = (*view.get(&HeadOf(self.0.clone()))).clone() else {
@@ -141,7 +141,7 @@ impl Query for PickersOf {
                 part.rules(view)
                     .pickers
                     .iter()
-                    .map(|(name, picker)| (name.clone(), picker.clone())),
+                    .map(|(name, pickers)| (name.clone(), pickers.clone())),
             );
         }
         Arc::new(pickers)
@@ -173,7 +173,7 @@ pub(crate) fn virtual_service(
 pub(super) fn pickers(
     view: &View<'_>,
     name: &NamespacedName,
-) -> Arc<BTreeMap<String, EndpointPicker>> {
+) -> Arc<BTreeMap<String, RulePickers>> {
     (*view.get(&PickersOf(name.clone()))).clone()
 }
 

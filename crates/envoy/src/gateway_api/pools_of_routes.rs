@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::inference_pools::{EndpointPicker, PoolsOf};
+use super::inference_pools::{PoolsOf, RulePickers};
 use super::merged;
 use super::settings::ApiSettings;
 use navarch_api::object::NamespacedName;
@@ -33,7 +33,7 @@ pub(crate) fn has_pools(view: &View<'_>, gateway: &Arc<str>) -> bool {
 pub(crate) fn endpoint_pickers(
     view: &View<'_>,
     name: &NamespacedName,
-) -> Arc<BTreeMap<String, EndpointPicker>> {
+) -> Arc<BTreeMap<String, RulePickers>> {
     if !view.get(&ApiSettings).api.inference {
         return Arc::default();
     }

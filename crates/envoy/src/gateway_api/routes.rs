@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use super::fault::Fault;
 use super::grpc_rules;
 use super::http_rules::{self, RuleContext, RuleForms};
-use super::inference_pools::EndpointPicker;
+use super::inference_pools::RulePickers;
 use super::l4_rules;
 use super::parents::{Attachment, MeshParent, ParentsOf, Target};
 use super::route_kinds::{RouteKind, RouteName};
@@ -43,8 +43,8 @@ pub(super) struct Rules {
     pub(super) tls: Vec<istio::TlsRoute>,
     /// Routes of TCP, in order.
     pub(super) tcp: Vec<istio::TcpRoute>,
-    /// Endpoint pickers by name of the rule.
-    pub(super) pickers: BTreeMap<String, EndpointPicker>,
+    /// Endpoint pickers of rules with InferencePools, by name of the rule.
+    pub(super) pickers: BTreeMap<String, RulePickers>,
     /// The fault, if any.
     pub(super) fault: Option<Fault>,
 }
@@ -159,8 +159,9 @@ fn rules(context: RuleContext<'_, '_>) -> Result<Rules, Fault> {
 
 impl Rules {
     fn add(&mut self, forms: RuleForms) {
-        if let (Some(picker), Some(first)) = (forms.picker, forms.routes.first()) {
-            self.pickers.insert(first.name.clone(), picker);
+        let has_pools = forms.pickers.iter().any(Option::is_some);
+        if has_pools && let Some(first) = forms.routes.first() {
+            self.pickers.insert(first.name.clone(), forms.pickers);
         }
         self.http.extend(forms.routes);
         // As in istiod, the last of several faults is reported.

@@ -219,11 +219,10 @@ fn translate(
     out.typed_per_filter_config = filter_config(declared, first_of_last_run(sessions));
 
     if source.semantics == RouteSemantics::Gateway {
-        let picker = gateway_api::endpoint_pickers(context.view, source.name)
-            .get(&declared.name)
-            .map(ext_proc::per_route);
-        out.typed_per_filter_config
-            .extend(picker.map(|config| (ext_proc::FILTER.to_owned(), config)));
+        let pickers = gateway_api::endpoint_pickers(context.view, source.name);
+        if let Some(pickers) = pickers.get(&declared.name) {
+            ext_proc::set_pickers(&mut out, pickers);
+        }
     }
 
     on_demand::except_missing(context, &mut out);
