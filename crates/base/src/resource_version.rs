@@ -16,6 +16,9 @@ pub const OMIT_VERSIONS: &str = "navarch-omit-versions";
 /// The value of [`OMIT_VERSIONS`]; others are ignored.
 pub const OMIT_VERSIONS_VALUE: &str = "true";
 
+/// Size in bytes of the hexadecimal form of a [`Version`].
+pub const VERSION_TEXT_BYTES: usize = 32;
+
 /// The first 128 bits of the SHA-256 of a resource's body: equal content has an equal version, also
 /// after a restart and on every replica.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

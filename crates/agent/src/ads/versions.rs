@@ -2,8 +2,9 @@
 //! ([`navarch_base::resource_version`]).
 
 use bytes::{BufMut as _, Bytes, BytesMut};
-use navarch_base::blocking;
-use navarch_base::resource_version::{OMIT_VERSIONS, OMIT_VERSIONS_VALUE, Version};
+use navarch_base::resource_version::{
+    OMIT_VERSIONS, OMIT_VERSIONS_VALUE, VERSION_TEXT_BYTES, Version,
+};
 use prost::DecodeError;
 use prost::encoding::{self, WireType};
 use tonic::Status;
@@ -14,9 +15,10 @@ use super::{Protocol, peek};
 /// The field number of a resource's version.
 const VERSION: u32 = 1;
 
-/// Size in bytes from which a response is completed on another thread: its digests take a
-/// millisecond and more on processors without instructions for them.
-const BLOCKING_BYTES: usize = 256 << 10;
+/// Bytes of a response that are completed before other tasks run: their digests take a millisecond
+/// on processors without instructions for them. Threads for blocking work are not used, as a few
+/// lookups of names that hang occupy all of the agent's.
+const TURN_BYTES: usize = 256 << 10;
 
 /// Asks for resources without versions, in the protocol that has them.
 pub(super) fn omit(protocol: Protocol, headers: &mut MetadataMap) {
@@ -44,18 +46,27 @@ enum CompleteError {
     TooLarge(usize),
 }
 
+/// A field of a response.
+struct ResponseField<'a> {
+    /// All of it, as it is on the wire.
+    encoded: &'a [u8],
+    /// The resource in it, if that lacks a version.
+    unversioned: Option<Unversioned<'a>>,
+}
+
+/// A resource that is sent without its version.
+struct Unversioned<'a> {
+    encoded: &'a [u8],
+    /// The version is the digest of this.
+    body: &'a [u8],
+}
+
 /// The response with the version of each resource, at most `max_bytes` long.
 ///
 /// # Errors
 /// If it is not a delta response, or gets too long.
 pub(super) async fn completed(response: Bytes, max_bytes: usize) -> Result<Bytes, Status> {
-    let completed = if response.len() < BLOCKING_BYTES {
-        complete(&response, max_bytes)
-    } else {
-        blocking::run(move || complete(&response, max_bytes))
-            .await
-            .map_err(|error| Status::internal(error.to_string()))?
-    };
+    let completed = complete(&response, max_bytes).await;
 
     completed.map_err(|error| match error {
         CompleteError::Decode(_) => Status::internal(error.to_string()),
@@ -65,57 +76,108 @@ pub(super) async fn completed(response: Bytes, max_bytes: usize) -> Result<Bytes
 
 /// Adds the versions that are missing. All else is copied, also what this agent does not know. The
 /// length has a bound because a version can be longer than its resource.
-fn complete(response: &[u8], max_bytes: usize) -> Result<Bytes, CompleteError> {
-    let mut completed = BytesMut::with_capacity(response.len() + response.len() / 16);
+async fn complete(response: &[u8], max_bytes: usize) -> Result<Bytes, CompleteError> {
+    let length = completed_length(response)?;
+    if length > max_bytes {
+        return Err(CompleteError::TooLarge(max_bytes));
+    }
+
+    let mut completed = BytesMut::with_capacity(length);
     let mut rest = response;
+    let mut turn = 0;
 
     while !rest.is_empty() {
-        let before = rest;
-        let field = peek::take_field(&mut rest)?;
-        let encoded = before.get(..before.len() - rest.len()).unwrap_or_default();
-
-        match field {
-            Some((peek::RESOURCES, resource)) => match missing_version(resource)? {
-                Some(version) => put_resource(&mut completed, resource, &version),
-                None => completed.put_slice(encoded),
-            },
-            _ => completed.put_slice(encoded),
+        let field = take_field(&mut rest)?;
+        match &field.unversioned {
+            Some(resource) => put_resource(&mut completed, resource),
+            None => completed.put_slice(field.encoded),
         }
 
-        if completed.len() > max_bytes {
-            return Err(CompleteError::TooLarge(max_bytes));
+        turn += field.encoded.len();
+        if turn >= TURN_BYTES {
+            turn = 0;
+            tokio::task::yield_now().await;
         }
     }
 
     Ok(completed.freeze())
 }
 
-/// The version of a resource that is sent without. A resource without a body, of which only the name
-/// is sent, has none.
-fn missing_version(resource: &[u8]) -> Result<Option<String>, DecodeError> {
+/// The length in bytes of a response with all versions.
+fn completed_length(response: &[u8]) -> Result<usize, DecodeError> {
+    let mut rest = response;
+    let mut length = 0;
+
+    while !rest.is_empty() {
+        let field = take_field(&mut rest)?;
+        length += match &field.unversioned {
+            Some(resource) => {
+                let resource = length_with_version(resource);
+                let prefix = encoding::key_len(peek::RESOURCES)
+                    + encoding::encoded_len_varint(resource as u64);
+                prefix + resource
+            }
+            None => field.encoded.len(),
+        };
+    }
+
+    Ok(length)
+}
+
+/// Takes the first field of the rest of a response.
+fn take_field<'a>(rest: &mut &'a [u8]) -> Result<ResponseField<'a>, DecodeError> {
+    let before = *rest;
+    let field = peek::take_field(rest)?;
+    let encoded = before.get(..before.len() - rest.len()).unwrap_or_default();
+
+    let unversioned = match field {
+        Some((peek::RESOURCES, resource)) => unversioned(resource)?,
+        _ => None,
+    };
+    Ok(ResponseField {
+        encoded,
+        unversioned,
+    })
+}
+
+/// The resource, if it lacks a version. A resource without a body, of which only the name is sent,
+/// has none.
+fn unversioned(resource: &[u8]) -> Result<Option<Unversioned<'_>>, DecodeError> {
     let has_version = peek::bytes(resource, VERSION)?.is_some();
     let any = peek::bytes(resource, peek::RESOURCE)?;
     match any {
         Some(any) if !has_version => {
             let body = peek::bytes(any, peek::ANY_VALUE)?.unwrap_or_default();
-            Ok(Some(Version::of(body).to_string()))
+            Ok(Some(Unversioned {
+                encoded: resource,
+                body,
+            }))
         }
         _ => Ok(None),
     }
 }
 
-/// Appends a resource with this version as its last field: protobuf has no order of fields.
-fn put_resource(response: &mut BytesMut, resource: &[u8], version: &String) {
-    let length = resource.len() + encoding::string::encoded_len(VERSION, version);
+/// The length in bytes of a resource once it has its version.
+fn length_with_version(resource: &Unversioned<'_>) -> usize {
+    let version = encoding::key_len(VERSION)
+        + encoding::encoded_len_varint(VERSION_TEXT_BYTES as u64)
+        + VERSION_TEXT_BYTES;
+    resource.encoded.len() + version
+}
+
+/// Appends a resource with its version as the last field: protobuf has no order of fields.
+fn put_resource(response: &mut BytesMut, resource: &Unversioned<'_>) {
+    let version = Version::of(resource.body).to_string();
 
     encoding::encode_key(peek::RESOURCES, WireType::LengthDelimited, response);
-    encoding::encode_varint(length as u64, response);
-    response.put_slice(resource);
-    encoding::string::encode(VERSION, version, response);
+    encoding::encode_varint(length_with_version(resource) as u64, response);
+    response.put_slice(resource.encoded);
+    encoding::string::encode(VERSION, &version, response);
 }
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
     use navarch_proto::envoy::service::discovery::v3::{
         DeltaDiscoveryResponse, Resource, ResourceError,
     };
@@ -136,8 +198,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn resources_get_the_versions_that_the_control_plane_computes() {
+    #[tokio::test]
+    async fn resources_get_the_versions_that_the_control_plane_computes() {
         let named = Resource {
             version: "of-another-server".to_owned(),
             ..resource("b", b"2")
@@ -155,7 +217,9 @@ mod tests {
             ..DeltaDiscoveryResponse::default()
         };
 
-        let completed = complete(&response.encode_to_vec(), MAX_RESPONSE_BYTES).unwrap();
+        let encoded = response.encode_to_vec();
+        let completed = complete(&encoded, MAX_RESPONSE_BYTES).await.unwrap();
+        assert_eq!(completed.len(), completed_length(&encoded).unwrap());
 
         for (resource, body) in response.resources.iter_mut().zip(["abc", "", "", ""]) {
             if resource.version.is_empty() && resource.resource.is_some() {
@@ -166,8 +230,21 @@ mod tests {
         assert_eq!(decoded, response);
     }
 
-    #[test]
-    fn a_truncated_response_is_an_error() {
+    #[tokio::test]
+    async fn other_tasks_run_while_a_large_response_is_completed() {
+        let response = DeltaDiscoveryResponse {
+            resources: vec![resource("a", &[7; TURN_BYTES]); 3],
+            ..DeltaDiscoveryResponse::default()
+        };
+        let bytes = response.encode_to_vec();
+
+        let mut completed = std::pin::pin!(complete(&bytes, MAX_RESPONSE_BYTES));
+        assert!(completed.as_mut().now_or_never().is_none());
+        assert!(completed.await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_truncated_response_is_an_error() {
         let response = DeltaDiscoveryResponse {
             resources: vec![resource("a", &[7; 300])],
             ..DeltaDiscoveryResponse::default()
@@ -175,13 +252,13 @@ mod tests {
         let bytes = response.encode_to_vec();
 
         for length in [1, 5, bytes.len() - 1] {
-            let completed = complete(&bytes[..length], MAX_RESPONSE_BYTES);
+            let completed = complete(&bytes[..length], MAX_RESPONSE_BYTES).await;
             assert!(completed.is_err(), "{length}");
         }
     }
 
-    #[test]
-    fn versions_do_not_make_a_response_longer_than_its_bound() {
+    #[tokio::test]
+    async fn versions_do_not_make_a_response_longer_than_its_bound() {
         let response = DeltaDiscoveryResponse {
             resources: vec![resource("a", b""); 1000],
             ..DeltaDiscoveryResponse::default()
@@ -189,7 +266,7 @@ mod tests {
         let bytes = response.encode_to_vec();
 
         let bound = bytes.len() + bytes.len() / 4;
-        let completed = complete(&bytes, bound);
+        let completed = complete(&bytes, bound).await;
         assert_eq!(completed, Err(CompleteError::TooLarge(bound)));
     }
 }
