@@ -1,6 +1,6 @@
 //! A small mesh for tests: objects in YAML in, a proxy's resources out.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -144,8 +144,8 @@ impl TestMesh {
         let mut metadata = (*proxy.metadata).clone();
         metadata["METRICS_FROM_ACCESS_LOGS"] = "true".into();
         proxy.metadata = Arc::new(metadata);
-        let extensions = BTreeSet::from([Arc::from("envoy.access_loggers.http_grpc")]);
-        proxy.extensions = Some(Arc::new(extensions));
+        let extensions = ["envoy.access_loggers.http_grpc", "envoy.hashable_string"];
+        proxy.extensions = Some(Arc::new(extensions.map(Arc::from).into()));
         self.engine.connect(Arc::new(proxy), Arc::new(NoSink))
     }
 

@@ -49,9 +49,9 @@ const TARGET: &str = "istio.double_hbone.hbone_target_address";
 /// shared values are equal, and compares those alone that have a hash: without, a tunnel can end at
 /// the service, and with the identity, of another (istio/istio#58630).
 const ISTIO_HASHABLE: &str = "istio.hashable_string";
-/// The same type of a stock Envoy.
+/// The same type of a stock Envoy since 1.38.
 const HASHABLE: &str = "envoy.hashable_string";
-/// What istiod gives to older proxies of Istio: it has no hash.
+/// The type of older Envoys, of Istio's as well: it has no hash.
 const PLAIN: &str = "envoy.string";
 /// Maximum size in bytes of a peer's baggage.
 const MAX_BAGGAGE: usize = 1024;
@@ -89,9 +89,9 @@ fn formatted(format: &str) -> SubstitutionFormatString {
 /// The filter state type of shared texts for the view's proxy.
 fn text_type(view: &View<'_>) -> String {
     let is_stock = !discovers_peers(view);
-    if is_stock {
+    if is_stock && view.proxy().supports(HASHABLE) {
         HASHABLE
-    } else if istio_version::at_least_patch(view, [1, 29, 2]) {
+    } else if !is_stock && istio_version::at_least_patch(view, [1, 29, 2]) {
         ISTIO_HASHABLE
     } else {
         PLAIN

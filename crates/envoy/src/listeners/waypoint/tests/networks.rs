@@ -234,10 +234,11 @@ fn an_ingress_gateway_leaves_its_network_where_it_may() {
 }
 
 #[test]
-fn texts_that_tunnels_share_with_listeners_behind_them_have_a_hash_in_each_envoy() {
+fn texts_that_tunnels_share_with_listeners_behind_them_have_a_hash_if_envoy_has_such_a_type() {
     let mut mesh = joined(|_| ());
     let istio = mesh.deployed("shop", "wp", "istio.io-mesh-controller", "n1");
     let stock = mesh.with_agent_metrics("waypoint", "shop");
+    let before_1_38 = mesh.with_extensions("waypoint", "shop", &["envoy.string"]);
 
     let types = |mesh: &mut TestMesh, proxy| {
         let found = mesh.named::<Listener>(proxy, ResourceType::Listener, &["connect_terminate"]);
@@ -253,4 +254,6 @@ fn texts_that_tunnels_share_with_listeners_behind_them_have_a_hash_in_each_envoy
     assert_eq!(types(&mut mesh, istio), [3, 0, 0]);
     // Its agent's metrics also need the client's baggage.
     assert_eq!(types(&mut mesh, stock), [0, 4, 0]);
+    // It would reject the listener.
+    assert_eq!(types(&mut mesh, before_1_38), [0, 0, 3]);
 }
