@@ -60,4 +60,22 @@ def clusters(rng):
     if w.chance(.3): w.mesh = {"serviceSettings": [{"settings": {"clusterLocal": True}, "hosts": [w.pick(["a.shop.svc.cluster.local", "*.web.svc.cluster.local"])]}]}
     return w
 
-AREAS = {f.__name__: f for f in (mesh, gateway, gatewayapi, ambient, extensions, clusters)}
+def letters(rng):
+    """Hosts of Istio's objects with capitals."""
+    w = rng.choice([mesh, gateway])(rng)
+    for of in w.objects:
+        if of["apiVersion"].startswith("networking.istio.io/"): with_capitals(rng, of["spec"])
+    return w
+
+def with_capitals(rng, value):
+    """Has a third of the hosts in a spec begin with a capital, or be of capitals alone."""
+    def spelled(host):
+        namespace, slash, name = host.rpartition("/")
+        return namespace + slash + (rng.choice([name.title(), name.upper()]) if rng.random() < .33 else name)
+    for key, inner in value.items() if isinstance(value, dict) else ():
+        if key == "host": value[key] = spelled(inner)
+        elif key == "hosts": value[key] = [spelled(host) for host in inner]
+        else: with_capitals(rng, inner)
+    for inner in value if isinstance(value, list) else (): with_capitals(rng, inner)
+
+AREAS = {f.__name__: f for f in (mesh, gateway, gatewayapi, ambient, extensions, clusters, letters)}
