@@ -73,14 +73,13 @@ impl FetchError {
     /// Whether the error may be temporary.
     pub(crate) fn is_temporary(&self) -> bool {
         match self {
-            Self::Connect(..) | Self::Http(_) | Self::Slow(_) => true,
+            Self::Connect(..) | Self::Roots(_) | Self::Http(_) | Self::Slow(_) => true,
             Self::Status(status) => {
                 status.is_server_error() || *status == StatusCode::TOO_MANY_REQUESTS
             }
             Self::Url(_)
             | Self::Blocked { .. }
             | Self::Tls(_)
-            | Self::Roots(_)
             | Self::TooLarge(_)
             | Self::Write(_)
             | Self::PlainText(_)
@@ -512,5 +511,12 @@ mod tests {
             let narrowed = addresses_for(&policy, is_local);
             assert_eq!(narrowed.allow_loopback, expected);
         }
+    }
+
+    #[test]
+    fn a_download_is_tried_again_if_root_certificates_could_not_be_read() {
+        let error = io::Error::other("too many open files");
+        assert!(FetchError::Roots(error).is_temporary());
+        assert!(!FetchError::Hops.is_temporary());
     }
 }
