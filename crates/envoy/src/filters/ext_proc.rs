@@ -1,6 +1,8 @@
 //! Endpoint pickers of InferencePools: called by Envoy's external processing filter, per route, and
 //! used by the load balancing of the pool's cluster.
 
+use std::collections::BTreeMap;
+
 use navarch_proto::any::pack;
 use navarch_proto::envoy::config::cluster::v3::LoadBalancingPolicy;
 use navarch_proto::envoy::config::cluster::v3::load_balancing_policy::Policy;
@@ -89,10 +91,7 @@ pub(crate) fn filter() -> HttpFilter {
 /// knows the endpoints of its pool alone; istiod has the last one pick for all of them.
 pub(crate) fn set_pickers(route: &mut Route, pickers: &RulePickers) {
     if let [picker] = pickers.as_slice() {
-        let config = picker.as_ref().map(per_route);
-        route
-            .typed_per_filter_config
-            .extend(config.map(|config| (FILTER.to_owned(), config)));
+        set_picker(&mut route.typed_per_filter_config, picker.as_ref());
         return;
     }
 
@@ -103,10 +102,14 @@ pub(crate) fn set_pickers(route: &mut Route, pickers: &RulePickers) {
         return;
     };
     for (cluster, picker) in weighted.clusters.iter_mut().zip(pickers) {
-        let config = picker.as_ref().map(per_route);
-        cluster
-            .typed_per_filter_config
-            .extend(config.map(|config| (FILTER.to_owned(), config)));
+        set_picker(&mut cluster.typed_per_filter_config, picker.as_ref());
+    }
+}
+
+/// Sets the picker in the configurations of filters of a route or of one of its clusters.
+fn set_picker(configs: &mut BTreeMap<String, Any>, picker: Option<&EndpointPicker>) {
+    if let Some(picker) = picker {
+        configs.insert(FILTER.to_owned(), per_route(picker));
     }
 }
 
